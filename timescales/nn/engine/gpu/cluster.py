@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from timescales.nn.cells.cell import Cell, Weights
-from timescales.nn.engine import eager, equations, kept, watch
+from timescales.nn.engine import equations, kept, watch
 from timescales.nn.engine.equations import Equations
 from timescales.nn.engine.gpu import capture, emit_cuda, graph
 from timescales.nn.engine.gpu.cluster_kernels import kernels

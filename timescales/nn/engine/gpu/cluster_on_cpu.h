@@ -1,8 +1,8 @@
 // What cluster.h needs of a GPU, on a CPU: the threads of a cluster are fibers of one thread, so a kernel runs as it is
 // written, and faults show that a GPU would show rarely or never:
 //
-//   a missing barrier         fibers run in a random order from barrier to barrier, and blocks rest by a coin, so that
-//                             one may be far behind the others: a wrong number
+//   a missing barrier         fibers run in a random order from barrier to barrier, and a block may rest for as long as
+//                             the others take for a step: a wrong number
 //   memory that nobody wrote  shared memory is NaN when its block begins, and what came before is lost
 //   a copy read too early     a copy arrives at once, or as late as its wait allows, by a coin; until then it is NaN
 //   a store to a block that has ended, and a barrier that not all threads reach: an error
@@ -122,11 +122,12 @@ static const char* run_cluster(int block, int of_seed, int blocks, int threads, 
         makecontext(&fiber.begin, run_fiber, 0);
         running.push_back(&fiber);
     }
-    std::vector<bool> rests(blocks);
+    std::vector<int> rests(blocks);  // rounds; blocks do not begin at the same time
+    for (int& rest : rests) rest = random() % 40;
     for (int idle = 0; !running.empty(); idle = something_happened ? 0 : idle + 1) {
-        if (idle == 50) return "not all threads reach a barrier";
+        if (idle == 1000) return "not all threads reach a barrier";
         something_happened = false;
-        for (int g = 0; g < blocks; g++) rests[g] = random() & 1;
+        for (int& rest : rests) rest = rest ? rest - 1 : random() % 16 ? 0 : random() % 40;
         std::shuffle(running.begin(), running.end(), random);
         for (Fiber* fiber : running)
             if (!rests[fiber->block]) resume(fiber);
