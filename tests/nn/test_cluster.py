@@ -206,13 +206,16 @@ def test_the_emulator_finds_planted_faults(monkeypatch):
         output, _ = engine(cell, x, cell.weights(), state)
         return [output, *torch.autograd.grad((output * factor).sum(), list(cell.parameters()))]
 
+    def faulty(*arguments):
+        return graph.run(*arguments, found=found, cluster=planted)
+
     expected = run(eager.run)
     for number, name in enumerate(["nothing", *FAULTS]):
         for order in range(3):
             fault.value = number
             monkeypatch.setattr(emulate, "orders", itertools.count(10 * order))
             try:
-                for a, b in zip(run(lambda *a: graph.run(*a, found=found, cluster=planted)), expected, strict=True):
+                for a, b in zip(run(faulty), expected, strict=True):
                     close(a, b)
             except (AssertionError, RuntimeError):
                 assert number, "the kernels without a fault are wrong"

@@ -1,8 +1,8 @@
 // A whole sequence in one kernel, on clusters of thread blocks: `forward` and `backward` of a cell.
 //
-// Before this text stand the sizes H, CLUSTER (thread blocks of a cluster) and SEQUENCES (that a cluster runs), then
-// cluster.h, and the cell's equations as `struct Cell`. Arrays are those of buffers.py. The grid is (clusters x CLUSTER,
-// seeds): a cluster has sequences of one seed.
+// Before this text stand cluster.h, the sizes H, CLUSTER (thread blocks of a cluster), SEQUENCES (that a cluster runs)
+// and AHEAD (steps by which copies of inputs begin before these are needed), and the cell's equations as `struct Cell`.
+// Arrays are those of buffers.py. The grid is (clusters x CLUSTER, seeds): a cluster has sequences of one seed.
 //
 // The thread block g of a cluster owns UNITS units of every gate, from g UNITS on. Their rows of the recurrent weights
 // stay in its registers for the whole sequence, and a step's equations of a unit need no other block. Between two steps
@@ -19,7 +19,6 @@ constexpr int GATES = Cell::X_ONLY + Cell::SUMS + Cell::H_ONLY;  // blocks of pr
 constexpr int RECURRENT = Cell::SUMS + Cell::H_ONLY;             // those with a recurrent share, the last ones
 constexpr int ROWS = (RECURRENT * UNITS + 3) / 4 * 4;            // rows of the recurrent weights, and zeros
 constexpr int FIELDS = Cell::FIELDS, VECTORS = Cell::VECTORS, NOISES = Cell::NOISES;
-constexpr int AHEAD = 2;  // steps that copies of their inputs begin before they are needed
 
 static_assert(SEQUENCES % LANES == 0 && 32 % LANES == 0, "each thread has as many sequences");
 

@@ -6,8 +6,8 @@ seeds; units as many as registers hold (`emit_cuda.unsupported_reason`), 256 wit
 
 emit_cuda.py writes the kernels, cluster.cu has the loop over the steps and says how it works; cluster_kernels.py
 launches them on torch's current stream, in the buffers and by the autograd function of the graph engine
-(graph_function.py). There is nothing to capture: a sequence is one launch forward and one backward, besides the products
-before and after. On a CPU the engine runs in an emulator (emulate.py), for tests.
+(graph_function.py). There is nothing to capture: a sequence is one launch forward and one backward, besides the
+products before and after. On a CPU the engine runs in an emulator (emulate.py), for tests.
 
 It was compiled for sm_90 and emulated, but has never run on a GPU, so `auto` takes it only where measured.csv says that
 it was measured, and faster than the others.

@@ -50,7 +50,7 @@ struct Fiber {
     float given = 0.0f;                       // to another lane
 };
 
-constexpr size_t SHARED_FLOATS = 48 * 1024 / 4;
+constexpr size_t SHARED_FLOATS = 2 * 48 * 1024 / 4;  // for both kernels
 static std::jmp_buf scheduler;
 static std::vector<Fiber> fibers;
 static std::vector<std::vector<float>> shared;  // by block

@@ -13,6 +13,7 @@ FUNCTIONS, KERNELS, EMULATOR = (Path(__file__).with_name(f"cluster{end}") for en
 # Numbers of the recurrent weights in the registers of a thread, which has 255. results/bench/cluster_compile.md has
 # what the compiler makes of each cell.
 MOST_WEIGHTS = 128
+MOST_SHARED = 48 * 1024  # bytes of shared memory of a block
 
 
 class Sizes(NamedTuple):
@@ -47,12 +48,26 @@ def unsupported_reason(equations: Equations, sizes: Sizes) -> str | None:
     if weights > MOST_WEIGHTS:
         most = MOST_WEIGHTS * sizes.blocks * sizes.hidden // (weights * sizes.blocks)
         return f"the recurrent weights must fit into registers: at most {most} units; use engine='graph'"
+    if ahead(equations, sizes) == 0:
+        return f"a step of {sizes.hidden} units has more inputs than fit into shared memory; use engine='graph'"
     return None
+
+
+def ahead(equations: Equations, sizes: Sizes) -> int:
+    """The steps by which copies begin before they are needed: as many as backward has memory for, at most two."""
+    e = equations
+    weights = -(-sum(block.has_h for block in e.blocks) * sizes.units // 4) * 4
+    fixed = sizes.sequences * (weights + 2 * sizes.blocks * sizes.units)
+    # The pre-activations, the state that is read, noises, dt, the mask, the gradient of the output.
+    inputs = len(e.blocks) + len(e.fields) - (not e.reads_h) + e.noises + (e.d_dt is not None) + 2
+    of_step = inputs * sizes.sequences // sizes.blocks * sizes.threads
+    return max(0, min(2, (MOST_SHARED // 4 - fixed) // of_step - 1))
 
 
 def code(equations: Equations, sizes: Sizes) -> str:
     """The text of both kernels. Equal texts are equal kernels."""
     constants = {"H": sizes.hidden, "CLUSTER": sizes.blocks, "SEQUENCES": sizes.sequences}
+    constants["AHEAD"] = ahead(equations, sizes)
     values = ", ".join(f"{name} = {value}" for name, value in constants.items())
     functions, kernels = texts()
     return "\n".join([functions, f"constexpr int {values};", cell_code(equations), kernels])
