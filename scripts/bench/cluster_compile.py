@@ -2,8 +2,8 @@
 
     python scripts/bench/cluster_compile.py [--hidden 64 128 256] [--cells lstm plstm] [--architecture sm_90]
 
-It needs NVRTC, which torch's CUDA packages bring; without them: `pip install --target FOLDER nvidia-cuda-nvrtc==13.0.88`
-and PYTHONPATH=FOLDER. Writes results/bench/cluster_compile.md, and exits with 1 if kernels of a size that the engine
+It needs NVRTC, which torch's CUDA packages bring. Without them `pip install --target FOLDER nvidia-cuda-nvrtc`
+(13.0) does, with PYTHONPATH=FOLDER. Writes results/bench/cluster_compile.md, and exits with 1 if kernels of a size that the engine
 takes have more registers than a multiprocessor has, spill, or need more than 48 KiB of shared memory.
 """
 
@@ -89,7 +89,7 @@ def main() -> None:
             "",
             f"`python scripts/bench/cluster_compile.py`: NVRTC {cuda.nvrtc_version()} for {options.architecture}, "
             "8 thread blocks and 8 sequences a cluster.",
-            "Forward / backward; spilled bytes include the stack. The last column is how many blocks the registers of a "
+            "Forward / backward; spilled bytes include the stack. The last column: how many blocks the registers of a "
             "multiprocessor hold.",
             "Cells that are not listed have no such kernels at that size.",
             "",

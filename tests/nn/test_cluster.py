@@ -88,7 +88,7 @@ def test_which_cells_have_such_kernels():
     assert {without[name] for name in expanded} == {
         "it has no cumax, and as many rows as units in each gate; use engine='graph'"
     }
-    assert {"lstm", "ur", "plstm", "gru", "mts_um" if "mts_um" in cell_models.KERNELS else "janet"} <= {*ELEMENTWISE}
+    assert {"lstm", "ur", "plstm", "gru"} <= {*ELEMENTWISE}
     assert len(ELEMENTWISE) >= 20
 
 
@@ -222,3 +222,89 @@ def test_the_emulator_finds_planted_faults(monkeypatch):
             else:
                 missed.append((name, order))
     assert missed == [("nothing", order) for order in range(3)], missed
+
+
+# ------------------------------------------------------------------------------------------ which calls it takes
+
+
+def test_by_name_says_why_it_cannot(monkeypatch):
+    x = torch.randn(5, 2, 3)
+    for model, reason in (
+        (LSTM(3, 4, engine="cluster").double(), "x must be float32, not torch.float64"),
+        (GatedRNN(3, 8, gate="o", engine="cluster"), "it has no cumax, and as many rows as units in each gate"),
+        (LSTM(3, 257, engine="cluster"), "must fit into registers: at most 256 units; use engine='graph'"),
+    ):
+        with pytest.raises(ValueError, match=reason):
+            model(x.to(model.layers[0].weight_hh.dtype))
+    model, there = LSTM(3, 4), SimpleNamespace(is_cuda=True, device=torch.device("cuda:0"))
+    monkeypatch.setattr(graph, "plain_reason", lambda cell, x: None)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (8, 6))
+    reason = cluster.unsupported_reason(model.layers[0], there)
+    assert reason == "it needs compute capability 9.0, and this GPU has 8.6; use engine='graph'"
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
+    monkeypatch.setattr(cluster, "trial", lambda *a: None)
+    assert cluster.unsupported_reason(model.layers[0], there) is None
+
+
+def test_auto_takes_it_only_where_it_was_measured_to_be_fastest(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "H200")
+    cell, x = PLSTM(3, 4).layers[0], torch.randn(5, 2, 3)
+    for ms, chosen in ((None, graph.run_or_eager), (1.0, cluster.run_or_graph), (3.0, graph.run_or_eager)):
+        rows = [choice.Row("PLSTMCell", 5, 2, 4, "graph", 2.0, "H200")]
+        rows += [] if ms is None else [choice.Row("PLSTMCell", 5, 2, 4, "cluster", ms, "H200")]
+        monkeypatch.setattr(choice, "measured", lambda rows=rows: tuple(rows))
+        assert engines.pick_on_gpu(cell, x, masked=False) is chosen
+    rows[-1] = rows[-1]._replace(ms=1.0)
+    monkeypatch.setattr(cluster, "unsupported_reason", lambda *a: "its kernels are wrong")
+    assert engines.pick_on_gpu(cell, x, masked=False) is graph.run_or_eager
+
+
+def test_the_trial_finds_wrong_kernels(sized, monkeypatch, capsys):
+    sized(4, 4)
+    monkeypatch.setattr(kept, "TRIED", {})
+    cell = PLSTM(2, 13).layers[0]
+    found, device = equations.known(cell, False), torch.device("cpu")
+    assert cluster.trial(cell, found, device) is None
+    real = cluster_kernels.run_backward
+    monkeypatch.setattr(cluster_kernels, "run_backward", lambda b: (real(b), b.d_states[1].mul_(1.01)))
+    monkeypatch.setattr(kept, "TRIED", {})
+    assert cluster.trial(cell, found, device).startswith("its compiled PLSTMCell is wrong: the gradient of c")
+    assert "timescales: no cluster engine, something slower runs: its compiled" in capsys.readouterr().err
+
+
+def test_auto_goes_on_with_the_graph_engine_where_it_fails(monkeypatch, capsys):
+    def fails(b):
+        raise cuda.CudaError("cuLaunchKernel: CUDA_ERROR_INVALID_VALUE (1)")
+
+    monkeypatch.setattr(cluster_kernels, "run_forward", fails)
+    monkeypatch.setattr(kept, "SAID", set())
+    cell, x = PLSTM(3, 4).layers[0], torch.randn(5, 2, 3)
+    for _ in range(2):
+        output, _ = cluster.run_or_graph(cell, x, cell.weights(), cell.initial_state(2))
+        close(output, eager.run(cell, x, cell.weights(), cell.initial_state(2))[0])
+    assert capsys.readouterr().err.count("no cluster engine, something slower runs: CudaError: cuLaunchKernel") == 1
+
+
+def test_a_launch_gives_the_driver_the_struct_by_value(sized, monkeypatch):
+    """A driver that is not there gets what the emulator gets: the same results."""
+    sized(4, 4)
+    calls = []
+
+    class Driver:
+        def cuLaunchKernel(self, function, *rest):
+            *sizes, shared, stream, parameters, extra = rest
+            (address,) = parameters
+            calls.append((function, sizes, shared, stream.value, extra))
+            size = ctypes.sizeof(ctypes.c_int64) * len(given[-1])
+            return 0 if ctypes.string_at(address, size) == bytes(given[-1]) else 1
+
+    given = []
+    monkeypatch.setattr(cuda, "driver", Driver)
+    cell = PLSTM(3, 13).layers[0]
+    found = equations.known(cell, True)
+    b = Buffers(found, (2, 5, 7), 13, torch.device("cpu"), True, True, True, cluster.kernels_of(cell, found))
+    given.append(cluster_kernels.arguments_of(cluster_kernels.tensors(b), (0, 5, 5, 7)))
+    cuda.launch("backward", given[-1], (b.cluster.sizes.grid(7), 2), 32, SimpleNamespace(cuda_stream=17))
+    assert calls == [("backward", [8, 2, 1, 32, 1, 1], 0, 17, None)]
+    assert given[-1][0] == b.z.data_ptr()
+    assert (given[-1][-2], given[-1][-1]) == (5 << 32, 5 | 7 << 32)

@@ -24,7 +24,7 @@ from timescales.nn.cells.cell import Cell, Weights
 from timescales.nn.engine import equations, kept, watch
 from timescales.nn.engine.equations import Equations
 from timescales.nn.engine.gpu import capture, emit_cuda, graph
-from timescales.nn.engine.gpu.cluster_kernels import kernels
+from timescales.nn.engine.gpu.cluster_kernels import Kernels, kernels
 from timescales.nn.engine.gpu.emit_cuda import Sizes
 from timescales.nn.engine.trial import TOLERANCE
 
@@ -54,14 +54,19 @@ def sizes(cell: Cell) -> Sizes:
     return Sizes(cell.hidden_size)
 
 
+def kernels_of(cell: Cell, found: Equations) -> Kernels:
+    """The kernels of a cell."""
+    return kernels(found, sizes(cell))
+
+
 def trial(cell: Cell, found: Equations, device: torch.device) -> str | None:
     """`graph.trial` of these kernels, once for each class of cells, code and device."""
-    key = "cluster", watch.Same(type(cell)), kernels(found, sizes(cell)).code, device
+    key = "cluster", watch.Same(type(cell)), kernels_of(cell, found).code, device
     return kept.tried(key, lambda: _trial(cell, found, device))
 
 
 def _trial(cell: Cell, found: Equations, device: torch.device) -> str | None:
-    reason = graph.compare(cell, found, device, kernels(found, sizes(cell)), TOLERANCE)
+    reason = graph.compare(cell, found, device, kernels_of(cell, found), TOLERANCE)
     return None if reason is None else f"{reason}; use engine='graph'"
 
 
@@ -77,7 +82,7 @@ def run(
     """Run a cell over a sequence; see `graph.run`. Batched seeds are supported."""
     found = equations.known(cell, dt is not None) if found is None else found
     assert isinstance(found, Equations), found
-    return graph.run(cell, x, weights, state, dt, mask, found=found, cluster=kernels(found, sizes(cell)))
+    return graph.run(cell, x, weights, state, dt, mask, found=found, cluster=kernels_of(cell, found))
 
 
 def run_or_graph(

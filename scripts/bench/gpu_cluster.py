@@ -1,0 +1,117 @@
+"""The cluster engine on a GPU: whether it is right, then its microseconds a step beside other engines.
+
+    python scripts/bench/gpu_cluster.py --rows FILE [--seconds 55] [--device cpu]
+
+First the trial of every cell, lstm and plstm before the others; then one layer, forward and backward, at the sizes A, B
+and L of bench_gpu.py, each in turn with nn.LSTM in float32, TF32 and half precision, the graph engine, and the eager
+loop under torch.compile, which comes last since it takes long to compile. Variants that end in x3 have three batched
+seeds. The rows of the layers go to measured.csv. With --device cpu the kernels run in their emulator, at tiny sizes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "support")]
+
+import cell_models  # noqa: E402
+import torch  # noqa: E402
+from bench_gpu import measure  # noqa: E402
+from bench_gpu_report import CONFIGS, TINY  # noqa: E402
+from bench_gpu_steps import UNIT, make_step, set_precision  # noqa: E402
+from bench_variants import Config  # noqa: E402
+
+from timescales.files import write_atomic  # noqa: E402
+from timescales.nn.engine import equations  # noqa: E402
+from timescales.nn.engine.gpu import capture, cluster  # noqa: E402
+from timescales.nn.engine.trial import TOLERANCE  # noqa: E402
+
+FIRST = ("lstm", "plstm", "gru")  # if these are wrong, so is what is measured
+SIZES = {name: CONFIGS[name] for name in ("A", "B")} | {"L": Config(1000, 16, 64, 512)}
+ENGINES = [(f"{engine} {kind}", "fp32") for kind in ("lstm", "PLSTMCell", "GRUCell") for engine in ("cluster", "graph")]
+OTHERS = [(UNIT, "fp32"), (UNIT, "tf32"), (UNIT, "fp16")]
+SEEDS = [(f"cluster {kind} x{seeds}", "fp32") for kind in ("lstm", "PLSTMCell") for seeds in (3, 5, 16)]
+COMPILED = [("compiled lstm", "fp32")]
+
+
+def trial(name: str, device: torch.device) -> str:
+    """ "right", why a cell has no such kernels, or what is wrong with them."""
+    try:
+        cell = cell_models.model(name, 3, 44 if device.type != "cpu" else 9).layers[0].to(device)
+        x = torch.zeros(2, 1, 3, device=device)
+        if reason := cluster.unsupported_reason(cell, x, True):  # on a GPU this is the trial
+            return reason
+        found = equations.known(cell, True)
+        if device.type == "cpu":
+            return cluster.graph.compare(cell, found, device, cluster.kernels_of(cell, found), TOLERANCE) or "right"
+        return "right"
+    except Exception as error:
+        return capture.one_line(error)
+
+
+def trials(device: str) -> Iterator[dict[str, Any]]:
+    """A row for each cell; a rehearsal takes the first few."""
+    names = [*FIRST, *(name for name in cell_models.KERNELS if name not in FIRST)]
+    for name in names if device != "cpu" else FIRST[1:]:
+        begun = time.perf_counter()
+        note = trial(name, torch.device(device, 0 if device == "cuda" else None))
+        yield {"part": "trial", "variant": name, "note": note, "ms": 1000 * (time.perf_counter() - begun)}
+
+
+def layers(device: str, end: float) -> Iterator[list[dict[str, Any]]]:
+    """Rows of one layer after the other: what decides first, at each size; then several seeds, then torch.compile."""
+    sizes = SIZES if device != "cpu" else TINY
+    for variants in (ENGINES + OTHERS, SEEDS, COMPILED):
+        for name, config in sizes.items():
+            seconds = min(3.0 if device != "cpu" else 0.1, end - time.monotonic())
+            if seconds <= 0:
+                return
+            made = {
+                key: lambda key=key, config=config: make_step(key[0], config, device, key[1])  # type: ignore[misc]
+                for key in variants
+            }
+            yield measure(name, made, device, seconds)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--seconds", type=float, default=55.0, help="begin nothing after so many seconds")
+    parser.add_argument("--rows", type=Path, required=True, help="JSON file of the rows")
+    options = parser.parse_args()
+    end, rows = time.monotonic() + options.seconds, list[dict[str, Any]]()
+
+    def note(new: list[dict[str, Any]]) -> None:
+        rows.extend(new)
+        write_atomic(options.rows, json.dumps(rows).encode())
+        for row in new:
+            what = " ".join(str(row[key]) for key in ("part", "config", "variant", "precision") if key in row)
+            found = row.get("note") or f"{row['ms']:.4g} ms"
+            print(f"{what}: {found}", flush=True)
+
+    set_precision("fp32")
+    for row in trials(options.device):
+        note([row])
+        if time.monotonic() > end - options.seconds / 2:
+            break  # the other half of the time is for what they cost
+    for new in layers(options.device, end):
+        note(new)
+    wrong = [row["variant"] for row in rows if row["part"] == "trial" and not is_right(row["note"])]
+    sys.exit(f"wrong: {', '.join(wrong)}" if wrong else 0)
+
+
+def is_right(note: str) -> bool:
+    """Whether a trial ended well, or there was none to make."""
+    return note == "right" or (note.endswith("use engine='graph'") and not re.search("differs|Error", note))
+
+
+if __name__ == "__main__":
+    main()
