@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+from types import SimpleNamespace
 
 import cell_models
 import pytest
@@ -14,10 +15,12 @@ import torch
 from engine_cases import CELL_TOLERANCE, batched_seeds, close, compare, evaluate, some_state
 from everyday import only
 
-from timescales import GatedRNN
-from timescales.nn.engine import eager, equations
+from timescales import LSTM, PLSTM, GatedRNN
+from timescales.nn import engine as engines
+from timescales.nn.engine import eager, equations, kept
 from timescales.nn.engine.equations import of_cell
-from timescales.nn.engine.gpu import cluster, cluster_kernels, emit_cuda, emulate, graph
+from timescales.nn.engine.gpu import choice, cluster, cluster_kernels, cuda, emit_cuda, emulate, graph
+from timescales.nn.engine.gpu.buffers import Buffers
 from timescales.nn.engine.gpu.emit_cuda import Sizes
 
 HIDDEN = 12
