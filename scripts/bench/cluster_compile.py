@@ -3,8 +3,8 @@
     python scripts/bench/cluster_compile.py [--hidden 64 128 256] [--cells lstm plstm] [--architecture sm_90]
 
 It needs NVRTC, which torch's CUDA packages bring. Without them `pip install --target FOLDER nvidia-cuda-nvrtc`
-(13.0) does, with PYTHONPATH=FOLDER. Writes results/bench/cluster_compile.md, and exits with 1 if kernels of a size that the engine
-takes have more registers than a multiprocessor has, spill, or need more than 48 KiB of shared memory.
+(13.0) does, with PYTHONPATH=FOLDER. Writes results/bench/cluster_compile.md, and exits with 1 if kernels that the
+engine takes have more registers than a multiprocessor has, spill, or need more than 48 KiB of shared memory.
 """
 
 from __future__ import annotations
@@ -44,16 +44,17 @@ class Kernel(NamedTuple):
 
 def kernels_of(log: str) -> dict[str, Kernel]:
     """The kernels by name, from the output of `ptxas -v`."""
-    found = {}
+
+    def number(pattern: str, part: str) -> int:
+        found = re.search(pattern, part)
+        return int(found[1]) if found else 0
+
+    kernels = {}
     for part in log.split("Compiling entry function")[1:]:
-        name = part.split("'")[1]
-        stack, stores, loads = (
-            int(re.search(rf"(\d+) bytes {what}", part)[1]) for what in ("stack frame", "spill stores", "spill loads")
-        )
-        used = re.search(r"Used (\d+) registers", part)
-        shared = re.search(r"(\d+) bytes smem", part)
-        found[name] = Kernel(int(used[1]), stack + stores + loads, int(shared[1]) if shared else 0)
-    return found
+        spilled = sum(number(rf"(\d+) bytes {what}", part) for what in ("stack frame", "spill stores", "spill loads"))
+        registers = number(r"Used (\d+) registers", part)
+        kernels[part.split("'")[1]] = Kernel(registers, spilled, number(r"(\d+) bytes smem", part))
+    return kernels
 
 
 def compiled(name: str, hidden: int, architecture: str = "sm_90") -> dict[str, Kernel] | None:

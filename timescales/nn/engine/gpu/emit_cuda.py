@@ -44,9 +44,8 @@ def unsupported_reason(equations: Equations, sizes: Sizes) -> str | None:
         return "a cell without recurrent product is a scan; use engine='graph'"
     if any(block.is_expanded for block in equations.blocks):
         return "it has no cumax, and as many rows as units in each gate; use engine='graph'"
-    weights = sum(block.has_h for block in equations.blocks) * sizes.units
-    if weights > MOST_WEIGHTS:
-        most = MOST_WEIGHTS * sizes.blocks * sizes.hidden // (weights * sizes.blocks)
+    most = MOST_WEIGHTS // sum(block.has_h for block in equations.blocks) * sizes.blocks
+    if sizes.hidden > most:
         return f"the recurrent weights must fit into registers: at most {most} units; use engine='graph'"
     if ahead(equations, sizes) == 0:
         return f"a step of {sizes.hidden} units has more inputs than fit into shared memory; use engine='graph'"
