@@ -11,7 +11,7 @@ from torch import Tensor
 
 from timescales.nn.engine.affine import affine
 from timescales.nn.engine.equations import Block, Equations
-from timescales.nn.engine.gpu.cluster_kernels import Kernels
+from timescales.nn.engine.gpu.emit_cuda import Kernels
 from timescales.nn.engine.scalar import Node
 
 CHUNK = 64  # steps of a chunk of a scan over time

@@ -24,8 +24,7 @@ from timescales.nn.cells.cell import Cell, Weights
 from timescales.nn.engine import equations, kept, watch
 from timescales.nn.engine.equations import Equations
 from timescales.nn.engine.gpu import capture, emit_cuda, graph
-from timescales.nn.engine.gpu.cluster_kernels import Kernels, kernels
-from timescales.nn.engine.gpu.emit_cuda import Sizes
+from timescales.nn.engine.gpu.emit_cuda import Kernels, Sizes, kernels
 from timescales.nn.engine.trial import TOLERANCE
 
 CAPABILITY = 9  # the first with clusters of thread blocks

@@ -1,43 +1,17 @@
-"""The cluster kernels of a cell, and their launches in `Buffers`: on a GPU, or in the emulator on a CPU."""
+"""Launches of the cluster kernels of a cell in `Buffers`: on a GPU, or in the emulator on a CPU."""
 
 from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
 
-from timescales.nn.engine.equations import Equations
-from timescales.nn.engine.gpu import cuda, emit_cuda, emulate
-from timescales.nn.engine.gpu.emit_cuda import Sizes
-from timescales.nn.engine.kept import with_equations
-
-if TYPE_CHECKING:
-    from timescales.nn.engine.gpu.buffers import Buffers
+from timescales.nn.engine.gpu import cuda, emulate
+from timescales.nn.engine.gpu.buffers import Buffers
 
 STEPS = 2**20  # of one launch: each begins with the state that the one before has left
-
-
-class Kernels(NamedTuple):
-    """The code of a cell's kernels, for these sizes."""
-
-    code: str
-    sizes: Sizes
-
-
-def kernels(equations: Equations, sizes: Sizes) -> Kernels:
-    """The kernels of a cell, kept with its equations."""
-    of_sizes = _of_sizes(equations)
-    if sizes not in of_sizes:
-        of_sizes[sizes] = Kernels(emit_cuda.code(equations, sizes), sizes)
-    return of_sizes[sizes]
-
-
-@with_equations
-def _of_sizes(equations: Equations) -> dict[Sizes, Kernels]:
-    return {}
 
 
 def run_forward(b: Buffers) -> None:

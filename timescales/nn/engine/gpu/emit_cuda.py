@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from timescales.nn.engine.cpu.emit_cpp import cell_code
 from timescales.nn.engine.equations import Equations
+from timescales.nn.engine.kept import with_equations
 
 FUNCTIONS, KERNELS, EMULATOR = (Path(__file__).with_name(f"cluster{end}") for end in (".h", ".cu", "_on_cpu.h"))
 # Numbers of the recurrent weights in the registers of a thread, which has 255. results/bench/cluster_compile.md has
@@ -70,6 +71,26 @@ def code(equations: Equations, sizes: Sizes) -> str:
     values = ", ".join(f"{name} = {value}" for name, value in constants.items())
     functions, kernels = texts()
     return "\n".join([functions, f"constexpr int {values};", cell_code(equations), kernels])
+
+
+class Kernels(NamedTuple):
+    """The code of a cell's kernels, for these sizes."""
+
+    code: str
+    sizes: Sizes
+
+
+def kernels(equations: Equations, sizes: Sizes) -> Kernels:
+    """The kernels of a cell, kept with its equations."""
+    of_sizes = _of_sizes(equations)
+    if sizes not in of_sizes:
+        of_sizes[sizes] = Kernels(code(equations, sizes), sizes)
+    return of_sizes[sizes]
+
+
+@with_equations
+def _of_sizes(equations: Equations) -> dict[Sizes, Kernels]:
+    return {}
 
 
 @functools.cache

@@ -37,7 +37,7 @@ from timescales.nn.cells.cell import Cell, Weights
 from timescales.nn.engine import eager, equations, kept, watch
 from timescales.nn.engine.equations import Equations
 from timescales.nn.engine.gpu import capture, triton_kernels
-from timescales.nn.engine.gpu.cluster_kernels import Kernels
+from timescales.nn.engine.gpu.emit_cuda import Kernels
 from timescales.nn.engine.gpu.graph_function import GraphFunction, Inputs, Plan, code_of, on_device_of
 from timescales.nn.engine.trial import TOLERANCE, difference
 from timescales.torch_private import tree_map_only

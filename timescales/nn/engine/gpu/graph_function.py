@@ -17,7 +17,7 @@ from timescales.nn.engine.affine import affine
 from timescales.nn.engine.equations import Equations
 from timescales.nn.engine.gpu import capture, emit_triton
 from timescales.nn.engine.gpu.buffers import Buffers
-from timescales.nn.engine.gpu.cluster_kernels import Kernels
+from timescales.nn.engine.gpu.emit_cuda import Kernels
 from timescales.nn.engine.kernel import check_backward, check_shape, no_jvp
 from timescales.torch_private import saved_tensors_have_hooks
 
