@@ -1,6 +1,6 @@
 """A recurrent policy's training step over collected episodes: a loop over the steps, and one call with `reset`.
 
-    python scripts/bench/episodes.py [ROUNDS]
+    python scripts/bench/episodes.py [--rounds 30]
 
 128 steps of 8 environments, 512 features, 128 units, an episode of 50 steps on average; forward and backward, on one
 thread. The three take turns; the median and the quartiles of the rounds are printed.
@@ -8,6 +8,7 @@ thread. The three take turns; the median and the quartiles of the rounds are pri
 
 from __future__ import annotations
 
+import argparse
 import statistics
 import sys
 import time
@@ -25,7 +26,9 @@ S, B, I, H = 128, 8, 512, 128  # noqa: E741
 
 
 def main() -> None:
-    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 30
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=30, help="how often each is measured (default: 30)")
+    rounds = parser.parse_args().rounds
     torch.set_num_threads(1)
     torch.manual_seed(0)
     x, reset = torch.randn(S, B, I), (torch.rand(S, B) < 1 / 50).float()
