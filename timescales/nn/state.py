@@ -107,6 +107,19 @@ def join(cells: Sequence[Cell], states: Sequence[Any]) -> Any:
     return RNNState(**fields)
 
 
+def join_steps(cells: Sequence[Cell], states: Sequence[Any], batch_first: bool) -> RNNState:
+    """The states of all steps, from one for each layer, fields (S, B, H): each field a tuple with one tensor per layer.
+
+    batch_first: exchange S and B.
+    """
+
+    def of_layer(state: Any, name: str) -> Tensor | None:
+        value = getattr(state, name, None)
+        return value.transpose(0, 1) if batch_first and value is not None else value
+
+    return RNNState(**{name: tuple(of_layer(state, name) for state in states) for name in _names(cells)})
+
+
 def split(cells: Sequence[Cell], state: Any) -> list[Any]:
     """One state per layer, a `State` of its cell, from the form that a caller sees.
 
