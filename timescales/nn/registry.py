@@ -53,6 +53,7 @@ MODELS = (
     Model("lru", "LRU", ("LRUCell",), "#00b8d4", SCAN),
     Model("indrnn", "IndRNN", ("IndRNNCell",), "#5d8aa8", SCAN),
     Model("phased", "PhasedLSTM", ("PhasedLSTMCell",), "#d68910", GATED),
+    Model("nru", "NRU", ("NRUCell",), "#7d6608", OTHER),
     Model("exprnn", "ExpRNN", ("ExpRNNCell",), "#7f8c8d", OTHER),
     Model("rmc", "RMC", ("RMCCell",), "#2c3e8f", OTHER),
 )
