@@ -54,6 +54,7 @@ MODELS = (
     Model("indrnn", "IndRNN", ("IndRNNCell",), "#5d8aa8", SCAN),
     Model("phased", "PhasedLSTM", ("PhasedLSTMCell",), "#d68910", GATED),
     Model("nru", "NRU", ("NRUCell",), "#7d6608", OTHER),
+    Model("sru", "SRU", ("SRUCell",), "#af7ac5", OTHER),
     Model("urnn", "URNN", ("URNNCell",), "#4a235a", OTHER),
     Model("exprnn", "ExpRNN", ("ExpRNNCell",), "#7f8c8d", OTHER),
     Model("rmc", "RMC", ("RMCCell",), "#2c3e8f", OTHER),
