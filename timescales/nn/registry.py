@@ -56,6 +56,7 @@ MODELS = (
     Model("nru", "NRU", ("NRUCell",), "#7d6608", OTHER),
     Model("sru", "SRU", ("SRUCell",), "#af7ac5", OTHER),
     Model("urnn", "URNN", ("URNNCell",), "#4a235a", OTHER),
+    Model("eurnn", "EURNN", ("EURNNCell",), "#839192", OTHER),
     Model("exprnn", "ExpRNN", ("ExpRNNCell",), "#7f8c8d", OTHER),
     Model("rmc", "RMC", ("RMCCell",), "#2c3e8f", OTHER),
 )
