@@ -57,6 +57,7 @@ MODELS = (
     Model("sru", "SRU", ("SRUCell",), "#af7ac5", OTHER),
     Model("urnn", "URNN", ("URNNCell",), "#4a235a", OTHER),
     Model("eurnn", "EURNN", ("EURNNCell",), "#839192", OTHER),
+    Model("goru", "GORU", ("GORUCell",), "#196f3d", GATED),
     Model("exprnn", "ExpRNN", ("ExpRNNCell",), "#7f8c8d", OTHER),
     Model("rmc", "RMC", ("RMCCell",), "#2c3e8f", OTHER),
 )
