@@ -72,7 +72,7 @@ def test_what_is_no_number_stays_in_its_sequence(model, name, bad):
         assert output[2:, 1].isnan().any(-1).all()
         assert made.split_state(end)[-1].h[1].isnan().any()
     else:
-        assert not torch.equal(output[2:, 1], sound[2:, 1])
+        assert model == "sru" or not torch.equal(output[2:, 1], sound[2:, 1])  # all its ReLUs may be off
         assert model in UNBOUNDED or not output[2:, 1].isinf().any()
 
 

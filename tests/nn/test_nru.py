@@ -89,6 +89,14 @@ def test_a_memory_that_nothing_changes_stays():
     assert cell.timescales().isinf().all()
 
 
+def test_the_memory_of_a_new_network_stays_small():
+    """After the steps of a digit."""
+    torch.manual_seed(0)
+    for hidden, size in ((16, 64), (212, 256)):
+        _, state = timescales.NRU(1, hidden, memory_size=size)(torch.rand(784, 4, 1))
+        assert 0.0 < state.memory.abs().max() < 100.0
+
+
 def test_large_and_vanishing_directions_are_finite():
     cell = NRUCell(I, H, memory_size=M, heads=K)
     for size in (0.0, 1e-15, 1e15):
@@ -102,7 +110,9 @@ def test_large_and_vanishing_directions_are_finite():
 def test_initialisation_and_sizes():
     torch.manual_seed(0)
     cell = NRUCell(3, 90, memory_size=100, heads=4)
-    same_distribution(cell.weight_heads.detach().flatten(), stats.uniform(-(190**-0.5), 2 * 190**-0.5))
+    strengths, factors = cell.weight_heads.detach().split([8, 80])
+    same_distribution(10 * strengths.flatten(), stats.uniform(-(190**-0.5), 2 * 190**-0.5))
+    same_distribution(factors.flatten(), stats.uniform(-(190**-0.5), 2 * 190**-0.5))
     same_distribution(cell.weight_memory.detach().flatten(), stats.uniform(-(193**-0.5), 2 * 193**-0.5))
     # Six linear maps of torch as the released code has them, which gives 212 units and a memory of 256 for digits
     count = sum(p.numel() for p in NRUCell(1, 212, memory_size=256, heads=4).parameters())

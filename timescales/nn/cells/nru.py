@@ -31,10 +31,13 @@ class NRUCell(Cell):
         memory_size: the number M. Default: 64.
         heads: the number K; M K is a square. Default: 4.
 
-    Init: all weights and biases U(-1/sqrt(n), 1/sqrt(n)), n the numbers that the map reads: I + H + M, or H + M.
+    Init: all weights and biases U(-1/sqrt(n), 1/sqrt(n)), n the numbers that the map reads: I + H + M, or H + M; those
+    of the strengths a tenth of it.
     Source: Chandar, Sankar, Vorontsov, Ebrahimi Kahou & Bengio 2019 (arXiv 1902.06704).
-    Differs: as in the released code, a, b, v and w have no ReLU, and the heads are averaged. Each row is divided by its
-    largest number before its norm is taken, since fifth powers overflow. dt is ignored.
+    Differs: as in the released code, a, b, v and w have no ReLU, and the heads are averaged. There the strengths start
+    ten times as large: a memory that feeds on itself then grows exponentially, in small networks to infinity within the
+    784 steps of a digit. Each row is divided by its largest number before its norm is taken, since fifth powers
+    overflow. dt is ignored.
     """
 
     gates = ("cell",)
@@ -72,6 +75,9 @@ class NRUCell(Cell):
         for name, parameter in self.named_parameters():
             n = H + M + (0 if name.endswith("heads") else self.input_size)
             nn.init.uniform_(parameter, -(n**-0.5), n**-0.5)
+        with torch.no_grad():
+            self.weight_heads[: 2 * self.heads] *= 0.1
+            self.bias_heads[: 2 * self.heads] *= 0.1
 
     def width(self, field: str) -> int:
         return self.memory_size if field == "memory" else self.hidden_size
