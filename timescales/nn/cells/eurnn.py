@@ -51,12 +51,14 @@ class EURNNCell(URNNCell):
         self.register_parameter("start", None)
 
     def make_matrix(self, N: int) -> None:
+        """Create the angles of W for N units."""
         self.pairs = chain(N, self.capacity, self.style)
         rotations = sum(map(len, self.pairs))
         self.theta, self.phi = uniform(math.pi, rotations), uniform(math.pi, rotations)
         self.phases = uniform(math.pi, N)
 
     def matrix(self) -> Tensor:
+        """W, a complex matrix (N, N); with batched seeds (R, N, N)."""
         d = turn(wide(self.phases))
         W = rotated(torch.diag_embed(torch.ones_like(d)), self.pairs, wide(self.theta), wide(self.phi))
         return d.unsqueeze(-1) * W

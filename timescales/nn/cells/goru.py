@@ -54,6 +54,7 @@ class GORUCell(Cell):
         super().__init__(input_size, hidden_size)
 
     def make_parameters(self) -> None:
+        """Create and draw the parameters."""
         H = self.hidden_size
         self.weight_ih = uniform(0.01, 3 * H, self.input_size)
         self.weight_hh = uniform(0.01, 2 * H, H)  # of the two gates: `weights` adds O

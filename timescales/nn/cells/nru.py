@@ -66,6 +66,7 @@ class NRUCell(Cell):
         super().__init__(input_size, hidden_size)
 
     def make_parameters(self) -> None:
+        """Create and draw the parameters."""
         H, M = self.hidden_size, self.memory_size
         rows = 2 * self.heads + 4 * self.side
         shapes = {"ih": (H, self.input_size), "hh": (H, H), "memory": (H, M), "heads": (rows, H + M)}
@@ -80,6 +81,7 @@ class NRUCell(Cell):
             self.bias_heads[: 2 * self.heads] *= 0.1
 
     def width(self, field: str) -> int:
+        """Number of numbers of a field: M in the memory, H in h."""
         return self.memory_size if field == "memory" else self.hidden_size
 
     def act(self, gx: Tensor, gh: Tensor, state: State, dt: Tensor | float = 1.0) -> Act:

@@ -72,6 +72,7 @@ class SRUCell(Cell):
         super().__init__(input_size, hidden_size)
 
     def make_parameters(self) -> None:
+        """Create and draw the parameters."""
         H, P = self.hidden_size, self._statistics or self.hidden_size
         R, averages = self._summary or max(1, P // 4), len(self.alphas) * P
         self.statistics = P
@@ -87,6 +88,7 @@ class SRUCell(Cell):
         return self.statistics
 
     def width(self, field: str) -> int:
+        """Number of numbers of a field: all averages, or H."""
         return len(self.alphas) * self.statistics if field == "averages" else self.hidden_size
 
     def weights(self) -> Weights:

@@ -52,6 +52,7 @@ class URNNCell(Cell):
         cell: Tensor
 
     def make_parameters(self) -> None:
+        """Create and draw the parameters. Raises ValueError for an odd size."""
         N, H = self.hidden_size // 2, self.hidden_size
         if H % 2:
             near = f"{H - 1} or {H + 1}" if N else "2"
