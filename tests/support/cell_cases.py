@@ -18,6 +18,7 @@ from timescales.nn.cells import (
     MinLSTMCell,
     NRUCell,
     PGRUCell,
+    PhasedLSTMCell,
     PLScanCell,
     PLSTMCell,
     RMCCell,
@@ -62,6 +63,7 @@ CELLS = {
     "plscan_fixed_p": (PLScanCell, {"power": 1.7, "epsilon": 0.1}),
     "lru": (LRUCell, {}),
     "lru_ring": (LRUCell, {"r_min": 0.9, "r_max": 0.99, "max_phase": 0.3}),
+    "phased": (PhasedLSTMCell, {"open_ratio": 0.5}),  # a steeper clock magnifies errors of the phase
     "nru": (NRUCell, {"memory_size": 8, "heads": 2}),
     "exprnn": (ExpRNNCell, {}),
     "exprnn_henaff": (ExpRNNCell, {"skew_init": "henaff"}),
