@@ -159,7 +159,7 @@ def small_gradients(layer: Layer) -> None:
 
 
 # A ReLU passes a gradient on as it is: also a tiny one, and a sparse one is refused by another message.
-GATED = frozenset(KINDS) - {"IndRNN"}
+GATED = frozenset(KINDS) - {"IndRNN", "NRU", "SRU"}
 
 
 @use("gradients of the output of size 1e-30", fused=Differs("below 1e-30 they are set to zero"), only=GATED)
