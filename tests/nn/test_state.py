@@ -51,7 +51,7 @@ def test_a_state_with_other_fields_has_names_and_is_not_unpacked(kind):
     rnn = build(kind, I, H, 2)
     x, dt = random_input()
     output, state = rnn(x, dt=dt)
-    more = "imaginary" if kind == "LRU" else "age"
+    more = rnn.layers[0].State._fields[-1]
     assert state.h.shape == getattr(state, more).shape == (2, B, H)
     assert torch.equal(state.h[-1], output[-1])
     with pytest.raises(TypeError, match=rf"not unpacked: read state\.h.*state\.{more} by name"):

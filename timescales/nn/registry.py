@@ -54,6 +54,7 @@ MODELS = (
     Model("indrnn", "IndRNN", ("IndRNNCell",), "#5d8aa8", SCAN),
     Model("exprnn", "ExpRNN", ("ExpRNNCell",), "#7f8c8d", OTHER),
     Model("rmc", "RMC", ("RMCCell",), "#2c3e8f", OTHER),
+    Model("slstm", "SLSTM", ("SLSTMCell",), "#d68910", GATED),
 )
 BASELINES = (
     Model("torch_lstm", "TorchLSTM", (), "#212f3c", BASELINE),

@@ -159,9 +159,9 @@ class RNN(nn.Module):
 
         Arguments:
             x: input, (S, B, input_size).
-            state: the state that an earlier call returned, or None for zeros (`RMC`: rows of the identity matrix). A
-                list with one state per layer, as `split_state` returns it, is taken too; each may be a plain tuple or
-                list.
+            state: the state that an earlier call returned, or None for zeros (`RMC`: rows of the identity matrix;
+                `SLSTM`: the logarithm of no weight yet). A list with one state per layer, as `split_state` returns it,
+                is taken too; each may be a plain tuple or list.
             dt: time since the previous step, (S, B), also for the first step. Power-law cells, `ELSTM`, `LeakyRNN`,
                 `MinGRU`, `MinLSTM` and `LRU` use it, and cells of your own whose step does; the others take and ignore
                 it. Default: 1. It must be finite and at least 0. On a CPU this is checked; on a GPU it is not, since a
