@@ -55,6 +55,7 @@ MODELS = (
     Model("exprnn", "ExpRNN", ("ExpRNNCell",), "#7f8c8d", OTHER),
     Model("rmc", "RMC", ("RMCCell",), "#2c3e8f", OTHER),
     Model("slstm", "SLSTM", ("SLSTMCell",), "#d68910", GATED),
+    Model("rglru", "RGLRU", ("RGLRUCell",), "#3949ab", SCAN),
 )
 BASELINES = (
     Model("torch_lstm", "TorchLSTM", (), "#212f3c", BASELINE),

@@ -162,10 +162,10 @@ class RNN(nn.Module):
             state: the state that an earlier call returned, or None for zeros (`RMC`: rows of the identity matrix;
                 `SLSTM`: the logarithm of no weight yet). A list with one state per layer, as `split_state` returns it,
                 is taken too; each may be a plain tuple or list.
-            dt: time since the previous step, (S, B), also for the first step. Power-law cells, `ELSTM`, `LeakyRNN`,
-                `MinGRU`, `MinLSTM` and `LRU` use it, and cells of your own whose step does; the others take and ignore
-                it. Default: 1. It must be finite and at least 0. On a CPU this is checked; on a GPU it is not, since a
-                check would wait for the GPU, and neither is it while torch traces or transforms the call.
+            dt: time since the previous step, (S, B), also for the first step. The layers that docs/library.md names use
+                it, and cells of your own whose step does; the others take and ignore it. Default: 1. It must be finite
+                and at least 0. On a CPU this is checked; on a GPU it is not, since a check would wait for the GPU, and
+                neither is it while torch traces or transforms the call.
             mask: (S, B), 0 where a step does not exist. There x and dt are not read, the state does not change, and the
                 output is the last h. Every other number counts as 1.
             hx: torch.nn.LSTM's name of `state`; give one of the two.
