@@ -37,7 +37,7 @@ from timescales.nn.cells import (
 from timescales.nn.engine import eager
 
 ONE_OF_EACH = ("lstm_frozen", "ur", "plstm", "pgru", "gru", "janet", "elstm", "leaky", "minlstm", "plscan", "lru")
-ONE_OF_EACH += ("exprnn", "gated_gru_om", "rmc_um", "slstm", "rglru")
+ONE_OF_EACH += ("exprnn", "gated_gru_om", "rmc_um", "slstm", "rglru", "signed_mingru")
 
 
 @pytest.mark.parametrize("name", only(ONE_OF_EACH, CELLS))

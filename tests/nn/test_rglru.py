@@ -25,27 +25,30 @@ def reference(own, x, state, dt):
     for unit in range(H):
         r, i, u = (own["weight_ih"][unit + gate * H] @ x + own["bias"][unit + gate * H] for gate in range(3))
         a = sigmoid(own["decay"][unit]) ** (reference.c * sigmoid(r) * dt)
+        a = 2.0 * a - 1.0 if reference.signed else a
         new[unit] = a * state["h"][unit] + math.sqrt(1.0 - a**2) * (sigmoid(i) * u)
     return {"h": new}
 
 
-@pytest.mark.parametrize("c", [8.0, 0.7])
+@pytest.mark.parametrize(("c", "signed"), [(8.0, False), (0.7, False), (0.7, True)])
 @pytest.mark.parametrize("masked", [False, True], ids=["whole", "masked"])
 @pytest.mark.parametrize("timed", [False, True], ids=["unit", "timed"])
-def test_equals_the_reference(c, timed, masked):
+def test_equals_the_reference(c, signed, timed, masked):
     """1 - a^2 loses digits in the reference at the dt of 1e-7."""
-    reference.c = c
-    compare(reference, moved(RGLRUCell(I, H, c=c)), timed, masked, tolerance=1e-11)
+    reference.c, reference.signed = c, signed
+    compare(reference, moved(RGLRUCell(I, H, c=c, signed=signed)), timed, masked, tolerance=1e-10)
 
 
-def test_gradients():
-    cell = moved(RGLRUCell(2, 3))
+@pytest.mark.parametrize("signed", [False, True])
+def test_gradients(signed):
+    cell = moved(RGLRUCell(2, 3, signed=signed))
     check_gradients(cell, random_state(cell, 2))
 
 
 def test_the_compiled_kernel():
     against_eager(lambda engine: timescales.RGLRU(I, H, 2, engine=engine))
     against_eager(lambda engine: timescales.RGLRU(I, H, 2, engine=engine), dt=torch.rand(11, B))
+    against_eager(lambda engine: timescales.RGLRU(I, H, 2, engine=engine, decay_init=(0.1, 0.9), signed=True))
 
 
 @pytest.mark.parametrize("engine", ["eager", "fused"])
@@ -91,6 +94,10 @@ def test_time_scales():
     assert cell.timescales().tolist() == pytest.approx(
         [-1 / (4 * math.log(0.999)), -1 / (8 * math.log(0.9) * sigmoid(2.0))], rel=1e-4
     )
+    signed = RGLRUCell(I, 2, signed=True).double()
+    signed.load_state_dict(cell.state_dict())
+    a = torch.exp(-1.0 / cell.timescales())
+    close(signed.timescales(), -1.0 / (2.0 * a - 1.0).abs().log())
 
 
 def test_initialisation():
@@ -107,6 +114,7 @@ def test_initialisation():
         ({"decay_init": (0.9, 1.0)}, "0 < low <= high < 1"),
         ({"decay_init": (0.9, 0.5)}, "0 < low <= high < 1"),
         ({"decay_init": 0.5}, "two numbers"),
+        ({"signed": 1}, "signed must be True or False"),
     ],
 )
 def test_wrong_arguments(arguments, fix):

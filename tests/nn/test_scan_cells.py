@@ -44,7 +44,7 @@ def test_a_units_jacobian_is_the_product_of_its_forget_gates(name):
     held = "c" if "c" in cell.State._fields else "h"
     state = state._replace(**{held: getattr(state, held).requires_grad_()})
     _, last = run(cell, x, state, dt)
-    kept = math.prod(g.forget for g in gates)
+    kept = math.prod(getattr(g, "factor", g.forget) for g in gates)  # with its sign, where it has one
     (d,) = torch.autograd.grad(getattr(last, held).sum(), getattr(state, held), retain_graph=True)
     if isinstance(cell, LRUCell):
         (d_imaginary,) = torch.autograd.grad(last.imaginary.sum(), state.h)

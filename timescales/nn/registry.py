@@ -56,6 +56,7 @@ MODELS = (
     Model("rmc", "RMC", ("RMCCell",), "#2c3e8f", OTHER),
     Model("slstm", "SLSTM", ("SLSTMCell",), "#d68910", GATED),
     Model("rglru", "RGLRU", ("RGLRUCell",), "#3949ab", SCAN),
+    Model("signed_mingru", "SignedMinGRU", ("SignedMinGRUCell",), "#af601a", SCAN),
 )
 BASELINES = (
     Model("torch_lstm", "TorchLSTM", (), "#212f3c", BASELINE),

@@ -21,7 +21,7 @@ class RGLRUCell(Cell):
 
         r, i = sigmoid(gx)          the recurrence gate and the input gate
         u    = gx
-        a    = sigmoid(decay)^(c r dt)
+        a    = sigmoid(decay)^(c r dt)      2 sigmoid(decay)^(c r dt) - 1 with signed=True
         h'   = a h + sqrt(1 - a^2) (i u)
 
     gx = weight_ih x + bias; each gate has its own rows of it. A step after dt = 0 forgets nothing and writes nothing.
@@ -31,10 +31,13 @@ class RGLRUCell(Cell):
         c: the largest power. Default: 8.
         decay_init: (low, high), the interval of the initial sigmoid(decay)^c, which is a at r = 1, between 0 and 1.
             Default: (0.9, 0.999).
+        signed: whether a may be negative, so that a unit can change its sign in a step. Default: False.
 
     Init: weights and bias U(-1/sqrt(H), 1/sqrt(H)); sigmoid(decay)^c uniform on `decay_init`. At r = 1/2 the defaults
-    are time scales from 19 to 2,000 steps.
-    Source: De, Smith, Fernando, Botev et al. 2024 (Griffin, arXiv 2402.19427), section 2.4 and appendix A.
+    are time scales from 19 to 2,000 steps, half of it with signed=True.
+    Time scales: a unit keeps |a| of its memory, which is `forget`; `factor` is a.
+    Source: De, Smith, Fernando, Botev et al. 2024 (Griffin, arXiv 2402.19427), section 2.4 and appendix A; signed:
+    Grazzi et al. 2024 (arXiv 2411.12537), as in `SignedMinGRUCell`.
     Differs: in Griffin a linear map and a convolution over four steps come before the unit; its gates read their output
     by block-diagonal weights, and u is this output. Here the gates and u are linear maps of the layer's input, which
     without the convolution is the same function. The authors' code writes the first input of a text without
@@ -52,9 +55,16 @@ class RGLRUCell(Cell):
         forget: Tensor
         input: Tensor
         cell: Tensor
+        factor: Tensor
 
     def __init__(
-        self, input_size: int, hidden_size: int, *, c: float = 8.0, decay_init: Sequence[float] = (0.9, 0.999)
+        self,
+        input_size: int,
+        hidden_size: int,
+        *,
+        c: float = 8.0,
+        decay_init: Sequence[float] = (0.9, 0.999),
+        signed: bool = False,
     ) -> None:
         super().__init__(input_size, hidden_size)
         if not is_number(c) or c <= 0:
@@ -62,24 +72,35 @@ class RGLRUCell(Cell):
         interval = tuple(decay_init) if isinstance(decay_init, Sequence) else ()
         if len(interval) != 2 or not all(map(is_number, interval)) or not 0.0 < interval[0] <= interval[1] < 1.0:
             raise ValueError(f"decay_init must be two numbers 0 < low <= high < 1, not {decay_init!r}")
-        self.c = c
+        if not isinstance(signed, bool):
+            raise ValueError(f"signed must be True or False, not {signed!r}")
+        self.c, self.signed = c, signed
         rate = -torch.empty(hidden_size, dtype=torch.float64).uniform_(*interval).log() / c
         self.decay = nn.Parameter(-torch.log(torch.expm1(rate)).to(self.weight_ih.dtype))
 
     def act(self, gx: Tensor, gh: None, state: State, dt: Tensor | float = 1.0) -> Act:
-        """a, what multiplies u, and u; (..., H) each."""
+        """|a|, what multiplies u, u, and a; (..., H) each."""
         r, i, u = gx.chunk(3, -1)
         log_a = self.per_unit(-self.c * softplus(-self.decay), gx) * r.sigmoid() * dt
-        write = (-(2.0 * log_a).expm1()).clamp(min=SMALLEST).sqrt()
-        return self.Act(log_a.exp(), write * i.sigmoid(), u)
+        if self.signed:
+            s, rest = log_a.exp(), -log_a.expm1()
+            a, one_minus_square = s - rest, 4.0 * s * rest
+        else:
+            a, one_minus_square = log_a.exp(), -(2.0 * log_a).expm1()
+        write = one_minus_square.clamp(min=SMALLEST).sqrt()
+        return self.Act(a.abs() if self.signed else a, write * i.sigmoid(), u, a)
 
     def step(self, gx: Tensor, gh: None, state: State, dt: Tensor | float = 1.0) -> State:
-        f, i, u = self.act(gx, gh, state, dt)
-        return self.State(f * state.h + i * u)
+        _, i, u, a = self.act(gx, gh, state, dt)
+        return self.State(a * state.h + i * u)
 
     def timescales(self) -> Tensor:
-        """-1 / ln a at zero input and dt = 1, (H,)."""
-        return 1.0 / (self.c * softplus(-self.decay) * self.bias_total("recurrence").sigmoid())
+        """-1 / ln |a| at zero input and dt = 1, (H,)."""
+        rate = self.c * softplus(-self.decay) * self.bias_total("recurrence").sigmoid()
+        return -1.0 / (1.0 + 2.0 * torch.expm1(-rate)).abs().log() if self.signed else 1.0 / rate
+
+    def extra_repr(self) -> str:
+        return f"{super().extra_repr()}, signed={self.signed}"
 
 
 class RGLRU(CellRNN):
