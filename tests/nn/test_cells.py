@@ -37,7 +37,7 @@ from timescales.nn.cells import (
 from timescales.nn.engine import eager
 
 ONE_OF_EACH = ("lstm_frozen", "ur", "plstm", "pgru", "gru", "janet", "elstm", "leaky", "minlstm", "plscan", "lru")
-ONE_OF_EACH += ("exprnn", "gated_gru_om", "rmc_um", "slstm", "rglru", "signed_mingru")
+ONE_OF_EACH += ("exprnn", "gated_gru_om", "rmc_um", "slstm", "rglru", "signed_mingru", "lem", "cornn")
 
 
 @pytest.mark.parametrize("name", only(ONE_OF_EACH, CELLS))
@@ -201,7 +201,7 @@ def test_long_memories_survive_autocast(kind):
     assert 0.0 < float(expected[-2 if "age" in cell.State._fields else -1][0, 0]) < 0.5
 
 
-@pytest.mark.parametrize("name", [name for name in CELLS if not name.startswith(("exprnn", "indrnn"))])
+@pytest.mark.parametrize("name", [name for name in CELLS if not name.startswith(("exprnn", "indrnn", "cornn"))])
 def test_timescales_equal_a_simulated_decay(name):
     """-n / ln(what is left of a cell after n steps) at zero input and state, once age and log_n have come to rest."""
     kind, arguments = CELLS[name]

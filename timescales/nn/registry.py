@@ -57,6 +57,8 @@ MODELS = (
     Model("slstm", "SLSTM", ("SLSTMCell",), "#d68910", GATED),
     Model("rglru", "RGLRU", ("RGLRUCell",), "#3949ab", SCAN),
     Model("signed_mingru", "SignedMinGRU", ("SignedMinGRUCell",), "#af601a", SCAN),
+    Model("lem", "LEM", ("LEMCell",), "#7d3c98", GATED),
+    Model("cornn", "CoRNN", ("CoRNNCell",), "#45b39d", GATED),
 )
 BASELINES = (
     Model("torch_lstm", "TorchLSTM", (), "#212f3c", BASELINE),

@@ -32,13 +32,15 @@ class SignedMinGRUCell(MinGRUCell):
     Differs: the paper does so in Mamba and DeltaNet. dt is an addition.
     """
 
-    class Act(NamedTuple):  # type: ignore[assignment]  # one field more
+    class Act(NamedTuple):
         input: Tensor
         forget: Tensor
         cell: Tensor
         factor: Tensor
 
-    def act(self, gx: Tensor, gh: None, state: MinGRUCell.State, dt: Tensor | float = 1.0) -> Act:  # type: ignore[override]
+    def act(  # type: ignore[override]  # it returns one field more
+        self, gx: Tensor, gh: None, state: MinGRUCell.State, dt: Tensor | float = 1.0
+    ) -> Act:
         s, u = gx.chunk(2, -1)
         f, one_minus_f = retained(s, dt)
         factor = f - one_minus_f
