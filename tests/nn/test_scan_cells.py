@@ -32,7 +32,8 @@ def test_there_are_no_recurrent_weights(name):
     assert "weight_hh" not in cell.state_dict()
 
 
-@pytest.mark.parametrize("name", SCANS)
+# In a ParaGRU and a ParaLSTM something comes back through the gates, too.
+@pytest.mark.parametrize("name", [name for name in SCANS if not name.startswith("para")])
 def test_a_units_jacobian_is_the_product_of_its_forget_gates(name):
     """So T_1/e, which sums ln f, is exact: nothing is left out. For the complex state of the LRU it is its modulus."""
     x, dt, _ = random_input()

@@ -59,6 +59,9 @@ MODELS = (
     Model("signed_mingru", "SignedMinGRU", ("SignedMinGRUCell",), "#af601a", SCAN),
     Model("lem", "LEM", ("LEMCell",), "#7d3c98", GATED),
     Model("cornn", "CoRNN", ("CoRNNCell",), "#45b39d", GATED),
+    Model("cfc", "CfC", ("CfCCell",), "#2980b9", GATED),
+    Model("paragru", "ParaGRU", ("ParaGRUCell",), "#9a7d0a", SCAN),
+    Model("paralstm", "ParaLSTM", ("ParaLSTMCell",), "#6c3483", SCAN),
 )
 BASELINES = (
     Model("torch_lstm", "TorchLSTM", (), "#212f3c", BASELINE),
