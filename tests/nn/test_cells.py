@@ -38,7 +38,7 @@ from timescales.nn.engine import eager
 
 ONE_OF_EACH = ("lstm_frozen", "ur", "plstm", "pgru", "gru", "janet", "elstm", "leaky", "minlstm", "plscan", "lru")
 ONE_OF_EACH += ("exprnn", "gated_gru_om", "rmc_um", "slstm", "rglru", "signed_mingru", "lem", "cornn", "cfc")
-ONE_OF_EACH += ("paragru", "paralstm")
+ONE_OF_EACH += ("paragru", "paralstm", "hgrn")
 
 
 @pytest.mark.parametrize("name", only(ONE_OF_EACH, CELLS))

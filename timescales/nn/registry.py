@@ -62,6 +62,7 @@ MODELS = (
     Model("cfc", "CfC", ("CfCCell",), "#2980b9", GATED),
     Model("paragru", "ParaGRU", ("ParaGRUCell",), "#9a7d0a", SCAN),
     Model("paralstm", "ParaLSTM", ("ParaLSTMCell",), "#6c3483", SCAN),
+    Model("hgrn", "HGRN", ("HGRNCell",), "#229954", SCAN),
 )
 BASELINES = (
     Model("torch_lstm", "TorchLSTM", (), "#212f3c", BASELINE),
