@@ -26,7 +26,8 @@ KINDS = {
 }
 FAMILIES = {model.layer: model.family for model in registry.MODELS}
 
-NO_KERNEL = {"RMC", "NRU", "SRU", "URNN", "EURNN"}  # they have the eager engine alone
+# They have the eager engine alone.
+NO_KERNEL = {m.layer for m in registry.MODELS if not all(getattr(timescales, cell).compiled for cell in m.cells)}
 
 
 SCANS = frozenset(name for name, family in FAMILIES.items() if family == registry.SCAN)  # without recurrent weights

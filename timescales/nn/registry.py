@@ -60,6 +60,15 @@ MODELS = (
     Model("goru", "GORU", ("GORUCell",), "#196f3d", GATED),
     Model("exprnn", "ExpRNN", ("ExpRNNCell",), "#7f8c8d", OTHER),
     Model("rmc", "RMC", ("RMCCell",), "#2c3e8f", OTHER),
+    Model("slstm", "SLSTM", ("SLSTMCell",), "#d68910", GATED),
+    Model("rglru", "RGLRU", ("RGLRUCell",), "#3949ab", SCAN),
+    Model("signed_mingru", "SignedMinGRU", ("SignedMinGRUCell",), "#af601a", SCAN),
+    Model("lem", "LEM", ("LEMCell",), "#7d3c98", GATED),
+    Model("cornn", "CoRNN", ("CoRNNCell",), "#45b39d", GATED),
+    Model("cfc", "CfC", ("CfCCell",), "#2980b9", GATED),
+    Model("paragru", "ParaGRU", ("ParaGRUCell",), "#9a7d0a", SCAN),
+    Model("paralstm", "ParaLSTM", ("ParaLSTMCell",), "#6c3483", SCAN),
+    Model("hgrn", "HGRN", ("HGRNCell",), "#229954", SCAN),
 )
 BASELINES = (
     Model("torch_lstm", "TorchLSTM", (), "#212f3c", BASELINE),

@@ -169,13 +169,12 @@ class RNN(nn.Module):
         Arguments:
             x: input, (S, B, input_size).
             state: the state that an earlier call returned, or None for zeros (`RMC`: rows of the identity matrix;
-                `URNN`: one that it learns). A list with one state per layer, as `split_state` returns it, is taken too;
-                each may be a plain tuple or list.
-            dt: time since the previous step, (S, B), also for the first step. Power-law cells, `ELSTM`, `LeakyRNN`,
-                `MinGRU`, `MinLSTM`, `LRU`, `PhasedLSTM` and `SRU` use it, and cells of your own whose step does; the
-                others take and ignore it. Default: 1. It must be finite and at least 0. On a CPU this is checked; on a
-                GPU it is not, since a check would wait for the GPU, and neither is it while torch traces or transforms
-                the call.
+                `SLSTM`: the logarithm of no weight yet; `URNN`: one that it learns). A list with one state per layer,
+                as `split_state` returns it, is taken too; each may be a plain tuple or list.
+            dt: time since the previous step, (S, B), also for the first step. The layers that docs/library.md names use
+                it, and cells of your own whose step does; the others take and ignore it. Default: 1. It must be finite
+                and at least 0. On a CPU this is checked; on a GPU it is not, since a check would wait for the GPU, and
+                neither is it while torch traces or transforms the call.
             mask: (S, B), 0 where a step does not exist. There x and dt are not read, the state does not change, and the
                 output is the last h. Every other number counts as 1.
             reset: (S, B), nonzero where the state is that of the beginning again before a step: the cells' initial

@@ -161,7 +161,7 @@ POWER_LAW = frozenset({*with_fields("h", "c", "age"), *with_fields("h", "age")})
 # The layers whose output is bounded, whatever the input: by 1, and by e in JANET.
 BOUNDED = frozenset(kind for kind in KINDS if build(kind)(1e3 * random_input()[0])[0].abs().max() < 3)
 # The layers whose step is elementwise but for its two products: no matrix that is computed or of its own, no attention.
-ELEMENTWISE = frozenset(KINDS) - {"ExpRNN", "RMC", "NRU", "SRU", "URNN", "EURNN", "GORU"}
+ELEMENTWISE = frozenset(KINDS) - {"ExpRNN", "GORU"} - NO_KERNEL
 LABELS = {"GatedRNN_um_gru": 'GatedRNN(core="gru")'}  # names of layers in the page, where not that of the class
 
 USES: list[Use] = []
