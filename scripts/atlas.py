@@ -23,7 +23,7 @@ from timescales import paths  # noqa: E402
 from timescales.atlas import page, scores  # noqa: E402
 from timescales.atlas.definition import Atlas, atlas  # noqa: E402
 from timescales.atlas.sizes import Sizes  # noqa: E402
-from timescales.atlas.tables import RATES, SCORES, Tables, rates_of  # noqa: E402
+from timescales.atlas.tables import Tables, rates_of  # noqa: E402
 from timescales.config.compose import Composer, composing, setting  # noqa: E402
 from timescales.config.run import Run, run_of  # noqa: E402
 from timescales.files import write_atomic  # noqa: E402
@@ -32,7 +32,7 @@ from timescales.reports import gather  # noqa: E402
 from timescales.runs import cost  # noqa: E402
 from timescales.runs.store import Row  # noqa: E402
 
-PRICES = paths.RESULTS / SCORES
+PRICES = paths.RESULTS / atlas().name
 
 
 def rows(name: str, composer: Composer, local: bool) -> list[Row]:
@@ -87,14 +87,14 @@ def main() -> None:
     found = atlas()
     with composing() as composer:
         tables = Tables(found, Sizes(found, composer), {})
-        write({table_file(RATES): tables.text_of_rates()}, options.check)
-        tables = Tables(found, tables.sizes, rates_of(found, rows(RATES, composer, not options.check)))
+        write({table_file(found.rates_table): tables.text_of_rates()}, options.check)
+        tables = Tables(found, tables.sizes, rates_of(found, rows(found.rates_table, composer, not options.check)))
         if tables.rates:
-            write({table_file(SCORES): tables.text_of_scores()}, options.check)
+            write({table_file(found.name): tables.text_of_scores()}, options.check)
         runs = kinds(found, tables, composer)
         if options.price:
             measure(runs)
-        ended = rows(SCORES, composer, not options.check)
+        ended = rows(found.name, composer, not options.check)
         shown = page.Shown(found, tables, runs, ended, {row.kind: float(row.seconds) for row in cost.rows(PRICES)})
         texts = page.texts(shown)
         if ended:

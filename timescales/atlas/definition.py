@@ -41,6 +41,7 @@ class Rung:
 class Atlas:
     """What conf/atlas.yaml says; the fields are its keys."""
 
+    name: str  # of its table
     settings: Settings
     units: int
     tolerance: float
@@ -53,6 +54,11 @@ class Atlas:
     models: Mapping[str, Settings]
     left_out: Mapping[str, str] = field(default_factory=dict)
     hypotheses: Sequence[Mapping[str, str]] = ()  # before the runs: first > second on a rung, why, and the day
+
+    @property
+    def rates_table(self) -> str:
+        """The name of the table by which learning rates are chosen."""
+        return f"{self.name}_rates"
 
     @property
     def cells(self) -> list[str]:

@@ -17,7 +17,7 @@ from timescales.atlas.definition import Atlas, Rung
 from timescales.atlas.inference import Bootstrap, Interval, Ranks, joined, ranks
 from timescales.atlas.scores import Cell
 from timescales.atlas.sizes import UNITS
-from timescales.atlas.tables import SCORES, Tables
+from timescales.atlas.tables import Tables
 from timescales.config.run import Run
 from timescales.config.values import spell
 from timescales.reports.markdown import grid
@@ -25,7 +25,6 @@ from timescales.runs.store import Row
 
 PAGE = paths.ROOT / "docs" / "atlas.md"
 CELLS = paths.ROOT / "docs" / "atlas"
-PICTURES = paths.RESULTS / SCORES
 NOT_RUN = "**Not run yet.** The protocol above stands first."
 BEGIN, END = "<!-- {}: written by scripts/atlas.py -->", "<!-- /{} -->"
 
@@ -39,6 +38,11 @@ class Shown:
     runs: Mapping[tuple[str, str], Run]
     rows: Sequence[Row]
     prices: Mapping[str, float]
+
+    @property
+    def pictures(self) -> Path:
+        """Where the pictures lie."""
+        return paths.RESULTS / self.atlas.name
 
     @cached_property
     def cells(self) -> dict[str, Cell]:
@@ -94,12 +98,14 @@ def draw(shown: Shown) -> None:
     """Write the pictures, if there are cells to show."""
     if not shown.cells:
         return
-    PICTURES.mkdir(parents=True, exist_ok=True)
+    shown.pictures.mkdir(parents=True, exist_ok=True)
     values = {cell: {a: i.value for a, i in of_cell.items()} for cell, of_cell in shown.intervals.items()}
-    pictures.heat_map(PICTURES / "atlas.png", values, "The atlas of memory: mean scores, 0 at chance and 1 at best")
+    pictures.heat_map(
+        shown.pictures / "atlas.png", values, "The atlas of memory: mean scores, 0 at chance and 1 at best"
+    )
     if shown.ranks is not None:
         title = "Mean ranks; a line joins cells that are not shown to differ (Nemenyi, 5 %)"
-        pictures.rank_diagram(PICTURES / "ranks.png", shown.ranks, title)
+        pictures.rank_diagram(shown.pictures / "ranks.png", shown.ranks, title)
 
 
 def rungs(shown: Shown) -> str:
@@ -248,7 +254,7 @@ def of_cell(shown: Shown, name: str) -> str:
             each = {s.seed: s for s in found if (s.cell, s.rung) == (name, rung.name)}
             ids = {row.seed: row.id for row in shown.rows if row.axes["model"] == name and _of(row, rung)}
             curves = [
-                f"[{pictures.two_digits(cell.scores[rung.name][seed])}](../../results/{SCORES}/curves/{ids[seed]}.csv)"
+                f"[{pictures.two_digits(cell.scores[rung.name][seed])}](../../results/{shown.atlas.name}/curves/{ids[seed]}.csv)"
                 for seed in each
             ]
             settings = shown.atlas.run(rung, shown.tables.model(name, rung), shown.tables.rates[name], 0)

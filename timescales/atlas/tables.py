@@ -1,4 +1,4 @@
-"""The two tables of the atlas as files: ours_atlas_rates, by which learning rates are chosen, and ours_atlas."""
+"""The two tables of the atlas as files: NAME_rates, by which learning rates are chosen, and NAME, with all rungs."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 from timescales.atlas.definition import Atlas, Rung, chosen
 from timescales.atlas.sizes import Sizes
 from timescales.config import Settings
+from timescales.config.values import spell
 from timescales.papers.table import matches
 from timescales.runs.store import Row
 
-RATES, SCORES = "ours_atlas_rates", "ours_atlas"
 SOURCE = "this project's study, 2026: docs/atlas.md"
 HEADER = "# @package _global_\n# Written by scripts/atlas.py from conf/atlas.yaml: change that file.\n"
 Line = dict[str, Any]
@@ -34,22 +34,22 @@ class Tables:
         return {**listed(own), "optimizer.lr": rates, "seed": seeds}
 
     def text_of_rates(self) -> str:
-        """conf/table/ours_atlas_rates.yaml: each model at each rate, on the rungs and the seed of the choice."""
+        """The table of the choice: each model at each rate, on the rungs and the seed of the choice."""
         rungs = [self.atlas.rungs[name] for name in self.atlas.choice["rungs"]]
         seeds = [self.atlas.choice["seed"]]
         grids = [self.grid(name, rung, [*self.atlas.rates], seeds) for name in self.atlas.cells for rung in rungs]
         title = "The atlas of memory: the learning rate of each cell, of three, on a seed of its own"
-        return self._text(RATES, title, grids, [], [], n_min=1)
+        return self._text(self.atlas.rates_table, title, grids, [], [], n_min=1)
 
     def text_of_scores(self) -> str:
-        """conf/table/ours_atlas.yaml: each model whose rate is chosen, on all rungs and seeds."""
+        """The table of the rungs: each model whose rate is chosen, on all rungs and seeds."""
         grids, cells = [], []
         for name in (name for name in self.atlas.cells if name in self.rates):
             for rungs in self.atlas.tests.values():
                 grids.append(self.grid(name, rungs[0], [self.rates[name]], [*self.atlas.seeds]))
                 cells += [self._cell(name, rung) for rung in rungs]
         title = "The atlas of memory: every cell on the same tests"
-        return self._text(SCORES, title, grids, cells, self._claims(), n_min=len(self.atlas.seeds))
+        return self._text(self.atlas.name, title, grids, cells, self._claims(), n_min=len(self.atlas.seeds))
 
     def _cell(self, name: str, rung: Rung) -> Line:
         where = {"model": name, **listed(rung.settings)}
@@ -63,12 +63,9 @@ class Tables:
             rung, pair = self.atlas.rungs[said["rung"]], (said["first"], said["second"])
             if not all(name in self.rates and name in self.atlas.cells for name in pair):
                 continue
-            sides = []
-            for name in pair:
-                own = {k: v for k, v in self.model(name, rung).items() if k not in ("model", "model.block")}
-                own |= {"optimizer.lr": self.rates[name]}
-                sides.append(" ".join([name, *(f"{key}={value}" for key, value in own.items())]))
-            place = " ".join(f"{key}={value}" for key, value in rung.settings.items())
+            axes = [self.grid(name, rung, [], []) | {"optimizer.lr": self.rates[name]} for name in pair]
+            sides = [" ".join(_named(name, *both)) for name, both in zip(pair, (axes, axes[::-1]), strict=True)]
+            place = " ".join(f"{key}={spell(value)}" for key, value in rung.settings.items())
             line = f"{sides[0]} > {sides[1]} @ {place}"
             better = "higher" if rung.best > rung.chance else "lower"
             read = {"metric": rung.metric, "better": better}
@@ -80,13 +77,15 @@ class Tables:
         read = {"metric": "test/accuracy", "select": "best", "better": "higher", "unit": "share", "n_min": n_min}
         lines = [f"{HEADER}table:", *(f"  {key}: {json.dumps(value)}" for key, value in head.items())]
         for key, value in ({"runs": grids} | read | {"tolerance": 0.05, "cells": cells, "claims": claims}).items():
-            many = isinstance(value, list) and value
-            lines += (
-                [f"  {key}:", *(f"    - {json.dumps(item)}" for item in value)]
-                if many
-                else [f"  {key}: {json.dumps(value)}"]
-            )
+            items = value if isinstance(value, list) else []
+            lines += [f"  {key}:" if items else f"  {key}: {json.dumps(value)}"]
+            lines += [f"    - {json.dumps(item)}" for item in items]
         return "\n".join(lines) + "\n"
+
+
+def _named(name: str, own: Line, other: Line) -> list[str]:
+    """A model, and the settings of its runs that the other side's runs have not."""
+    return [name, *(f"{key}={spell(v)}" for key, v in own.items() if key != "model" and other.get(key) != v)]
 
 
 def listed(settings: Settings) -> Line:
@@ -95,7 +94,7 @@ def listed(settings: Settings) -> Line:
 
 
 def rates_of(atlas: Atlas, rows: Iterable[Row]) -> dict[str, float]:
-    """The learning rate of each model whose runs of the choice have ended. rows: of ours_atlas_rates."""
+    """The learning rate of each model whose runs of the choice have ended. rows: of the table of the choice."""
     rungs = [atlas.rungs[name] for name in atlas.choice["rungs"]]
     scores: dict[str, dict[float, dict[str, float]]] = {}
     for row in rows:

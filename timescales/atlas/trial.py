@@ -175,8 +175,8 @@ class Trial:
             loss = task.loss(made(next(task.batches("train"))).logits, next(task.batches("train")))
             loss.backward()
             optimizer.step()
-        except ConfigError:
-            raise
+        except ConfigError as error:
+            raise ConfigError(str(error).removeprefix(f"model={NAME}: ")) from error
         except Exception as error:
             raise ConfigError(f"{self.source} cannot be trained: {own.in_one_line(error, self.source)}") from error
         if not any(p.grad is not None and bool(p.grad.any()) for p in made.rnn.parameters()):
