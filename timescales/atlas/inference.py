@@ -99,7 +99,8 @@ class Ranks:
 
     def alike(self) -> list[list[str]]:
         """The largest groups of neighbours in which no two cells are shown to differ, of two cells and more."""
-        names, groups = list(self.mean), []
+        names = list(self.mean)
+        groups: list[list[str]] = []
         for k, name in enumerate(names):
             last = max(j for j in range(k, len(names)) if not self.apart(name, names[j]))
             if last > k and (not groups or names[last] not in groups[-1]):

@@ -43,7 +43,8 @@ class OwnLayers(RNN):
         dropout: float = 0.0,
         engine: str = "auto",
     ) -> None:
-        made, given = load(source), arguments or {}
+        made: Any = load(source)
+        given = arguments or {}
         try:
             if issubclass(made, Cell):
                 sizes = [(hidden_size if k else input_size, hidden_size) for k in range(num_layers)]

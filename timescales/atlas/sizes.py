@@ -90,12 +90,16 @@ class Sizes:
     def _matched(self, rung: Rung, model: Settings) -> dict[str, Any]:
         fills = [key for key, value in model.items() if value == FILL]
 
-        def count(units: int, key: str = UNITS, known: Settings = model) -> int | None:
-            tried = {**known, key: units} | (dict.fromkeys(fills, units) if key == UNITS else {})
+        @functools.cache
+        def counted(**settings: Any) -> int | None:
             try:
-                return self.parameters(rung, tried)
+                return self.parameters(rung, settings)
             except ConfigError:  # such as a number that its heads do not divide
                 return None
+
+        def count(units: int, key: str = UNITS, known: Settings = model) -> int | None:
+            tried = {**known, key: units} | (dict.fromkeys(fills, units) if key == UNITS else {})
+            return counted(**tried)
 
         self.parameters(rung, {**model, UNITS: self.atlas.units} | dict.fromkeys(fills, self.atlas.units))
         target = self.target(rung)

@@ -30,7 +30,7 @@ class Tables:
 
     def grid(self, name: str, rung: Rung, rates: list[float], seeds: list[int]) -> Line:
         """The runs of a model on a rung."""
-        own = self.atlas.settings | rung.settings | self.model(name, rung)
+        own = {**self.atlas.settings, **rung.settings, **self.model(name, rung)}
         return {**listed(own), "optimizer.lr": rates, "seed": seeds}
 
     def text_of_rates(self) -> str:
