@@ -70,9 +70,8 @@ def card(
         (ax,) = plotting.panels(figure, width=7.0, height=1.2 + 0.45 * len(own))
         for y, (ability, interval) in enumerate(own.items()):
             grey = [of_cell[ability] for cell, of_cell in others.items() if ability in of_cell and cell not in named]
-            ax.plot(
-                grey, [y] * len(grey), "o", color=OTHERS, alpha=0.5, ms=4, label="committed cells" if y == 0 else None
-            )
+            look = {"color": OTHERS, "alpha": 0.5, "ms": 4, "label": "committed cells" if grey and y == 0 else None}
+            ax.plot(grey, [y] * len(grey), "o", **look)
             for cell in (cell for cell in named if ability in others.get(cell, {})):
                 look = {"color": plotting.COLOURS.get(cell, "black"), "label": cell if y == 0 else None}
                 ax.plot([others[cell][ability]], [y], "|", ms=14, mew=2, **look)
