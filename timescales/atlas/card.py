@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import platform
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 
 from torch import nn
 
-from timescales import __version__, analysis
+from timescales import analysis
 from timescales.atlas import measures, own, pictures, scores
 from timescales.atlas.definition import Rung
 from timescales.atlas.inference import Bootstrap, Interval
@@ -80,7 +79,9 @@ def head(trial: Trial, mine: Cell) -> list[str]:
         ]
     else:
         lines += ["", f"{len(trial.rungs)} rungs, {seeds} seeds."]
-    lines += [f"timescales {__version__}, {provenance.processor()}, Python {platform.python_version()}."]
+    made = provenance.provenance("cpu")
+    versions = ", ".join(f"{package} {version}" for package, version in made.versions.items())
+    lines += [f"{made.machine}, {made.threads} threads; {versions}."]
     return lines + [f"Left out: `{test}`: {why}." for test, why in trial.missing.items()]
 
 

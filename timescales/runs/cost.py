@@ -60,12 +60,12 @@ def prices(runs: Iterable[tuple[str, Record | Row]], results: Path | None = None
     return bounds | spent
 
 
-def measure(cost_key: str, config: Config, clock: Callable[[], float] = time.monotonic) -> Timing:
+def measure(cost_key: str, config: Config, clock: Callable[[], float] | None = None) -> Timing:
     """Time a few training steps and one batch of validation of a resolved configuration; a row of speed.csv.
 
     `seconds` is for all its epochs: tasks and patience may stop earlier. Raises ConfigError.
 
-    clock: `time.process_time` counts what the processor worked, on a machine that others use too.
+    clock: time.monotonic if None; time.process_time counts what the processor worked, on a machine that others use too.
     """
     import torch
 
@@ -73,6 +73,7 @@ def measure(cost_key: str, config: Config, clock: Callable[[], float] = time.mon
     from timescales.training import build, loop
     from timescales.training.run import TrainingRun
 
+    clock = clock or time.monotonic
     model, task, optimizer = build.build(config)
     settings = schema.LoopSettings(**config["loop"])
     few = dataclasses.replace(settings, max_epochs=STEPS + 2, max_steps=None, eval_every=10**9)
