@@ -33,6 +33,7 @@ def test_every_model_is_in_the_atlas_or_left_out_with_a_reason():
     assert len(found.rates) == 3
     assert found.rate == 3e-3
     assert {*found.choice["rungs"], *found.quick} <= set(found.tests)
+    assert {found.rungs[name].metric for name in found.choice["rungs"]} == {"test/accuracy"}  # which the table reads
     assert sum(len(found.of(ability)) for ability in found.abilities) == len(found.rungs)
 
 

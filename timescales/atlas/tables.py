@@ -15,6 +15,7 @@ from timescales.runs.store import Row
 
 SOURCE = "this project's study, 2026: docs/atlas.md"
 HEADER = "# @package _global_\n# Written by scripts/atlas.py from conf/atlas.yaml: change that file.\n"
+OF_MNIST = ("smnist", "pmnist")
 Line = dict[str, Any]
 
 
@@ -74,8 +75,10 @@ class Tables:
 
     def _text(self, name: str, title: str, grids: list[Line], cells: list[Line], claims: list[Line], n_min: int) -> str:
         head = {"name": name, "title": title, "source": SOURCE}
-        read = {"metric": "test/accuracy", "select": "best", "better": "higher", "unit": "share", "n_min": n_min}
+        read: Line = {"metric": "test/accuracy", "select": "best", "better": "higher", "unit": "share", "n_min": n_min}
         lines = [f"{HEADER}table:", *(f"  {key}: {json.dumps(value)}" for key, value in head.items())]
+        if any(grid["task"] in OF_MNIST for grid in grids):
+            read["needs"] = ["mnist"]
         for key, value in ({"runs": grids} | read | {"tolerance": 0.05, "cells": cells, "claims": claims}).items():
             items = value if isinstance(value, list) else []
             lines += [f"  {key}:" if items else f"  {key}: {json.dumps(value)}"]
