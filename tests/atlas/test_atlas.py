@@ -16,6 +16,7 @@ from timescales.atlas.tables import Tables, rates_of
 from timescales.config import folders
 from timescales.config.compose import composing, setting
 from timescales.config.run import run_of
+from timescales.errors import ConfigError
 from timescales.nn import registry
 from timescales.papers import load
 from timescales.papers.table import expand
@@ -113,6 +114,19 @@ def test_models_have_as_many_parameters_as_the_lstm(model):
         run = run_of(composer([setting(k, v) for k, v in found.run(rung, settings, 1e-3, 0).items()]))
     assert run.config["paper"]["name"] == "none"
     assert run.config["model"].get("block") == ("plain" if model == "transformer" else "residual")
+
+
+def test_units_that_fit_no_head_are_passed_over_and_a_wrong_setting_is_said():
+    found = atlas()
+    rung = found.rungs["a5_8"]
+    with composing() as composer:
+        sizes = Sizes(found, composer)
+        heads = {"model": "transformer", "model.block": "plain", "model.heads": 8, "model.feedforward": "fill"}
+        settings = sizes.matched(rung, heads)
+        assert settings["model.hidden_size"] % 8 == 0
+        assert abs(sizes.parameters(rung, settings) / sizes.target(rung) - 1) < found.tolerance
+        with pytest.raises(ConfigError, match="activation"):
+            sizes.matched(rung, {"model": "indrnn", "model.activation": "sine"})
 
 
 def test_scores_are_read_from_rows_and_written_as_a_file(small):

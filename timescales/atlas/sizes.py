@@ -17,6 +17,7 @@ from timescales.tasks import Task
 from timescales.training import build
 
 UNITS = "model.hidden_size"
+MULTIPLE = 16  # a model may ask for units that are a multiple of up to this
 SMALL = {"task.train_size": 32, "task.valid_size": 16, "task.test_size": 16}  # of a task that is asked for its spec
 
 
@@ -101,7 +102,10 @@ class Sizes:
             tried = {**known, key: units} | (dict.fromkeys(fills, units) if key == UNITS else {})
             return counted(**tried)
 
-        self.parameters(rung, {**model, UNITS: self.atlas.units} | dict.fromkeys(fills, self.atlas.units))
+        if all(
+            count(self.atlas.units + more) is None for more in range(MULTIPLE)
+        ):  # it is not its units that are wrong
+            self.parameters(rung, {**model, UNITS: self.atlas.units} | dict.fromkeys(fills, self.atlas.units))
         target = self.target(rung)
         sized = {**model, UNITS: nearest(count, target)}
         for fill in fills:
