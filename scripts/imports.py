@@ -33,6 +33,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("papers",),
     ("experiment",),
     ("reports",),
+    ("atlas",),
     ("cli", "timescales"),
     ("__main__", "commands"),
 )
