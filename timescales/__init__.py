@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 
+from timescales import extras
 from timescales.nn import registry
 
 __version__ = "1.0.0"
@@ -30,7 +31,8 @@ __all__ = ["__version__", *sorted(_MODULE_OF)]
 def __getattr__(name: str) -> object:
     if name not in _MODULE_OF:
         raise AttributeError(f"module 'timescales' has no attribute {name!r}")
-    return getattr(importlib.import_module(_MODULE_OF[name]), name)
+    with extras.library():
+        return getattr(importlib.import_module(_MODULE_OF[name]), name)
 
 
 def __dir__() -> list[str]:
