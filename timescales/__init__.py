@@ -21,6 +21,7 @@ _MODULE_OF = {
     "RNNState": "timescales.nn.state",
     "explain": "timescales.nn.explain",
     "free_memory": "timescales.nn.engine.cpu.workspace",
+    "load": "timescales.runs.weights",
     "one_cell_per_layer": "timescales.nn.rnn",
     "results": "timescales.reports.frames",
     **registry.modules(),

@@ -20,7 +20,7 @@ with extras.command():
     from timescales.errors import ConfigError
     from timescales.papers.table import SIZES, profile_of
     from timescales.reports import report as reports
-    from timescales.reports import status, verdicts, wording, write
+    from timescales.reports import status, verdicts, weights, wording, write
     from timescales.reports.report import Report
     from timescales.runs import cost
 
@@ -111,6 +111,7 @@ def write_reports(made: Sequence[Report], composer: Composer | None) -> None:
 
     for found in made:
         written = write.write(found)
+        weights.write(found)
         if written:
             figures.draw(found)
             if composer is not None:

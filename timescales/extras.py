@@ -7,10 +7,22 @@ import sys
 from collections.abc import Iterator
 
 NAME = "timescales-rnn"  # of the distribution: pip install timescales-rnn
-TRAIN = ("hydra", "omegaconf", "datasets", "torchvision", "wandb", "pandas", "matplotlib", "scipy", "tqdm")
+TRAIN = (
+    "hydra",
+    "omegaconf",
+    "datasets",
+    "torchvision",
+    "wandb",
+    "pandas",
+    "matplotlib",
+    "scipy",
+    "tqdm",
+    "safetensors",
+)
 # The extra of each module that is imported.
 EXTRAS = {
-    **dict.fromkeys(TRAIN, "train"),
+    **dict.fromkeys((*TRAIN, "safetensors"), "train"),
+    "huggingface_hub": "hub",
     "spacy": "imdb",
     "tensorboard": "tensorboard",
     "trackio": "trackio",
