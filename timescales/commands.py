@@ -10,17 +10,20 @@ from collections.abc import Iterator, Sequence
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 
-from tqdm import tqdm
+from timescales import extras
 
-from timescales import paths
-from timescales.config import compose, folders, identity, messages, values
-from timescales.config.compose import Composer
-from timescales.errors import ConfigError
-from timescales.papers.table import SIZES, profile_of
-from timescales.reports import report as reports
-from timescales.reports import status, verdicts, wording, write
-from timescales.reports.report import Report
-from timescales.runs import cost
+with extras.command():
+    from tqdm import tqdm
+
+    from timescales import paths
+    from timescales.config import compose, folders, identity, messages, values
+    from timescales.config.compose import Composer
+    from timescales.errors import ConfigError
+    from timescales.papers.table import SIZES, profile_of
+    from timescales.reports import report as reports
+    from timescales.reports import status, verdicts, weights, wording, write
+    from timescales.reports.report import Report
+    from timescales.runs import cost
 
 REPORT = """\
 Write the report of tables from the records in ./runs: FOLDER/TABLE/table.md, runs.csv and figure.png. A report is
@@ -115,6 +118,7 @@ def write_reports(made: Sequence[Report], composer: Composer | None) -> None:
 
     for found in made:
         written = write.write(found)
+        weights.write(found)
         if written:
             figures.draw(found)
             if composer is not None:
