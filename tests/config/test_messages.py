@@ -71,6 +71,8 @@ LINES = [
     ("x[0]=3", "x[0]=3: cannot be read; write key=value, a key with letters, digits, _ and dots alone, "),
     ("=3", "error: =3: cannot be read; write key=value"),
     ("seed=range(3)", "seed=range(3): several values are a sweep, which takes -m\n"),
+    ("-m seed=range(nan)", "error: seed=range(nan): a range needs finite numbers and a step that is not 0"),
+    ("-m seed=range(0,inf)", "error: seed=range(0,inf): a range needs finite numbers"),
     ("-m hydra.sweeper.minutes=1,2", "give one value: a sweep is over settings of runs"),
     ("-m task.T=2 optimizer.lr=tag(log,interval(1,2))", "error: optimizer.lr=tag(log,interval(1,2)): a range is for"),
     ("-m model.hidden_size=glob(*)", "error: model.hidden_size=glob(*): there is no such name"),
