@@ -72,6 +72,7 @@ LINES = [
     ("=3", "error: =3: cannot be read; write key=value"),
     ("seed=range(3)", "seed=range(3): several values are a sweep, which takes -m\n"),
     ("-m seed=range(nan)", "error: seed=range(nan): a range needs finite numbers and a step that is not 0"),
+    ("-m seed=range(0,3,0)", "error: seed=range(0,3,0): a range needs finite numbers and a step that is not 0"),
     ("-m seed=range(0,inf)", "error: seed=range(0,inf): a range needs finite numbers"),
     ("-m hydra.sweeper.minutes=1,2", "give one value: a sweep is over settings of runs"),
     ("-m task.T=2 optimizer.lr=tag(log,interval(1,2))", "error: optimizer.lr=tag(log,interval(1,2)): a range is for"),
