@@ -239,7 +239,11 @@ def test_by_name_says_why_it_cannot(monkeypatch):
     ):
         with pytest.raises(ValueError, match=reason):
             model(x.to(model.layers[0].weight_hh.dtype))
-    model, there = LSTM(3, 4), SimpleNamespace(is_cuda=True, device=torch.device("cuda:0"))
+    model = LSTM(3, 4, engine="cluster")
+    for call in ({"reset": torch.zeros(5, 2)}, {"states": True}):
+        with pytest.raises(ValueError, match="neither begin again within a sequence nor return states; use engine='gra"):
+            model(x, **call)
+    there = SimpleNamespace(is_cuda=True, device=torch.device("cuda:0"))
     monkeypatch.setattr(graph, "plain_reason", lambda cell, x: None)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (8, 6))
     reason = cluster.unsupported_reason(model.layers[0], there)
@@ -257,6 +261,7 @@ def test_auto_takes_it_only_where_it_was_measured_to_be_fastest(monkeypatch):
         rows += [] if ms is None else [choice.Row("PLSTMCell", 5, 2, 4, "cluster", ms, "H200")]
         monkeypatch.setattr(choice, "measured", lambda rows=rows: tuple(rows))
         assert engines.pick_on_gpu(cell, x, masked=False) is chosen
+        assert engines.pick_on_gpu(cell, x, masked=False, stepwise=True) is graph.run_or_eager
     rows[-1] = rows[-1]._replace(ms=1.0)
     monkeypatch.setattr(cluster, "unsupported_reason", lambda *a: "its kernels are wrong")
     assert engines.pick_on_gpu(cell, x, masked=False) is graph.run_or_eager
@@ -305,7 +310,7 @@ def test_a_launch_gives_the_driver_the_struct_by_value(sized, monkeypatch):
     monkeypatch.setattr(cuda, "driver", Driver)
     cell = PLSTM(3, 13).layers[0]
     found = equations.known(cell, True)
-    b = Buffers(found, (2, 5, 7), 13, torch.device("cpu"), True, True, True, cluster.kernels_of(cell, found))
+    b = Buffers(found, (2, 5, 7), 13, torch.device("cpu"), True, True, True, cluster=cluster.kernels_of(cell, found))
     given.append(cluster_kernels.arguments_of(cluster_kernels.tensors(b), (0, 5, 5, 7)))
     cuda.launch("backward", given[-1], (b.cluster.sizes.grid(7), 2), 32, SimpleNamespace(cuda_stream=17))
     assert calls == [("backward", [8, 2, 1, 32, 1, 1], 0, 17, None)]

@@ -458,7 +458,7 @@ def test_the_search_in_a_real_browser(folder, reports):
         assert page.run("document.getElementById('summary').hidden")
         # A run's id, which stands on the page of its table alone.
         run = next(row for each in reports for row in each.all_rows if each.table.name == "gu_forgetting")
-        page.run(f"box.value = '{run['id']}'; box.dispatchEvent(new Event('input'))")
+        page.run(f"box.value = '{run.id}'; box.dispatchEvent(new Event('input'))")
         assert page.run(SHOWN) == ["gu_forgetting.html"]
         page.run("box.value = ''; box.dispatchEvent(new Event('input'))")
         assert page.run(SHOWN) == everything

@@ -162,9 +162,18 @@ def _engines(cell: Cell, dt: bool) -> list[str]:
             lines.append(f"{name}: no, {reason}")
         else:
             only = name in ("graph", "cluster") and not x.is_cuda
-            lines.append(f"{name}: yes" + ", but on a CPU only to test it" * only)
+            lines.append(f"{name}: yes" + ", but on a CPU only to test it" * only + _but(name, cell, x, dt))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the lines above say what it would warn of
         chosen = engine.pick("auto", cell, x, timed=dt)
     lines.append(f"auto: takes {chosen.__module__.rpartition('.')[2]}")
     return _indented(lines)
+
+
+def _but(name: str, cell: Cell, x: Tensor, dt: bool) -> str:
+    """What an engine that runs the cell says of calls with reset or states."""
+    try:
+        engine.pick(name, cell, x, timed=dt, stepwise=True)
+    except ValueError as error:
+        return f"; with reset= or states=True no, {str(error).partition(': ')[2]}"
+    return ""

@@ -2,7 +2,8 @@
 
 For GPUs of compute capability 9 or more (H100, H200, and later), float32, and cells whose step is computed unit by unit
 after the recurrent product: neither a cumax nor a gate with fewer rows than units. Any number of steps, sequences and
-seeds; units as many as registers hold (`emit_cuda.unsupported_reason`), 256 with four gates.
+seeds; units as many as registers hold (`emit_cuda.unsupported_reason`), 256 with four gates. Calls with reset, and
+those that ask for the states of all steps, are the graph engine's.
 
 emit_cuda.py writes the kernels, cluster.cu has the loop over the steps and says how it works; cluster_kernels.py
 launches them on torch's current stream, in the buffers and by the autograd function of the graph engine
@@ -22,6 +23,7 @@ from torch import Tensor
 
 from timescales.nn.cells.cell import Cell, Weights
 from timescales.nn.engine import equations, kept, watch
+from timescales.nn.engine.again import Again
 from timescales.nn.engine.equations import Equations
 from timescales.nn.engine.gpu import capture, emit_cuda, graph
 from timescales.nn.engine.gpu.emit_cuda import Kernels, Sizes, kernels
@@ -30,8 +32,13 @@ from timescales.nn.engine.trial import TOLERANCE
 CAPABILITY = 9  # the first with clusters of thread blocks
 
 
-def unsupported_reason(cell: Cell, x: Tensor, timed: bool = False, found: Equations | str | None = None) -> str | None:
-    """The reason why this engine cannot run `cell` over `x`, with the fix; None if it can. As of the graph engine."""
+def unsupported_reason(
+    cell: Cell, x: Tensor, timed: bool = False, found: Equations | str | None = None, stepwise: bool = False
+) -> str | None:
+    """The reason why this engine cannot run `cell` over `x`, with the fix; None if it can. As of the graph engine.
+
+    stepwise: whether the call has resets, or asks for the states of all steps.
+    """
     if reason := graph.plain_reason(cell, x):
         return reason
     found = equations.known(cell, timed) if found is None else found
@@ -39,6 +46,8 @@ def unsupported_reason(cell: Cell, x: Tensor, timed: bool = False, found: Equati
         return f"{found}; use engine='eager'"
     if reason := emit_cuda.unsupported_reason(found, sizes(cell)):
         return reason
+    if stepwise:
+        return "it can neither begin again within a sequence nor return states; use engine='graph'"
     if not x.is_cuda:
         return None
     capability = torch.cuda.get_device_capability(x.device)
@@ -76,9 +85,13 @@ def run(
     state: Any,
     dt: Tensor | None = None,
     mask: Tensor | None = None,
+    again: Again | None = None,
+    states: bool = False,
     found: Equations | str | None = None,
-) -> tuple[Tensor, Any]:
-    """Run a cell over a sequence; see `graph.run`. Batched seeds are supported."""
+) -> tuple[Any, ...]:
+    """Run a cell over a sequence; see `graph.run`. Batched seeds are supported; again and states are not."""
+    assert again is None, "see unsupported_reason"
+    assert not states, "see unsupported_reason"
     found = equations.known(cell, dt is not None) if found is None else found
     assert isinstance(found, Equations), found
     return graph.run(cell, x, weights, state, dt, mask, found=found, cluster=kernels_of(cell, found))
@@ -91,15 +104,17 @@ def run_or_graph(
     state: Any,
     dt: Tensor | None = None,
     mask: Tensor | None = None,
+    again: Again | None = None,
+    states: bool = False,
     found: Equations | str | None = None,
-) -> tuple[Tensor, Any]:
+) -> tuple[Any, ...]:
     """`run`; if it fails, print the reason once and use the graph engine. This is what engine="auto" uses."""
     try:
-        return run(cell, x, weights, state, dt, mask, found)
+        return run(cell, x, weights, state, dt, mask, again, states, found)
     except torch.OutOfMemoryError:
         raise
     except Exception as error:
         reason = capture.one_line(error)
         if kept.is_new(reason):
             capture.announce(reason, "cluster")
-        return graph.run_or_eager(cell, x, weights, state, dt, mask, found)
+        return graph.run_or_eager(cell, x, weights, state, dt, mask, again, states, found)
