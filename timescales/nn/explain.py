@@ -171,9 +171,9 @@ def _engines(cell: Cell, dt: bool) -> list[str]:
 
 
 def _but(name: str, cell: Cell, x: Tensor, dt: bool) -> str:
-    """What an engine that runs the cell says of calls with reset or states."""
+    """Which calls an engine that runs the cell does not take."""
     try:
         engine.pick(name, cell, x, timed=dt, stepwise=True)
-    except ValueError as error:
-        return f"; with reset= or states=True no, {str(error).partition(': ')[2]}"
+    except ValueError:
+        return "; no call with reset= or states=True"
     return ""
