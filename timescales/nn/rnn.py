@@ -204,9 +204,7 @@ class RNN(nn.Module):
         before = self._checked_state(state, hx, x)
         if self.batch_first:
             x = x.transpose(0, 1)
-            dt = None if dt is None else dt.transpose(0, 1)
-            mask = None if mask is None else mask.transpose(0, 1)
-            reset = None if reset is None else reset.transpose(0, 1)
+            dt, mask, reset = (None if value is None else value.transpose(0, 1) for value in (dt, mask, reset))
         run = functools.partial(engines.run, self.engine, reset=reset, states=states)
         after, every = [], []
         for k, cell in enumerate(self.layers):

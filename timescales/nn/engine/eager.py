@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -59,10 +59,13 @@ def run(
             every.append(new)
         state = new if again is None else begin(again.after[t], again.initial, new)
     output = torch.stack(outputs) if outputs else x.new_zeros(*x.shape[:-1], cell.hidden_size)
-    if not states:
-        return output, state
+    return (output, state, stacked(output, every, state)) if states else (output, state)
+
+
+def stacked(output: Tensor, every: Sequence[Any], state: Any) -> Any:
+    """The state after every step, fields (S, B, H): from one state for each step, of which `output` has the h."""
     others = [torch.stack(values) for values in zip(*every, strict=True)] or [v.new_zeros(0, *v.shape) for v in state]
-    return output, state, cell.State(output, *others[1:])
+    return type(state)(output, *others[1:])
 
 
 def recurrent_share(h: Tensor, weights: Weights) -> Tensor | None:
