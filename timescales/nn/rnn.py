@@ -210,8 +210,7 @@ class RNN(nn.Module):
         for k, cell in enumerate(self.layers):
             if k:
                 x = self.between(x)
-            start = None if before is None else before[k]
-            x, end, *steps = cell(x, start, dt, mask, run)
+            x, end, *steps = cell(x, None if before is None else before[k], dt, mask, run)
             after.append(end)
             every += steps
         output, end = (x.transpose(0, 1) if self.batch_first else x), self.join_state(after)

@@ -43,9 +43,8 @@ def run(
     x, dt = fill_masked(x, dt, mask)
     outputs, every = [], []
     # Under autocast only the products are in half precision, where a gate near 1 becomes 1 and forgets nothing.
-    dtype = state.h.dtype
     # unbind instead of gx[t]: the gradient of each indexing would be a tensor of the size of the whole sequence.
-    projected = project(x, weights.ih, weights.bias_ih).to(dtype).unbind(0)
+    projected = project(x, weights.ih, weights.bias_ih).to(state.h.dtype).unbind(0)
     steps: Iterable[Tensor | float] = dt.unsqueeze(-1).unbind(0) if dt is not None else [1.0] * len(projected)
     masks = mask.bool().unsqueeze(-1).unbind(0) if mask is not None else None
     for t, (gx, step_dt) in enumerate(zip(projected, steps, strict=True)):
