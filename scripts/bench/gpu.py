@@ -120,7 +120,7 @@ def outcomes(output: str) -> dict[str, Any]:
 
 
 def step(job: Job) -> None:
-    """Milliseconds of a whole training step, of one seed and of five, as launched in training and captured whole."""
+    """Milliseconds of a whole training step, of one seed and of five, launched and captured (training/graphs.py)."""
     command = [str(BENCH / "bench_gpu.py"), "--parts", "steps", "--seconds", "12"]
     job.run("step", [*command, "--minutes", f"{job.seconds / 60 - 0.05:.2f}"])
 

@@ -85,14 +85,20 @@ FAILED: list[torch.cuda.CUDAGraph] = []  # torch's allocator keeps a pointer to 
 
 def graph_of(b: Buffers, loop: Callable[[Buffers], None]) -> torch.cuda.CUDAGraph:
     """A graph whose replay runs `loop` in the buffers `b`."""
-    with _lock, no_garbage_collection():
+    with _lock:
         warm_up(b, loop)
+        return guarded(lambda: loop(b), b.z.device)
+
+
+def guarded(launch: Callable[[], Any], device: torch.device) -> torch.cuda.CUDAGraph:
+    """`record`, without anything else that could end a capture; after a failed one torch is as before."""
+    with _lock, no_garbage_collection():
         try:
-            return record(lambda: loop(b), b.z.device)
+            return record(launch, device)
         except BaseException:
             # torch's random generator still expects the failed capture, and refuses to draw until a capture succeeds.
             with contextlib.suppress(Exception):
-                record(b.d_states[0].zero_, b.z.device)
+                record(torch.zeros(1, device=device).zero_, device)
             raise
 
 
@@ -121,9 +127,23 @@ def record(launch: Callable[[], Any], device: torch.device) -> torch.cuda.CUDAGr
     return graph
 
 
+_turned_off = 0
+
+
+@contextlib.contextmanager
+def no_graphs() -> Iterator[None]:
+    """Calls in the block capture nothing."""
+    global _turned_off
+    _turned_off += 1
+    try:
+        yield
+    finally:
+        _turned_off -= 1
+
+
 def is_wanted(x: Tensor) -> bool:
     """Whether to capture graphs. During another capture the steps become part of that one."""
-    return x.is_cuda and not torch.cuda.is_current_stream_capturing()
+    return x.is_cuda and not _turned_off and not torch.cuda.is_current_stream_capturing()
 
 
 def rounding() -> str:
