@@ -47,6 +47,8 @@ class Page(HTMLParser):
         self.links += [found["href"]] if tag == "a" else []
 
     def handle_endtag(self, tag):
+        if tag == "hr":  # <hr/>
+            return
         assert self.stack.pop() == tag, self.getpos()
 
 
