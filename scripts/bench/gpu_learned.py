@@ -69,7 +69,8 @@ def clusters(results: Results) -> str:
         if row["part"] == "layer" and row["variant"].startswith("cluster") and "ms" in row
     ]
     engine = f"{right} of {len(trials)} trials right" if trials else NOTHING
-    return f"{found}; cluster engine: {', '.join([engine, *speeds])}"
+    passes = [row["note"] for row in rows if row["part"] == "profile" and "passes a load" in row["note"]]
+    return f"{found}; cluster engine: {', '.join([engine, *speeds, *passes])}"
 
 
 def engine(found: Results) -> str:
