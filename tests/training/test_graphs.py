@@ -56,7 +56,7 @@ def tapes(monkeypatch):
     """Steps are captured on a CPU, on the tapes in this list."""
     made = []
 
-    def guarded(launch, device):
+    def guarded(launch, device, pool):
         made.append(Tape())
         with made[-1]:
             launch()

@@ -49,7 +49,12 @@ class StepGraph:
     """A captured step: its graph, and the tensors that it reads and writes."""
 
     def __init__(
-        self, compute: Compute, batches: Sequence[Batch], states: Sequence[State], parameters: Sequence[nn.Parameter]
+        self,
+        compute: Compute,
+        batches: Sequence[Batch],
+        states: Sequence[State],
+        parameters: Sequence[nn.Parameter],
+        pool: Any,
     ) -> None:
         from timescales.nn.engine.gpu import capture  # it imports Triton, which only a GPU needs
 
@@ -58,7 +63,7 @@ class StepGraph:
         mine = iter(self.inputs)
         results: list[Losses] = []
         copies = tree_map_only(Tensor, lambda _: next(mine), (batches, states))
-        self.graph = capture.guarded(lambda: results.append(compute(*copies)), parameters[0].device)
+        self.graph = capture.guarded(lambda: results.append(compute(*copies)), parameters[0].device, pool)
         losses, outputs = results[-1]
         self.losses = [loss.detach() for loss in losses]
         self.outputs = [Output(output.logits.detach(), detached(output.state)) for output in outputs]
@@ -85,6 +90,7 @@ class StepGraphs(contextlib.AbstractContextManager[Any]):
         self.buffers = [v for name, v in model.tensors.items() if name not in self.parameters]
         self.seen: Counter[Any] = Counter()
         self.graphs: dict[Any, StepGraph] = {}
+        self.pool = torch.cuda.graph_pool_handle() if self.wanted and device.type == "cuda" else None
 
     def __exit__(self, *error: object) -> None:
         if self.graphs and self.device.type == "cuda":
@@ -119,7 +125,7 @@ class StepGraphs(contextlib.AbstractContextManager[Any]):
         """Capture a step, and compare the graph with the step as it is launched, whose results are returned."""
         graph, reason, before = None, None, rng_state(self.device)
         try:
-            graph = StepGraph(compute, batches, states, list(self.parameters.values()))
+            graph = StepGraph(compute, batches, states, list(self.parameters.values()), self.pool)
             set_rng_state(before, self.device)
             graph(batches, states)
         except Exception as error:

@@ -90,11 +90,11 @@ def graph_of(b: Buffers, loop: Callable[[Buffers], None]) -> torch.cuda.CUDAGrap
         return guarded(lambda: loop(b), b.z.device)
 
 
-def guarded(launch: Callable[[], Any], device: torch.device) -> torch.cuda.CUDAGraph:
+def guarded(launch: Callable[[], Any], device: torch.device, pool: Any = None) -> torch.cuda.CUDAGraph:
     """`record`, without anything else that could end a capture; after a failed one torch is as before."""
     with _lock, no_garbage_collection():
         try:
-            return record(launch, device)
+            return record(launch, device, pool)
         except BaseException:
             # torch's random generator still expects the failed capture, and refuses to draw until a capture succeeds.
             with contextlib.suppress(Exception):
@@ -102,9 +102,12 @@ def guarded(launch: Callable[[], Any], device: torch.device) -> torch.cuda.CUDAG
             raise
 
 
-def record(launch: Callable[[], Any], device: torch.device) -> torch.cuda.CUDAGraph:
-    """A graph of the kernels that `launch` launches."""
-    graph, pool = torch.cuda.CUDAGraph(), torch.cuda.graph_pool_handle()
+def record(launch: Callable[[], Any], device: torch.device, pool: Any = None) -> torch.cuda.CUDAGraph:
+    """A graph of the kernels that `launch` launches. pool: memory that it shares with graphs that run before or after.
+
+    Graphs share what none of them holds in a tensor once it has run.
+    """
+    graph, pool = torch.cuda.CUDAGraph(), torch.cuda.graph_pool_handle() if pool is None else pool
     cause: BaseException | None = None
     try:
         # The outer context restores the current stream if the capture fails; torch's own context does not.
