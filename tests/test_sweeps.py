@@ -71,7 +71,9 @@ def test_a_finished_run_does_not_hide_a_wrong_value(train):
 
 
 def test_sweep_survives_a_bug_in_one_job(train, tmp_path, monkeypatch):
-    from timescales.training import run
+    from timescales.training import loop, run  # loop reads run.TrainingRun when it is imported
+
+    assert loop.TrainingRun is run.TrainingRun
 
     original, calls = run.TrainingRun, []
 
