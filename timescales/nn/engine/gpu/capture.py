@@ -14,6 +14,7 @@ All graphs share cuBLAS's workspace: calls on several streams at the same time a
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import functools
 import gc
 import sys
@@ -130,23 +131,22 @@ def record(launch: Callable[[], Any], device: torch.device, pool: Any = None) ->
     return graph
 
 
-_turned_off = 0
+_allowed = contextvars.ContextVar("allowed", default=True)
 
 
 @contextlib.contextmanager
 def no_graphs() -> Iterator[None]:
     """Calls in the block capture nothing."""
-    global _turned_off
-    _turned_off += 1
+    token = _allowed.set(False)
     try:
         yield
     finally:
-        _turned_off -= 1
+        _allowed.reset(token)
 
 
 def is_wanted(x: Tensor) -> bool:
     """Whether to capture graphs. During another capture the steps become part of that one."""
-    return x.is_cuda and not _turned_off and not torch.cuda.is_current_stream_capturing()
+    return x.is_cuda and _allowed.get() and not torch.cuda.is_current_stream_capturing()
 
 
 def rounding() -> str:
