@@ -62,9 +62,11 @@ report-check: .venv/installed ## fail if a committed report differs from what it
 	$(PY) scripts/report.py --check
 
 gallery: .venv/installed ## the site with a page for each of your runs, their curves and analyses, runs/gallery: RUNS="runs/copy-*"
+	rm -rf runs/gallery
 	$(PY) scripts/docs.py runs/gallery --runs $(RUNS)
 
 site: .venv/installed ## write documentation, results and API reference for a browser or any static host, build/site: 2 minutes of CPU time
+	rm -rf build/site
 	$(PY) scripts/docs.py
 
 notebooks: .venv/installed ## write docs/notebooks from the tour and the tutorial, which is run: half a minute

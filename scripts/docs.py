@@ -1,7 +1,7 @@
 """Build the documentation site: `python scripts/docs.py [FOLDER] [--runs RUN_DIR ...]`, by default build/site.
 
 Its pages are those of docs/ and results/, the API reference from the docstrings, the notebooks, and a page for each run
-that is given. They are laid out in build/source, where docs/ and results/ keep their places, and Sphinx makes HTML of
+that is given. They are laid out in a folder where docs/ and results/ keep their places, and Sphinx makes HTML of
 them that needs no server and no network. A warning is an error: a dead link, a page that no other leads to.
 """
 
@@ -16,6 +16,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -151,7 +152,7 @@ def build(source: Path, folder: Path) -> None:
     shutil.copy(SITE / "site.css", static)
     for name in ("conf.py", "hooks.py"):
         shutil.copy(SITE / name, source)
-    command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-d", str(source.with_name("doctrees"))]
+    command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-d", str(source / "_doctrees")]
     paths = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     subprocess.run([*command, str(source), str(folder)], check=True, env={**os.environ, "PYTHONPATH": paths})
 
@@ -164,14 +165,12 @@ def main() -> None:
     for run in options.runs:
         if not (run / "record.json").is_file():
             sys.exit(f"error: {run} is no run: it has no record.json")
-    source = ROOT / "build" / "source"
-    shutil.rmtree(source, ignore_errors=True)
-    source.mkdir(parents=True)
-    lay_out(source, options.runs)
-    try:
-        build(source, options.folder)
-    except subprocess.CalledProcessError as error:
-        sys.exit(error.returncode)
+    with tempfile.TemporaryDirectory() as place:
+        lay_out(Path(place), options.runs)
+        try:
+            build(Path(place), options.folder)
+        except subprocess.CalledProcessError as error:
+            sys.exit(error.returncode)
     print(f"written: {os.path.relpath(options.folder / 'index.html')}")
 
 

@@ -31,6 +31,8 @@ autodoc_inherit_docstrings = False  # torch's would come with its classes
 python_maximum_signature_line_length = 90
 toc_object_entries_show_parents = "hide"
 
+exclude_patterns = ["_doctrees"]
+
 html_theme = "pydata_sphinx_theme"
 html_title = "timescales"
 html_math_renderer = "mathml"
