@@ -85,6 +85,7 @@ def with_links(text: str, folder: Path, source: Path) -> str:
             return f"]({os.path.relpath(readme, folder)}{rest}"
         if original.is_file() and not target.exists():
             target.parent.mkdir(parents=True, exist_ok=True)
+            target.touch()  # pages may lead to each other
             text = original.read_text()
             target.write_text(with_links(text, target.parent, source) if original.suffix == ".md" else text)
         return found[0]

@@ -101,7 +101,7 @@ def in_text(line: str) -> str:
     done = []
     for k, part in enumerate(parts):
         if k % 2 == 0:
-            plain = re.sub(r"([*|\\])", r"\\\1", re.sub(r"(\w)_(?!\w)", r"\1\\_", part))
+            plain = re.sub(r"(\w)_(?!\w)", r"\1\\_", re.sub(r"([*|\\])", r"\\\1", part))
             done.append(plain)
         else:
             code = f"`{part}`" if re.fullmatch(r"[\w.]+", part) else f"``{part}``"
