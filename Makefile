@@ -5,7 +5,7 @@ MINUTES ?= 8
 REQUIRED_TABLE = $(or $(TABLE),$(error name a table: make $@ TABLE=chien_table3))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo tour tutorial docs reproduce reproduce-table1 reproduce-table2 reproduce-table3 small tiny plan status report report-check gallery site notebooks dashboard sensitivity test test-all test-slow test-slurm test-ecosystem faults lint format types bench gpu gpu-pack gpu-collect golden stub clean
+.PHONY: help demo tour tutorial docs reproduce reproduce-table1 reproduce-table2 reproduce-table3 small tiny plan status report report-check atlas gallery site notebooks dashboard sensitivity test test-all test-slow test-slurm test-ecosystem faults lint format types bench gpu gpu-pack gpu-collect golden stub clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9.-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -60,6 +60,14 @@ report: .venv/installed ## write results/ and the numbers in the README from the
 
 report-check: .venv/installed ## fail if a committed report differs from what its committed runs give
 	$(PY) scripts/report.py --check
+
+atlas: .venv/installed ## the atlas of memory: choose learning rates, train every cell on its rungs, write docs/atlas.md
+	$(PY) train.py table=ours_atlas_rates logger=csv $(ARGS)
+	$(PY) scripts/report.py ours_atlas_rates
+	$(PY) scripts/atlas.py
+	$(PY) train.py table=ours_atlas logger=csv $(ARGS)
+	$(PY) scripts/report.py ours_atlas
+	$(PY) scripts/atlas.py
 
 gallery: .venv/installed ## the site with a page for each of your runs, their curves and analyses, runs/gallery: RUNS="runs/copy-*"
 	rm -rf runs/gallery

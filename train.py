@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-import hydra
-from omegaconf import DictConfig
+from timescales import extras
 
-from timescales import cli, paths
-from timescales.config import identity
-from timescales.experiment import execute
+with extras.command():
+    import hydra
+    from omegaconf import DictConfig
+
+    from timescales import cli, paths
+    from timescales.config import identity
+    from timescales.experiment import execute
 
 identity.register()
 

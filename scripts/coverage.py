@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import yaml
 from omegaconf import OmegaConf
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -114,10 +115,11 @@ def judged(item: Item) -> Judged:
     """What an item's table says of it. `about`: the metrics of its claims and cells, and after @ their settings."""
     table, rows = table_of(item["table"])
     metrics, _, place = (text.strip() for text in item.get("about", "").partition("@"))
-    settings = dict(part.split("=", 1) for part in place.split())
+    pairs = (part.split("=", 1) for part in place.split())
+    settings = {key: [yaml.safe_load(value) for value in values.split(",")] for key, values in pairs}
     about_data = metrics.startswith("data/")
     all_claims, all_cells = (table.claims, table.cells) if not about_data else split(table.data)
-    claims = [claim for claim in all_claims if claim.metric.startswith(metrics) and _at(settings, claim.place)]
+    claims = [claim for claim in all_claims if claim.metric.startswith(metrics) and _about(settings, claim)]
     cells = [cell for cell in all_cells if cell.metric.startswith(metrics) and _at(settings, cell.where)]
     wheres = [{**settings, **claim.place, **side} for claim in claims for side in claim.sides]
     wheres += [{**settings, **cell.where} for cell in cells]
@@ -137,9 +139,14 @@ def split(items: Sequence[Cell | Claim]) -> tuple[list[Claim], list[Cell]]:
     return claims, [item for item in items if isinstance(item, Cell)]
 
 
-def _at(settings: Mapping[str, str], where: Mapping[str, Any]) -> bool:
-    """Whether a claim, cell or run at `where` is one at these settings."""
-    return all(where.get(key, value) == value for key, value in settings.items())
+def _about(settings: Mapping[str, list[Any]], claim: Claim) -> bool:
+    """Whether all sides of a claim are at these settings."""
+    return all(_at(settings, {**claim.place, **side}) for side in claim.sides)
+
+
+def _at(settings: Mapping[str, list[Any]], where: Mapping[str, Any]) -> bool:
+    """Whether a cell, a run or a side of a claim at `where` is at these settings, each of which lists its values."""
+    return all(where[key] in values for key, values in settings.items() if key in where)
 
 
 def _has(row: Row, metrics: str) -> bool:

@@ -24,7 +24,19 @@ from timescales import plotting  # noqa: E402
 from timescales.config import compose, folders, messages  # noqa: E402
 from timescales.config.run import run_of  # noqa: E402
 from timescales.errors import ConfigError  # noqa: E402
-from timescales.tasks import Copy, Curriculum, DelayedMatch, Dyck2, Program, SelectiveCopy, Series, Task  # noqa: E402
+from timescales.tasks import (  # noqa: E402
+    MQAR,
+    ContextualMatch,
+    Copy,
+    Curriculum,
+    DelayedMatch,
+    Dyck2,
+    Program,
+    SelectiveCopy,
+    Series,
+    Task,
+    TimeRescaling,
+)
 from timescales.tasks.characters import NextSymbol  # noqa: E402
 from timescales.tasks.copy import SYMBOLS  # noqa: E402
 from timescales.tasks.digits import pixel_order  # noqa: E402
@@ -83,6 +95,8 @@ def symbols(task: Task, numbers: Tensor) -> list[str]:
         return [OF_PROGRAMS[k] if k >= 0 else "." for k in numbers.tolist()]
     if isinstance(task, SelectiveCopy):
         return [{0: ".", task.alphabet - 1: "!"}.get(k, f"{k:x}") for k in numbers.tolist()]
+    if isinstance(task, MQAR):
+        return [recalled(task, k) for k in numbers.tolist()]
     if isinstance(task, NextSymbol) and task.words(numbers) is None:
         return [{"\n": "\\n", " ": "_"}.get(task.symbols[k], task.symbols[k]) for k in numbers.tolist()]
     return task.words(numbers) or [str(k) for k in numbers.tolist()]
@@ -96,6 +110,8 @@ def inputs(task: Task, example: Example) -> dict[str, list[str]]:
         return {"input": symbols(task, torch.where(example.x.any(-1), example.x.argmax(-1), -1))}
     if isinstance(task, DelayedMatch):
         return things(task, example.x)
+    if isinstance(task, ContextualMatch):
+        return features(task, example.x)
     n = example.x.shape[1]
     own = tuple(task.channels) if isinstance(task, Series) else () if n > 1 else ("input",)
     names = CHANNELS.get(type(task).__name__, own)
@@ -117,12 +133,34 @@ def things(task: DelayedMatch, x: Tensor) -> dict[str, list[str]]:
     }
 
 
+def features(task: ContextualMatch, x: Tensor) -> dict[str, list[str]]:
+    """Rows of the colours (letters), the shapes (numbers), the mark and the cue (c: colour, s: shape)."""
+    colours, shapes = [chr(ord("A") + k) for k in range(26)], [str(k + 1) for k in range(task.features)]
+    parts = x.split([task.features, task.features, 1, 2], 1)
+    named = {"colour": colours, "shape": shapes, "marked": ["1"], "cue": ["c", "s"]}
+    return {
+        row: [names[int(step.argmax())] if step.any() else "." for step in part]
+        for (row, names), part in zip(named.items(), parts, strict=True)
+    }
+
+
+def recalled(task: MQAR, number: int) -> str:
+    """A key as a letter, or as <number> if there are many; a value as a number; the blank as a point."""
+    if number > task.keys:
+        return str(number - task.keys)
+    return "." if number == 0 else chr(ord("A") + number - 1) if task.keys <= 26 else f"<{number}>"
+
+
 def targets(task: Task, example: Example) -> list[str]:
     """The target at each step; where it is read from the final state, at the last one."""
+    if isinstance(task, TimeRescaling):
+        return [""] * (len(example.x) - 1) + [chr(ord("A") + int(example.target[0]))]
     if task.spec.readout == "last":
         shown = " ".join(numerals(example.target.flatten()))  # several for N-parity with curriculum=multi
         return [""] * (len(example.x) - 1) + [shown]
     if isinstance(task, DelayedMatch):
+        return [str(k + 1) if k >= 0 else "." for k in example.target.tolist()]
+    if isinstance(task, MQAR):
         return [str(k + 1) if k >= 0 else "." for k in example.target.tolist()]
     if isinstance(task, Dyck2):
         return [{(1, 0): "]", (0, 1): ")"}.get(tuple(pair), "-") for pair in example.target.int().tolist()]
@@ -177,7 +215,7 @@ def printed(task: Task, example: Example) -> str:
 
 def draw(figure: Any, task: Task, settings: Mapping[str, Any], found: Sequence[Example]) -> None:
     """One row of the figure for each sequence."""
-    real = task.spec.input == "real" and not isinstance(task, Curriculum | DelayedMatch | Program)
+    real = task.spec.input == "real" and not isinstance(task, ContextualMatch | Curriculum | DelayedMatch | Program)
     images = isinstance(task, Pixels)
     more = {"gridspec_kw": {"width_ratios": (1, 4)}} if images else {}
     height = (1.6 if real else 0.8) * len(found) + 0.5

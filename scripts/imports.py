@@ -24,7 +24,7 @@ PACKAGE = ROOT / "timescales"
 # From bottom to top. A module imports from lower layers and from its own package, never from a package beside it.
 # "timescales" is the package's own `__init__`, which exports the classes of `nn` and `results`.
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("errors", "paths", "files", "torch_private"),
+    ("errors", "extras", "paths", "files", "torch_private"),
     ("nn", "tasks", "config"),
     ("models", "plotting"),
     ("optim", "training"),
@@ -33,6 +33,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("papers",),
     ("experiment",),
     ("reports",),
+    ("atlas",),
     ("cli", "timescales"),
     ("__main__", "commands"),
 )

@@ -17,6 +17,7 @@ import task_pages
 import yaml
 
 from timescales import paths
+from timescales.atlas.sizes import nearest
 from timescales.config import folders
 from timescales.errors import ConfigError
 
@@ -28,27 +29,6 @@ def tasks() -> list[str]:
     """The tasks whose recipe matches sizes."""
     files = sorted((paths.conf() / "recipe").glob("*/*.yaml"))
     return [file.stem for file in files if "${matched:" in file.read_text()]
-
-
-def nearest(count: Callable[[int], int | None], target: int) -> int:
-    """The number of units whose count of parameters is nearest to the target, among those that can be built.
-
-    count: the parameters with so many units, None where that cannot be built; they grow with the units.
-    """
-
-    def built(units: int) -> tuple[int, int]:
-        """The next number of units that can be built, and its parameters."""
-        while (parameters := count(units)) is None:
-            units += 1
-        return units, parameters
-
-    low, high = 1, 2
-    while built(high)[1] < target:
-        low, high = high, 2 * high
-    while low + 1 < high:
-        middle = (low + high) // 2
-        low, high = (middle, high) if built(middle)[1] < target else (low, middle)
-    return min((built(units) for units in (low, high)), key=lambda found: abs(found[1] - target))[0]
 
 
 def matched(task: str) -> dict[str, int]:

@@ -154,7 +154,7 @@ def test_a_table_gets_the_curves_and_a_line_for_each_run(tmp_path):
     text = (tmp_path / "chien_copy" / "table.md").read_text()
     assert text.startswith((ROOT / "results" / "chien_copy" / "table.md").read_text())
     rows = store.read_rows(ROOT / "results" / "chien_copy" / "runs.csv")
-    assert re.findall(r"^\| ([0-9a-f]{12}) \|", text, re.M) == [row.id for row in rows]
+    assert re.findall(r"^\| ([0-9a-f]{12}) \|", text, re.M)[: len(rows)] == [row.id for row in rows]
     assert "](curves_paper.png)" in text
     assert (tmp_path / "chien_copy" / "curves_paper.png").is_file()
 

@@ -189,7 +189,7 @@ def test_public_names_exist_and_have_docstrings():
     layers = {name: value for module in modules for name, value in vars(module).items() if isinstance(value, type)}
     layers = {name for name, value in layers.items() if issubclass(value, timescales.RNN | timescales.Cell)}
     layers -= {"PowerLawCell", "GatedCell"}  # base classes
-    others = {"RNNState", "explain", "free_memory", "one_cell_per_layer", "results", "__version__"}
+    others = {"RNNState", "explain", "free_memory", "load", "one_cell_per_layer", "results", "__version__"}
     assert layers | others == set(timescales.__all__) == set(dir(timescales))
     assert set(timescales.nn.cells.__all__) == {*layers, "Weights"} - {"RNN", "CellRNN"}
     for name in timescales.__all__:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 
+from timescales import extras
 from timescales.nn import registry
 
 __version__ = "1.0.0"
@@ -20,6 +21,7 @@ _MODULE_OF = {
     "RNNState": "timescales.nn.state",
     "explain": "timescales.nn.explain",
     "free_memory": "timescales.nn.engine.cpu.workspace",
+    "load": "timescales.runs.weights",
     "one_cell_per_layer": "timescales.nn.rnn",
     "results": "timescales.reports.frames",
     **registry.modules(),
@@ -30,7 +32,8 @@ __all__ = ["__version__", *sorted(_MODULE_OF)]
 def __getattr__(name: str) -> object:
     if name not in _MODULE_OF:
         raise AttributeError(f"module 'timescales' has no attribute {name!r}")
-    return getattr(importlib.import_module(_MODULE_OF[name]), name)
+    with extras.library():
+        return getattr(importlib.import_module(_MODULE_OF[name]), name)
 
 
 def __dir__() -> list[str]:

@@ -1,25 +1,29 @@
-"""The commands `timescales-report` and `timescales-status`; scripts/report.py and scripts/status.py are the same."""
+"""The commands `timescales-report`, `timescales-status` (as scripts/report.py and status.py) and `timescales-card`."""
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 
-from tqdm import tqdm
+from timescales import extras
 
-from timescales import paths
-from timescales.config import compose, folders, identity, messages
-from timescales.config.compose import Composer
-from timescales.errors import ConfigError
-from timescales.papers.table import SIZES, profile_of
-from timescales.reports import report as reports
-from timescales.reports import status, verdicts, wording, write
-from timescales.reports.report import Report
-from timescales.runs import cost
+with extras.command():
+    from tqdm import tqdm
+
+    from timescales import paths
+    from timescales.config import compose, folders, identity, messages, values
+    from timescales.config.compose import Composer
+    from timescales.errors import ConfigError
+    from timescales.papers.table import SIZES, profile_of
+    from timescales.reports import report as reports
+    from timescales.reports import status, verdicts, weights, wording, write
+    from timescales.reports.report import Report
+    from timescales.runs import cost
 
 REPORT = """\
 Write the report of tables from the records in ./runs: FOLDER/TABLE/table.md, runs.csv and figure.png. A report is
@@ -33,6 +37,12 @@ directory. Settings narrow the list: seed=0 model=lstm,plstm. --profile small li
 --config-dir FOLDER, as for timescales-train, is for tables of your own. Hours are from finished runs of the same kind,
 else from a few steps timed with --measure (results/speed.csv). They are an upper bound where a task may stop before its
 last epoch."""
+
+
+CARD = """\
+Train a cell of your own on the tests of the atlas of memory, and write its card: what it remembers beside the cells of
+this project, how long its units remember, its speed and memory. CELL is a file and a class, mine.py:MyCell, or a class,
+package.module.MyCell; arguments of the class follow as key=value. The same command continues after an interruption."""
 
 
 @dataclass(frozen=True)
@@ -108,6 +118,7 @@ def write_reports(made: Sequence[Report], composer: Composer | None) -> None:
 
     for found in made:
         written = write.write(found)
+        weights.write(found)
         if written:
             figures.draw(found)
             if composer is not None:
@@ -208,3 +219,38 @@ def _overview(found: Tables, measure: bool) -> None:
     if unknown and not measure:
         kinds = f"{len(unknown)} kinds of runs are not measured"
         print(f"\n{kinds}: --measure (make status MEASURE=1) times a few steps of each")
+
+
+def card() -> None:
+    """Train a cell of one's own on the atlas and write its card: the command `timescales-card`."""
+    parser = argparse.ArgumentParser(description=CARD, allow_abbrev=False)
+    parser.add_argument("cell", metavar="CELL", help="mine.py:MyCell, or package.module.MyCell")
+    parser.add_argument("argument", nargs="*", metavar="KEY=VALUE", help="arguments of the class")
+    parser.add_argument(
+        "--quick", action="store_true", help="a few rungs and one seed, at most ten minutes: a look, no result"
+    )
+    parser.add_argument("--out", type=Path, metavar="FOLDER", help="where the card and its runs go; default: card-CELL")
+    options = parser.parse_intermixed_args()
+    from timescales.atlas import card as cards
+    from timescales.atlas.definition import atlas
+    from timescales.atlas.trial import Trial
+
+    try:
+        given = {key: values.read_yaml(text) for key, text in map(_key_and_value, options.argument)}
+        trial = Trial(options.cell, given, Path(), options.quick, atlas())
+        trial.folder = options.out or Path(f"card-{re.sub('[^A-Za-z0-9]+', '-', trial.name).strip('-')}")
+        trial.train()
+        written = cards.write(trial)
+    except ConfigError as error:
+        sys.exit(f"error: {error}")
+    except KeyboardInterrupt:
+        sys.exit("\ninterrupted: the same command continues")
+    print(f"written: {', '.join(map(str, written))}")
+
+
+def _key_and_value(text: str) -> tuple[str, str]:
+    """The two sides of KEY=VALUE. Raises ConfigError for another text."""
+    key, sign, value = text.partition("=")
+    if not sign or not key.isidentifier():
+        raise ConfigError(f"{text}: arguments of the class are given as key=value")
+    return key, value

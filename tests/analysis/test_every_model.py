@@ -11,11 +11,12 @@ from timescales import analysis
 from timescales.analysis.run import Trained
 from timescales.config import identity
 from timescales.errors import ConfigError
-from timescales.nn import registry
+from timescales.nn import cells, registry
 from timescales.runs.record import Record
 from timescales.training import build
 
 MODELS = sorted(registry.BY_NAME)
+FORGETTING = [m.name for m in registry.MODELS if "forget" in getattr(cells, m.cells[0]).Act._fields]
 BASELINES = [model.name for model in registry.BASELINES]
 CASES = [(model, "plain") for model in MODELS]
 CASES += [(model, "residual") for model in MODELS if model not in BASELINES]  # blocks are around layers of cells
@@ -45,7 +46,7 @@ def test_every_analysis_gives_a_result_or_one_line(tmp_path, model, block):
             assert all(isinstance(value, float | int) for value in values.values()), name
             results.add(name)
     assert "generalisation" in results
-    assert ("one_over_e" in results) == (model not in ("exprnn", *BASELINES))
+    assert ("one_over_e" in results) == (model in FORGETTING)
     if model in BASELINES:
         assert results == {"generalisation"}
     if (model, block) == ("lstm", "plain"):

@@ -15,7 +15,7 @@ from timescales import GRU, LSTM, PLSTM
 from timescales.analysis import bins, cold_start, routing
 from timescales.config.schema import LoopSettings
 from timescales.errors import NotMadeFor
-from timescales.models.awd import AWDModel, run_with_resets
+from timescales.models.awd import AWDModel
 from timescales.models.sequence import detached
 from timescales.tasks import AWD, Spec
 from timescales.training import loop
@@ -118,11 +118,11 @@ def test_without_resets_it_is_the_rnn_itself(text_root):
     x = torch.randn(5, 3, 8)
     nowhere = torch.zeros(5, 3, dtype=torch.bool)
     for reset in (None, nowhere):
-        assert torch.equal(run_with_resets(model.rnn, x, None, reset)[0], model.rnn(x)[0])
+        assert torch.equal(model.rnn(x, reset=reset)[0], model.rnn(x)[0])
     at_once = nowhere.clone()
     at_once[0] = True
     state = model.rnn(x)[1]
-    torch.testing.assert_close(run_with_resets(model.rnn, x, state, at_once)[0], model.rnn(x)[0])
+    torch.testing.assert_close(model.rnn(x, state, reset=at_once)[0], model.rnn(x)[0])
 
 
 @pytest.mark.parametrize("stops", [(3, 25, 40)])

@@ -18,7 +18,6 @@ from engine_cases import batched_seeds, close
 from torch import Tensor, nn
 
 from timescales import RNN, Cell
-from timescales.models.awd import run_with_resets
 from timescales.nn import cells, engine
 from timescales.nn.engine.cpu import fused
 from timescales.nn.engine.gpu import graph
@@ -185,7 +184,7 @@ def test_sequences_that_begin_again_begin_from_the_learned_vector():
     rnn = with_start(cells.LSTMCell, numbers(H))
     x, reset = numbers(S, B, I), torch.zeros(S, B, dtype=torch.bool)
     reset[2, 1] = True
-    output, _ = run_with_resets(rnn, x, None, reset)
+    output, _ = rnn(x, reset=reset)
     close(output[2:, 1:2], rnn(x[2:, 1:2])[0])
     close(output[:, 0], rnn(x)[0][:, 0])
 

@@ -19,6 +19,7 @@ from timescales.training import build, checkpoint
 MODELS, TASKS = [model.name for model in registry.MODELS], folders.choices("task")
 # On a CPU: the graph engine's mathematics runs by its kernels in torch.
 ENGINES = ["eager", "fused", "graph"]
+UNBOUNDED = ("exprnn", "indrnn", "nru", "sru", "urnn", "eurnn", "goru")  # their activations have no bound
 SHAPES = [(0, 3, 3), (1, 3, 3), (4, 1, 3), (4, 3, 1), (1, 1, 1), (4, 0, 3)]
 
 
@@ -36,7 +37,7 @@ def arguments_of(model):
 
 def rnn(model, hidden, layers=1):
     """A model of its yaml, for two inputs."""
-    hidden *= {"gated": 16, "rmc": 2}.get(model, 1)
+    hidden *= {"gated": 16, "rmc": 2, "urnn": 2, "eurnn": 2}.get(model, 1)
     layers = 1 if model == "mts" else layers  # one initializer for one layer, or three for three
     torch.manual_seed(0)
     arguments = arguments_of(model) | {"hidden_size": hidden, "num_layers": layers}
@@ -71,8 +72,8 @@ def test_what_is_no_number_stays_in_its_sequence(model, name, bad):
         assert output[2:, 1].isnan().any(-1).all()
         assert made.split_state(end)[-1].h[1].isnan().any()
     else:
-        assert not torch.equal(output[2:, 1], sound[2:, 1])
-        assert model in ("exprnn", "indrnn") or not output[2:, 1].isinf().any()  # their activations have no bound
+        assert model == "sru" or not torch.equal(output[2:, 1], sound[2:, 1])  # all its ReLUs may be off
+        assert model in UNBOUNDED or not output[2:, 1].isinf().any()
 
 
 @pytest.mark.covering("name,model", "steps,batch,hidden")

@@ -212,7 +212,11 @@ def test_unit_steps_are_the_case_dt_1(name):
     close_state(state, timed_state)
 
 
-@pytest.mark.parametrize("name", [name for name in CELLS if {"forget", "cell"} <= set(CELLS[name][0].Act._fields)])
+# The steps of a Phased LSTM and a GORU have more than gates in them: their own tests compare them.
+GATED = [name for name in CELLS if {"forget", "cell"} <= set(CELLS[name][0].Act._fields)]
+
+
+@pytest.mark.parametrize("name", [name for name in GATED if name not in APART and name not in ("phased", "goru")])
 def test_act_names_the_gates_in_order_and_step_uses_them(name):
     cell = build(name)
     state = random_state(cell, B)

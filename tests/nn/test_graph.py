@@ -23,6 +23,7 @@ from engine_cases import (
     evaluate,
     gradient,
     some_state,
+    without_resets,
 )
 from everyday import only
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -311,10 +312,14 @@ def test_kernels_compile_without_a_gpu(name, tmp_path, monkeypatch):
     model = GatedRNN(3, H, zoneout_h=0.1).train() if name == "zoneout" else cell_models.model(name, 3, H)
     kernels = emit_triton.kernels(emit_triton.code(of_cell(model.layers[0], timed=True)))
     constants = {"H": H, "THREADS": emit_triton.THREADS}
-    absent = {"mask": None, "d_output": None, "d_dt": None}
+    absent = {"mask": None, "d_dt": None, **without_resets(kernels.backward)}
     for kernel, without in ((kernels.forward, {}), (kernels.backward, {}), (kernels.backward, absent)):
         fixed = {key: value for key, value in (constants | without).items() if key in kernel.arg_names}
-        types = dict.fromkeys(("t", "S", "B", "rows"), "i32") | {"mask": "*u8"} | dict.fromkeys(fixed, "constexpr")
+        types = (
+            dict.fromkeys(("t", "S", "B", "rows"), "i32")
+            | {"mask": "*u8", "again": "*u8"}
+            | dict.fromkeys(fixed, "constexpr")
+        )
         signature = {key: types.get(key, "*fp32") for key in kernel.arg_names}
         source = ASTSource(fn=kernel, signature=signature, constexprs=fixed)
         made = triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": 4})

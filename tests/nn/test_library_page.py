@@ -98,3 +98,27 @@ def test_the_layers_that_use_dt_are_named():
     layers -= {"RNN", "CellRNN"}  # of any cell
     assert "IndRNN" in layers
     assert {kind for kind in layers if not ignores_dt(kind)} == named
+
+
+def test_a_policys_loop_over_steps_is_one_call_with_resets():
+    torch.manual_seed(0)
+    rnn, x, reset = timescales.LSTM(I, H), torch.randn(S, B, I), (torch.rand(S, B) < 0.3).float()
+    before = (torch.rand(1, B, H), torch.rand(1, B, H))
+    found = run("outputs, now", rnn=rnn, x=x, state=before, reset=reset)
+    torch.testing.assert_close(found["output"], torch.cat(found["outputs"]))
+    torch.testing.assert_close(found["state"], found["now"])
+
+
+def test_states_have_one_tensor_for_each_layer():
+    torch.manual_seed(0)
+    rnn, x, reset = timescales.PLSTM(I, [H, 2 * H], 2), torch.randn(S, B, I), torch.zeros(S, B)
+    reset[3] = 1
+    output, state, states = rnn(x, reset=reset, states=True)
+    assert states.h[-1] is output
+    assert [v.shape for v in states.c] == [(S, B, H), (S, B, 2 * H)]
+    assert all(torch.equal(steps[-1], last) for steps, last in zip(states.age, state.age, strict=True))
+    short, *_ = rnn(x[:3], states=True)[2].c
+    torch.testing.assert_close(states.c[0][:3], short)  # what the step before the reset gave
+    rnn.batch_first = True
+    _, _, turned = rnn(x.transpose(0, 1), reset=reset.transpose(0, 1), states=True)
+    torch.testing.assert_close(turned.age[1].transpose(0, 1), states.age[1])

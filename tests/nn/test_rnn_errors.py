@@ -82,14 +82,14 @@ X = torch.zeros(S, B, I)
         ((X, None, torch.ones(S, B, 1)), "dt must be"),
         ((X, None, torch.ones(B, S)), "dt must be"),
         ((X, None, None, torch.ones(S)), "mask must be"),
-        ((X, []), r"\(h_n, c_n\), each \(2, B, 5\), not list"),
+        ((X, []), rf"\(h_n, c_n\), each \(2, B, {H}\), not list"),
         ((X, [LSTMCell.State(torch.zeros(B, H), torch.zeros(B, H))] * 3), "one entry per layer"),
         ((X, [LSTMCell.State(torch.zeros(B + 1, H), torch.zeros(B + 1, H))] * 2), "state"),
         ((X, [LSTMCell.State(torch.zeros(1, H), torch.zeros(1, H))] * 2), "state"),  # must not broadcast in silence
         ((X, [LSTMCell.State(torch.zeros(B, H + 1), torch.zeros(B, H + 1))] * 2), "state"),
-        ((X, (torch.zeros(3, B, H), torch.zeros(3, B, H))), r"h is \(3, 3, 5\), and there are 2 layers"),
-        ((X, (torch.zeros(2, B, H), torch.zeros(2, 1, H))), r"\(2, 3, 5\): c of layer 0 is \(1, 5\)"),
-        ((X, torch.zeros(2, B, H)), r"\(h_n, c_n\), each \(2, B, 5\): this one has h"),  # of a GRU
+        ((X, (torch.zeros(3, B, H), torch.zeros(3, B, H))), rf"h is \(3, 3, {H}\), and there are 2 layers"),
+        ((X, (torch.zeros(2, B, H), torch.zeros(2, 1, H))), rf"\(2, 3, {H}\): c of layer 0 is \(1, {H}\)"),
+        ((X, torch.zeros(2, B, H)), rf"\(h_n, c_n\), each \(2, B, {H}\): this one has h"),  # of a GRU
         ((X, ([torch.zeros(B, H)] * 3, [torch.zeros(B, H)] * 3)), "state"),  # (h, c) in lists
         ((X, {"h": torch.zeros(2, B, H)}), "not dict"),
         ((X, [(None, None)] * 2), "state"),

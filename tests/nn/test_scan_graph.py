@@ -9,7 +9,7 @@ from typing import NamedTuple
 import cell_models
 import pytest
 import torch
-from engine_cases import TOLERANCE, batched_seeds, close, compare, gradient, some_state
+from engine_cases import TOLERANCE, batched_seeds, close, compare, gradient, some_state, without_resets
 from everyday import only
 from scan_cells import NO_SCANS, Clock, Factor, Growing, Late
 from torch import Tensor
@@ -305,12 +305,12 @@ def test_kernels_compile_without_a_gpu(kind, tmp_path, monkeypatch):
     kernels = emit_triton.kernels(emit_scan.code(of_cell(cell_models.model(kind, 3, H).layers[0], timed=True)))
     names = [name for name in vars(kernels) if name.startswith(("local_", "final_", "carry"))]
     assert len(names) >= 5
-    absent = {"mask": None, "d_output": None, "d_dt": None}
+    absent = {"mask": None, "d_dt": None, **without_resets(kernels.final_backward)}
     for name, without in itertools.product(names, ({}, absent)):
         kernel = getattr(kernels, name)
         constants = {"H": H, "THREADS": emit_triton.THREADS, "BACK": not without}
         fixed = {key: value for key, value in (constants | without).items() if key in kernel.arg_names}
-        types = dict.fromkeys(("S", "B", "rows", "T", "K"), "i32") | {"mask": "*u8"}
+        types = dict.fromkeys(("S", "B", "rows", "T", "K"), "i32") | {"mask": "*u8", "again": "*u8"}
         types |= dict.fromkeys(fixed, "constexpr")
         signature = {key: types.get(key, "*fp32") for key in kernel.arg_names}
         source = ASTSource(fn=kernel, signature=signature, constexprs=fixed)

@@ -51,14 +51,15 @@ def test_a_state_with_other_fields_has_names_and_is_not_unpacked(kind):
     rnn = build(kind, I, H, 2)
     x, dt = random_input()
     output, state = rnn(x, dt=dt)
-    more = "imaginary" if kind == "LRU" else "age"
-    assert state.h.shape == getattr(state, more).shape == (2, B, H)
+    more = rnn.layers[0].State._fields[-1]
+    assert state.h.shape == (2, B, H)
+    assert getattr(state, more).shape == (2, B, rnn.layers[0].width(more))
     assert torch.equal(state.h[-1], output[-1])
     with pytest.raises(TypeError, match=rf"not unpacked: read state\.h.*state\.{more} by name"):
         _, (_, _) = rnn(x)
     with pytest.raises(TypeError, match=r"not indexed: .*state\.h\[-1\] is the last layer's"):
         state[-1]
-    with pytest.raises(ValueError, match=rf"an RNNState of h,.* {more}, each \(2, B, 5\)"):
+    with pytest.raises(ValueError, match=rf"an RNNState of h,.* {more}, each \(2, B, {H}\)"):
         rnn(x, (state.h, state.h))
     with pytest.raises(ValueError, match="an RNNState"):
         rnn(x, RNNState(h=state.h))

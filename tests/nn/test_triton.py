@@ -23,6 +23,7 @@ from engine_cases import (
     close,
     compare,
     evaluate,
+    learned_start,
     some_state,
 )
 from scan_cells import NO_SCANS, Late
@@ -137,6 +138,24 @@ def test_scans_in_chunks_equal_eager(name, monkeypatch):
         compare("graph", model, x, some_state(model, B) if k % 2 else None, d, m, last=k in (1, 2))
     assert {"local_forward0", "final_forward0", "local_backward", "final_backward"} <= set(launched)
     assert loops.passes_of(None) is emit_scan
+
+
+@inside
+@pytest.mark.parametrize("name", ["lstm", "plstm", "gru", "gated_lstm_om_4", "mingru", "plscan", "lru"])
+def test_sequences_that_begin_again(name, monkeypatch):
+    """Also from a learned state, with the state after every step; of a scan at the edges of chunks, too."""
+    from timescales.nn.engine.gpu import buffers
+
+    monkeypatch.setattr(buffers, "CHUNK", 4)
+    S, B, H = 10, 3, 44  # a few more numbers than one program has
+    kind, arguments = (cell_models.CELLS | cell_models.MORE)[name]
+    model = RNN([learned_start(kind)(2, H, **arguments)]).eval()
+    x, dt, mask = torch.randn(S, B, 2), 3.0 * torch.rand(S, B), torch.rand(S, B) < 0.6
+    reset = torch.zeros(S, B)
+    reset[[4, 8, 9], [0, 0, 0]] = reset[[0, 3, 5], [1, 1, 1]] = 1.0
+    for k, (d, m) in enumerate(itertools.product((None, dt), (None, mask))):
+        state = some_state(model, B) if k % 2 else None
+        compare("graph", model, x, state, d, m, last=k in (1, 2), reset=reset, states=k in (0, 3))
 
 
 @inside

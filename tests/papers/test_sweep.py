@@ -165,7 +165,7 @@ def test_a_table_without_a_small_version_and_without_assumptions(quick, train, t
     assert (len(found.rows["paper"]), found.rows["tiny"]) == (2, [])
     text = markdown.table(found)
     assert "Small-scale version: **no small-scale version**" in text
-    assert "make tiny" not in text
+    assert "make small" not in text
     assert "is assumed" not in text
 
 

@@ -115,7 +115,7 @@ def test_report_says_what_the_records_hold(made):
     index = index_of([found])
     assert f"| [made_up](made_up/table.md) | nobody 2021, table 0 | reproduced | {counts} | in order |  |" in index
     assert "- At paper size: 1 *reproduced*.\n- Small-scale version: 1 *in order*.\n" in index
-    assert "make tiny TABLE=made_up " in text
+    assert "make small TABLE=made_up " in text
     own = markdown.table(made(own=True))  # make knows no table of one's own
     assert "train.py --config-dir FOLDER table=made_up profile=small" in own
     assert "make " not in own

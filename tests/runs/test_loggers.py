@@ -383,7 +383,7 @@ def test_a_dashboard_that_is_not_installed_is_one_line_before_anything_is_traine
     outcome = train(*QUICK, f"logger={choice}")
     (line,) = outcome.err.strip().splitlines()
     assert line.startswith(f"error: logger={choice}: ")
-    assert line.endswith(f"; pip install 'timescales[{choice}]', or logger=csv")
+    assert line.endswith(f"; pip install 'timescales-rnn[{choice}]', or logger=csv")
     assert (outcome.status, list((tmp_path / "runs").glob("*"))) == (1, [])
 
 

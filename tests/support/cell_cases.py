@@ -16,7 +16,9 @@ from timescales.nn.cells import (
     LSTMCell,
     MinGRUCell,
     MinLSTMCell,
+    NRUCell,
     PGRUCell,
+    PhasedLSTMCell,
     PLScanCell,
     PLSTMCell,
     RMCCell,
@@ -61,6 +63,8 @@ CELLS = {
     "plscan_fixed_p": (PLScanCell, {"power": 1.7, "epsilon": 0.1}),
     "lru": (LRUCell, {}),
     "lru_ring": (LRUCell, {"r_min": 0.9, "r_max": 0.99, "max_phase": 0.3}),
+    "phased": (PhasedLSTMCell, {"open_ratio": 0.5}),  # a steeper clock magnifies errors of the phase
+    "nru": (NRUCell, {"memory_size": 8, "heads": 2}),
     "exprnn": (ExpRNNCell, {}),
     "exprnn_henaff": (ExpRNNCell, {"skew_init": "henaff"}),
 }
@@ -122,7 +126,7 @@ def reads_dt(name):
 def random_state(cell, *batch, seed=1):
     g = torch.Generator().manual_seed(seed)
     draw = {
-        name: torch.randn(*batch, cell.hidden_size, generator=g, dtype=torch.float64) for name in cell.State._fields
+        name: torch.randn(*batch, cell.width(name), generator=g, dtype=torch.float64) for name in cell.State._fields
     }
     if "age" in draw:
         draw["age"] = 5.0 * draw["age"].abs()

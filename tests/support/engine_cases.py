@@ -41,21 +41,25 @@ def gradient(v):
     return torch.zeros_like(v) if v.grad is None else v.grad
 
 
-def evaluate(model, engine, dtype, x, state, dt, mask, last):
-    """Results and gradients by name, with every result in the loss (or only the final state)."""
+def evaluate(model, engine, dtype, x, state, dt, mask, last, reset=None, states=False):
+    """Results and gradients by name, with every result in the loss (or only the final state).
+
+    states: also the state after every step.
+    """
     model.engine = engine
     model.to(dtype).zero_grad()
     x = x.detach().to(dtype).requires_grad_()
     if state is not None:
         state = [type(s)(*(v.detach().to(dtype).requires_grad_() for v in s)) for s in state]
     dt = None if dt is None else dt.detach().to(dtype).requires_grad_()
-    y, after = model(x, state, dt, mask)
+    y, after, *every = model(x, state, dt, mask, reset=reset, states=states)
     after = model.split_state(after)
-    results = [*after[-1], *([] if last else [y])]
+    steps = {f"every {name}{k}": v for s in every for name, field in vars(s).items() for k, v in enumerate(field)}
+    results = [*after[-1], *([] if last else [y]), *steps.values()]
     factors = [torch.linspace(-1.0, k + 1.5, v.numel(), dtype=dtype).to(v.device) for k, v in enumerate(results)]
     loss = sum((factor.view_as(v) * v).sum() for factor, v in zip(factors, results, strict=True))
     loss.backward()
-    out = {"output": y.detach(), "d x": x.grad}
+    out = {"output": y.detach(), "d x": x.grad} | {name: v.detach() for name, v in steps.items()}
     for k, s in enumerate(after):
         out |= {f"{name}{k}": value.detach() for name, value in s._asdict().items()}
     if dt is not None:
@@ -65,10 +69,10 @@ def evaluate(model, engine, dtype, x, state, dt, mask, last):
     return out | {f"d {name}": gradient(p) for name, p in model.named_parameters()}
 
 
-def compare(engine, model, x, state=None, dt=None, mask=None, last=False, tolerance=TOLERANCE):
+def compare(engine, model, x, state=None, dt=None, mask=None, last=False, tolerance=TOLERANCE, **more):
     """Assert that an engine's results and gradients are those of the eager engine in float64."""
-    fast = evaluate(model, engine, torch.float32, x, state, dt, mask, last)
-    expected = evaluate(model, "eager", torch.float64, x, state, dt, mask, last)
+    fast = evaluate(model, engine, torch.float32, x, state, dt, mask, last, **more)
+    expected = evaluate(model, "eager", torch.float64, x, state, dt, mask, last, **more)
     model.float()
     assert fast.keys() == expected.keys()
     for name in expected:
@@ -107,3 +111,24 @@ def assert_nan_propagates(engine, models=MODELS):
         output, _ = model(x)
         assert output[1:, 0].isnan().all(), name
         assert not output[:, 1].isnan().any(), name
+
+
+def without_resets(kernel):
+    """The arguments of a Triton kernel that a call without resets and without the gradients of outputs leaves out."""
+    names = ("again", "initial", "output", "d_initial", "d_output")
+    return {name: None for name in kernel.arg_names if name.startswith(names)}
+
+
+def learned_start(kind):
+    """A class of cells that begin from a learned vector, the same one in every field but for a factor."""
+
+    class Learned(kind):
+        def __init__(self, *sizes, **arguments):
+            super().__init__(*sizes, **arguments)
+            self.start = torch.nn.Parameter(0.1 + torch.rand(self.hidden_size))
+
+        def initial_state(self, *batch):
+            start = self.start.unsqueeze(1) if self.start.dim() == 2 else self.start  # of batched seeds (R, H)
+            return self.State(*(start / (k + 1) for k, _ in enumerate(self.State._fields)))
+
+    return Learned

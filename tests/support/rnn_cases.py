@@ -6,7 +6,7 @@ from torch.utils._pytree import tree_flatten
 import timescales
 from timescales.nn import registry
 
-S, B, I, H = 6, 3, 4, 5  # noqa: E741
+S, B, I, H = 6, 3, 4, 6  # noqa: E741
 
 
 ARGUMENTS = {"ChronoLSTM": {"T_max": 20}, "JANET": {"T_max": 20}, "MinGRU": {"T_max": 20}, "RMC": {"memories": 1}}
@@ -26,7 +26,8 @@ KINDS = {
 }
 FAMILIES = {model.layer: model.family for model in registry.MODELS}
 
-NO_KERNEL = {"RMC"}  # they have the eager engine alone
+# They have the eager engine alone.
+NO_KERNEL = {m.layer for m in registry.MODELS if not all(getattr(timescales, cell).compiled for cell in m.cells)}
 
 
 SCANS = frozenset(name for name, family in FAMILIES.items() if family == registry.SCAN)  # without recurrent weights

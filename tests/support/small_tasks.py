@@ -5,9 +5,11 @@ import torch
 
 from timescales.tasks import (
     IMDB,
+    MQAR,
     SCIFAR,
     Adding,
     Batch,
+    ContextualMatch,
     Copy,
     Curriculum,
     DelayedMatch,
@@ -19,6 +21,7 @@ from timescales.tasks import (
     NParity,
     Program,
     SelectiveCopy,
+    TimeRescaling,
     VariableCopy,
     WordProblem,
 )
@@ -35,6 +38,7 @@ TASKS = {
     "variable_copy": (VariableCopy, {"low": 3, "high": 9}),
     "adding": (Adding, {"T": 10}),
     "dyck2": (Dyck2, {}),
+    "dyck2_short": (Dyck2, {"longest": 20}),
     "scifar": (SCIFAR, {"allow_partial": True}),
     "imdb": (IMDB, {"allow_partial": True, "steps": 20}),
     "imdb_variant": (
@@ -59,13 +63,25 @@ TASKS = {
     "program_mix": (Program, {"category": "control", "length": 3, "nesting": 2}),
     "program_double": (Program, {"category": "double", "length": 5, "nesting": 1, "strategy": "naive"}),
     "selective_copy": (SelectiveCopy, {"T": 9, "length": 4, "alphabet": 6}),
+    "selective_copy_irregular": (SelectiveCopy, {"T": 9, "length": 4, "alphabet": 6, "gaps": "irregular"}),
+    "mqar": (MQAR, {"T": 12, "pairs": 2, "keys": 4, "values": 4}),
+    "contextual_match": (ContextualMatch, {"delay": 5, "features": 3}),
+    "contextual_match_last": (ContextualMatch, {"delay": 5, "features": 3, "cue": "last"}),
+    "rescaling": (TimeRescaling, {"unit": 2, "test_units": [1, 3], "letters": 5}),
     "word_problem": (WordProblem, {"T": 6}),
     "word_problem_S3": (WordProblem, {"T": 6, "group": "S3"}),
 }
 
 COPIES = [name for name, (kind, _) in TASKS.items() if issubclass(kind, Copy)]
 
-SAME_SET = ["smnist", "pmnist", "pmnist_random", "scifar", "dyck2"]  # a seed shuffles them, it does not choose them
+SAME_SET = [
+    "smnist",
+    "pmnist",
+    "pmnist_random",
+    "scifar",
+    "dyck2",
+    "dyck2_short",
+]  # a seed shuffles them, it does not choose them
 
 each_task = pytest.mark.parametrize("name", TASKS)
 
@@ -98,6 +114,8 @@ def answer(task, batch, sure=40.0):
     if isinstance(task, Curriculum):
         of_trained = sure * torch.nn.functional.one_hot(batch.target, 2).double().flatten(1)
         return torch.nn.functional.pad(of_trained, (0, task.spec.output_size - of_trained.shape[1]))
+    if isinstance(task, TimeRescaling):
+        return sure * torch.nn.functional.one_hot(batch.target[:, 0], task.letters).double()
     if task.spec.output_size == 1:
         return sure * (2 * batch.target.double() - 1).unsqueeze(-1)
     return sure * torch.nn.functional.one_hot(batch.target.clamp(min=0), task.spec.output_size).double()

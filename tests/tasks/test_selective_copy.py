@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from scipy import stats
@@ -43,6 +44,27 @@ def test_places_and_symbols_are_uniform():
     counts = torch.bincount(sets)
     assert (counts > 0).sum() == 6
     assert stats.chisquare(counts[counts > 0].numpy()).pvalue > 1e-3
+
+
+def test_irregular_gaps_are_shares_of_the_blanks():
+    """Symbols in their order with T blanks among them; gaps differ far more than uniform ones do."""
+    sizes = {"T": 200, "length": 5, "alphabet": 6, "train_size": 2_000, "batch_size": 2_000}
+    spread = {}
+    for gaps in ("uniform", "irregular"):
+        batch = next(SelectiveCopy(gaps=gaps, **sizes).batches("train"))
+        places = (batch.x[:205] != 0).T.nonzero()[:, 1].view(2_000, 5)
+        assert batch.target[-5:].T.tolist() == batch.x.T.gather(1, places).tolist()
+        edges = torch.cat([torch.full((2_000, 1), -1), places, torch.full((2_000, 1), 205)], 1)
+        lengths = (edges.diff(dim=1) - 1).numpy()
+        assert (lengths.sum(1) == 200).all()
+        assert lengths.min() >= 0
+        spread[gaps] = lengths.mean(0)
+        assert abs(lengths.mean(0) - 200 / 6).max() < 3
+    # with weights that are log-uniform on [1, 100] the share of a gap is w / sum w: its 10 and 90 % points
+    weights = 100 ** np.random.default_rng(0).random((200_000, 6))
+    shares = 200 * weights[:, 2] / weights.sum(1)
+    drawn = lengths[:, 1:5].flatten()
+    assert np.quantile(drawn, [0.1, 0.5, 0.9]) == pytest.approx(np.quantile(shares, [0.1, 0.5, 0.9]), rel=0.1, abs=1.0)
 
 
 def test_selective_copy_scores_the_answers_alone():

@@ -12,7 +12,7 @@ from timescales.tasks import WordProblem
 from timescales.tasks.word_problem import GROUPS
 
 SIZES = {"train_size": 50, "valid_size": 5, "test_size": 5, "batch_size": 50}
-ORDERS = {"A5": 60, "S5": 120, "A4xZ5": 60, "Z60": 60, "S3": 6}
+ORDERS = {"A5": 60, "S5": 120, "A4xZ5": 60, "Z60": 60, "S3": 6, "Z2": 2}
 # How many elements have the orders 1, 2, 3, ...: these tell the groups apart.
 ELEMENTS = {
     "A5": {1: 1, 2: 15, 3: 20, 5: 24},
@@ -20,6 +20,7 @@ ELEMENTS = {
     "A4xZ5": {1: 1, 2: 3, 3: 8, 5: 4, 10: 12, 15: 32},
     "Z60": {n: sum(math.gcd(k, n) == 1 for k in range(n)) if n > 1 else 1 for n in range(1, 61) if 60 % n == 0},
     "S3": {1: 1, 2: 3, 3: 2},
+    "Z2": {1: 1, 2: 1},
 }
 
 
@@ -53,7 +54,7 @@ def test_each_group_is_the_one_it_is_called(group):
     t = task.products
     assert torch.equal(t[t], t[:, t])  # (a b) c and a (b c), for all three
     abelian = torch.equal(t, t.T)
-    assert abelian == (group == "Z60")
+    assert abelian == (group in ("Z60", "Z2"))
     # solvable: taking commutators again and again ends at the identity alone
     members = set(range(n))
     while (inner := commutators(table, members)) != members:

@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import functools
-import itertools
-
-import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from timescales.models.sequence import Output, SequenceModel, State
-from timescales.nn import engine
-from timescales.nn.engine.arguments import first_state
 from timescales.nn.rnn import RNN
 from timescales.tasks.task import Batch, Spec
 
@@ -93,34 +87,9 @@ class AWDModel(SequenceModel):
         x = F.embedding(batch.x, self.vectors)
         if self.training and self.awd.embedding:
             x = x * F.dropout(x.new_ones(len(self.vectors), 1), self.awd.embedding)[batch.x]
-        raw, after = run_with_resets(self.rnn, self.drop_input(x), state, batch.reset)
+        raw, after = self.rnn(self.drop_input(x), state, reset=batch.reset)
         dropped = self.drop_output(raw)
         if self.awd.cutoffs is None:
             return Output(self.readout(dropped), after, raw, dropped)
         log_p = self.readout(dropped.flatten(0, 1), batch.target.flatten()).output
         return Output(log_p.view_as(batch.target), after, raw, dropped)
-
-
-def run_with_resets(rnn: RNN, x: Tensor, state: State, reset: Tensor | None) -> tuple[Tensor, State]:
-    """`rnn(x, state)` where some sequences begin again, with the initial state, before some steps.
-
-    reset: (S, B), where; None for nowhere. Each layer runs from one step with a reset to the next. Masks of dropout
-    between the layers are those of the whole sequence; recurrent weights get a new mask in each run.
-    """
-    if reset is None or not (steps := reset.any(1).nonzero().flatten().tolist()):
-        return rnn(x, state)
-    run = functools.partial(engine.run, rnn.engine)
-    states = [None] * rnn.num_layers if state is None else rnn.split_state(state)
-    after = []
-    for k, (cell, layer) in enumerate(zip(rnn.layers, states, strict=True)):
-        x = rnn.between(x) if k else x
-        outputs = []
-        for first, end in itertools.pairwise(sorted({0, *steps, len(x)})):
-            if layer is not None:
-                again, initial = reset[first].unsqueeze(1), first_state(cell, x.shape[1])
-                layer = cell.State(*(torch.where(again, *fields) for fields in zip(initial, layer, strict=True)))
-            output, layer = cell(x[first:end], layer, None, None, run)
-            outputs.append(output)
-        x = torch.cat(outputs)
-        after.append(layer)
-    return x, rnn.join_state(after)

@@ -44,8 +44,11 @@ class SequenceModel(nn.Module):
     head_dropout: on each of these layers (Gu et al. 2020, appendix D.2: 256, and .5 together with zoneout).
     block: "plain", or "residual" for `ResidualBlocks` around the layers of the RNN.
     gap_input: whether the time since the previous step, dt, is an input channel, the last one.
+    card: what is said of trained weights (`timescales.load`).
     Raises ValueError for values out of range.
     """
+
+    card: dict[str, Any] | None = None
 
     def __init__(
         self,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 # Families. FIVE are compared in the papers; SCAN cells have gates that read the input alone; OTHER have no matrix of
-# recurrent weights either, but one that is computed, or attention. BASELINE models are torch's own modules.
+# recurrent weights either, but one that is computed, attention, or averages. BASELINE models are torch's own modules.
 FIVE, GATED, SCAN, OTHER, BASELINE = "five", "gated", "scan", "other", "baseline"
 
 
@@ -52,8 +52,23 @@ MODELS = (
     Model("plscan", "PLScan", ("PLScanCell",), "#ec7063", SCAN),
     Model("lru", "LRU", ("LRUCell",), "#00b8d4", SCAN),
     Model("indrnn", "IndRNN", ("IndRNNCell",), "#5d8aa8", SCAN),
+    Model("phased", "PhasedLSTM", ("PhasedLSTMCell",), "#d68910", GATED),
+    Model("nru", "NRU", ("NRUCell",), "#7d6608", GATED),
+    Model("sru", "SRU", ("SRUCell",), "#af7ac5", OTHER),
+    Model("urnn", "URNN", ("URNNCell",), "#4a235a", OTHER),
+    Model("eurnn", "EURNN", ("EURNNCell",), "#839192", OTHER),
+    Model("goru", "GORU", ("GORUCell",), "#196f3d", GATED),
     Model("exprnn", "ExpRNN", ("ExpRNNCell",), "#7f8c8d", OTHER),
     Model("rmc", "RMC", ("RMCCell",), "#2c3e8f", OTHER),
+    Model("slstm", "SLSTM", ("SLSTMCell",), "#d68910", GATED),
+    Model("rglru", "RGLRU", ("RGLRUCell",), "#3949ab", SCAN),
+    Model("signed_mingru", "SignedMinGRU", ("SignedMinGRUCell",), "#af601a", SCAN),
+    Model("lem", "LEM", ("LEMCell",), "#7d3c98", GATED),
+    Model("cornn", "CoRNN", ("CoRNNCell",), "#45b39d", GATED),
+    Model("cfc", "CfC", ("CfCCell",), "#2980b9", GATED),
+    Model("paragru", "ParaGRU", ("ParaGRUCell",), "#9a7d0a", SCAN),
+    Model("paralstm", "ParaLSTM", ("ParaLSTMCell",), "#6c3483", SCAN),
+    Model("hgrn", "HGRN", ("HGRNCell",), "#229954", SCAN),
 )
 BASELINES = (
     Model("torch_lstm", "TorchLSTM", (), "#212f3c", BASELINE),

@@ -25,6 +25,7 @@ from timescales.nn import signatures
 from timescales.nn import state as states
 from timescales.nn.cells.cell import Cell
 from timescales.nn.engine.kernel import is_plain, tracing_reason
+from timescales.nn.state import join_steps
 
 # Arguments of torch.nn.LSTM that do not exist here: torch's default, which is accepted, and what to do instead.
 TORCH_ARGUMENTS: dict[str, tuple[object, str]] = {
@@ -153,28 +154,41 @@ class RNN(nn.Module):
         return states.join(self.layers, layers)
 
     def forward(
-        self, x: Tensor, state: Any = None, dt: Tensor | None = None, mask: Tensor | None = None, *, hx: Any = None
-    ) -> tuple[Tensor, Any]:
+        self,
+        x: Tensor,
+        state: Any = None,
+        dt: Tensor | None = None,
+        mask: Tensor | None = None,
+        *,
+        reset: Tensor | None = None,
+        states: bool = False,
+        hx: Any = None,
+    ) -> tuple[Any, ...]:
         """Run the layers over a batch of sequences.
 
         Arguments:
             x: input, (S, B, input_size).
-            state: the state that an earlier call returned, or None for zeros (`RMC`: rows of the identity matrix). A
-                list with one state per layer, as `split_state` returns it, is taken too; each may be a plain tuple or
-                list.
-            dt: time since the previous step, (S, B), also for the first step. Power-law cells, `ELSTM`, `LeakyRNN`,
-                `MinGRU`, `MinLSTM` and `LRU` use it, and cells of your own whose step does; the others take and ignore
-                it. Default: 1. It must be finite and at least 0. On a CPU this is checked; on a GPU it is not, since a
-                check would wait for the GPU, and neither is it while torch traces or transforms the call.
+            state: the state that an earlier call returned, or None for zeros (`RMC`: rows of the identity matrix;
+                `SLSTM`: the logarithm of no weight yet; `URNN`: one that it learns). A list with one state per layer,
+                as `split_state` returns it, is taken too; each may be a plain tuple or list.
+            dt: time since the previous step, (S, B), also for the first step. The layers that docs/library.md names use
+                it, and cells of your own whose step does; the others take and ignore it. Default: 1. It must be finite
+                and at least 0. On a CPU this is checked; on a GPU it is not, since a check would wait for the GPU, and
+                neither is it while torch traces or transforms the call.
             mask: (S, B), 0 where a step does not exist. There x and dt are not read, the state does not change, and the
                 output is the last h. Every other number counts as 1.
+            reset: (S, B), nonzero where the state is that of the beginning again before a step: the cells' initial
+                state, not the argument `state`. So several sequences may follow each other in one row: episodes,
+                articles, packed texts. A reset counts at a masked step, too: the output there is the initial h.
+            states: whether to return the state after every step, as a third result. Default: False.
             hx: torch.nn.LSTM's name of `state`; give one of the two.
 
         Returns: output (S, B, hidden_size), the h of the last layer at every step, and the state. For cells with h and
         c it is (h_n, c_n), each (num_layers, B, H), as torch.nn.LSTM's; for cells with h alone h_n, as torch.nn.GRU's;
         for others an `RNNState`, such as state.h, state.c, state.age, each (num_layers, B, H). If the layers differ
-        in size, it is an `RNNState` whose fields are tuples with one tensor (B, H) per layer. With batch_first, S and B
-        are exchanged in x, dt, mask and output, but not in the state.
+        in size, it is an `RNNState` whose fields are tuples with one tensor (B, H) per layer. With states=True, the
+        third result is an `RNNState` whose fields are tuples with one tensor (S, B, H) per layer: `states.h[-1]` is the
+        output. With batch_first, S and B are exchanged in x, dt, mask, reset, output and states, but not in the state.
 
         Raises: ValueError for a wrong shape, dtype or device, a dt that is negative or not finite, or if the named
         engine cannot run.
@@ -185,26 +199,30 @@ class RNN(nn.Module):
             and any(cell.compiled for cell in self.layers)
         ):
             torch_private.graph_break("torch.compile leaves kernels alone, as torch's LSTM; or use engine='eager'")
-            return torch.compiler.disable(RNN.forward)(self, x, state, dt, mask, hx=hx)
-        self._check(x, dt, mask)
+            return torch.compiler.disable(RNN.forward)(self, x, state, dt, mask, reset=reset, states=states, hx=hx)
+        self._check(x, dt, mask, reset)
         before = self._checked_state(state, hx, x)
         if self.batch_first:
             x = x.transpose(0, 1)
             dt = None if dt is None else dt.transpose(0, 1)
             mask = None if mask is None else mask.transpose(0, 1)
-        after = []
+            reset = None if reset is None else reset.transpose(0, 1)
+        run = functools.partial(engines.run, self.engine, reset=reset, states=states)
+        after, every = [], []
         for k, cell in enumerate(self.layers):
             if k:
                 x = self.between(x)
             start = None if before is None else before[k]
-            x, end = cell(x, start, dt, mask, functools.partial(engines.run, self.engine))
+            x, end, *steps = cell(x, start, dt, mask, run)
             after.append(end)
-        return (x.transpose(0, 1) if self.batch_first else x), self.join_state(after)
+            every += steps
+        output, end = (x.transpose(0, 1) if self.batch_first else x), self.join_state(after)
+        return (output, end, join_steps(self.layers, every, self.batch_first)) if states else (output, end)
 
-    def _check(self, x: Tensor, dt: Tensor | None, mask: Tensor | None) -> None:
+    def _check(self, x: Tensor, dt: Tensor | None, mask: Tensor | None, reset: Tensor | None) -> None:
         """Raise ValueError for an argument of `forward` with a wrong type, shape, dtype or device."""
         self._check_input(x)
-        for name, value in (("dt", dt), ("mask", mask)):
+        for name, value in (("dt", dt), ("mask", mask), ("reset", reset)):
             if value is None:
                 continue
             if not isinstance(value, Tensor):

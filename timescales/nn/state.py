@@ -37,6 +37,9 @@ class RNNState:
     c: Any
     age: Any
     imaginary: Any
+    time: Any
+    memory: Any
+    averages: Any
 
     def __init__(self, **fields: Any) -> None:
         for name, value in fields.items():
@@ -107,6 +110,19 @@ def join(cells: Sequence[Cell], states: Sequence[Any]) -> Any:
     return RNNState(**fields)
 
 
+def join_steps(cells: Sequence[Cell], states: Sequence[Any], batch_first: bool) -> RNNState:
+    """The states of all steps, from one for each layer, fields (S, B, H): each field a tuple with one tensor per layer.
+
+    batch_first: exchange S and B.
+    """
+
+    def of_layer(state: Any, name: str) -> Tensor | None:
+        value = getattr(state, name, None)
+        return value.transpose(0, 1) if batch_first and value is not None else value
+
+    return RNNState(**{name: tuple(of_layer(state, name) for state in states) for name in _names(cells)})
+
+
 def split(cells: Sequence[Cell], state: Any) -> list[Any]:
     """One state per layer, a `State` of its cell, from the form that a caller sees.
 
@@ -153,8 +169,9 @@ def _from_layers(cells: Sequence[Cell], state: Sequence[Any]) -> list[Any]:
 def check(cells: Sequence[Cell], states: Sequence[Any], batch: Sequence[int]) -> None:
     """Raise ValueError for a state, one per layer, with a wrong shape, dtype or device."""
     for k, (cell, state) in enumerate(zip(cells, states, strict=True)):
-        shape, weight = (*batch, cell.hidden_size), cell.weight_ih
+        weight = cell.weight_ih
         for name, value in zip(state._fields, state, strict=True):
+            shape = (*batch, cell.width(name))
             if not isinstance(value, Tensor) or value.shape != shape:
                 found = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
                 raise ValueError(f"state must be {form(cells, batch)}: {name} of layer {k} is {found}, not {shape}")
@@ -184,6 +201,8 @@ def form(cells: Sequence[Cell], batch: Sequence[int] | None = None) -> str:
         return f"h_n {shape}"
     if names == ("h", "c"):
         return f"(h_n, c_n), each {shape}"
+    if own := [f"{name} {cells[0].width(name)}" for name in names if cells[0].width(name) != cells[0].hidden_size]:
+        return f"an RNNState of {', '.join(names)}, each {shape}, but with {', '.join(own)} numbers a layer"
     return f"an RNNState of {', '.join(names)}, each {shape}"
 
 

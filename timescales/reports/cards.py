@@ -188,7 +188,7 @@ def _commands(name: str) -> list[str]:
     commands = {
         f"make plan TABLE={name}": "list its runs, and which of them are there",
         f"make reproduce TABLE={name}": "run it at paper size, and write its report",
-        f"make tiny TABLE={name}": "its small-scale version, on a CPU",
+        f"make small TABLE={name}": "its small-scale version, on a CPU",
     }
     width = max(map(len, commands))
     return [f"{command:{width}}    # {what}" for command, what in commands.items()]

@@ -56,7 +56,8 @@ def _local_row(table: Table, run: Run, saved: Record, size: str, runs_dir: Path)
     """The row of a record."""
     further = [f"probe/{key}" for key in saved.probes if f"probe/{key}".startswith(_prefixes(table))]
     row = store.row(saved, run.axes, size, dict.fromkeys([*columns(table), *further]))
-    return replace(row, curve=saved.curve, blocks=_text(runs_dir / run.name / "blocks.csv"))
+    directory = runs_dir / run.name
+    return replace(row, curve=saved.curve, blocks=_text(directory / "blocks.csv"), directory=directory)
 
 
 def _committed_row(table: Table, committed: Row, results_dir: Path) -> Row:

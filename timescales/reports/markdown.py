@@ -95,7 +95,7 @@ def commands(report: Report) -> list[str]:
     name = report.table.name
     paper, small = (
         f"make reproduce TABLE={name}    # paper size",
-        f"make tiny TABLE={name}         # small-scale version",
+        f"make small TABLE={name}        # small-scale version",
     )
     if report.own or not paths.in_checkout():
         program = "python train.py" if paths.in_checkout() else "timescales-train"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from timescales import paths
@@ -60,10 +60,12 @@ def prices(runs: Iterable[tuple[str, Record | Row]], results: Path | None = None
     return bounds | spent
 
 
-def measure(cost_key: str, config: Config) -> Timing:
+def measure(cost_key: str, config: Config, clock: Callable[[], float] | None = None) -> Timing:
     """Time a few training steps and one batch of validation of a resolved configuration; a row of speed.csv.
 
     `seconds` is for all its epochs: tasks and patience may stop earlier. Raises ConfigError.
+
+    clock: time.monotonic if None; time.process_time counts what the processor worked, on a machine that others use too.
     """
     import torch
 
@@ -71,6 +73,7 @@ def measure(cost_key: str, config: Config) -> Timing:
     from timescales.training import build, loop
     from timescales.training.run import TrainingRun
 
+    clock = clock or time.monotonic
     model, task, optimizer = build.build(config)
     settings = schema.LoopSettings(**config["loop"])
     few = dataclasses.replace(settings, max_epochs=STEPS + 2, max_steps=None, eval_every=10**9)
@@ -78,18 +81,18 @@ def measure(cost_key: str, config: Config) -> Timing:
     seconds: list[float] = []
     while len(seconds) <= STEPS and sum(seconds[1:]) <= 3.0:
         run.draw_batch()
-        begun = time.monotonic()
+        begun = clock()
         loop.fit_single(run, until=run.progress.step + 1)
         if torch.cuda.is_available():
             torch.cuda.synchronize()
-        seconds.append(time.monotonic() - begun)
+        seconds.append(clock() - begun)
         if run.progress.stopped:
             raise ConfigError(
                 f"training ended after {run.progress.step} steps ({run.progress.stopped}): too few to time"
             )
-    begun = time.monotonic()
+    begun = clock()
     loop.evaluate(model, task, "valid", 1)
-    validation = (time.monotonic() - begun) * task.n_batches("valid")
+    validation = (clock() - begun) * task.n_batches("valid")
     step = sum(seconds[1:]) / len(seconds[1:])  # the first one warms up
     steps = settings.last_step(task.start_of)
     whole = steps * step + steps / (settings.eval_every or task.start_of(1)) * validation

@@ -15,7 +15,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from timescales import paths
+from timescales import extras, paths
 from timescales.config import Config
 from timescales.errors import ConfigError
 from timescales.runs import source
@@ -43,7 +43,7 @@ def provenance(device: str) -> Provenance:
     versions = {}
     for package in ("timescales", "torch", "numpy", "hydra-core", "spacy"):
         with contextlib.suppress(metadata.PackageNotFoundError):
-            versions[package] = metadata.version(package)
+            versions[package] = metadata.version(extras.NAME if package == "timescales" else package)
     on_gpu = device.startswith(("auto", "cuda")) and torch.cuda.is_available()
     index = device if device.startswith("cuda") else None
     machine = torch.cuda.get_device_name(index) if on_gpu else processor()

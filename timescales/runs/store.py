@@ -23,7 +23,7 @@ class Row:
     """A run that has ended, as reports know it: its columns of results/<table>/runs.csv, in their order.
 
     Then what is no column by itself. values: a column for each metric that a table reads, None without a value. curve:
-    its points, if the run lies in runs/. blocks: the text of its blocks.csv.
+    its points, if the run lies in runs/. blocks: the text of its blocks.csv. directory: where it lies in runs/.
     """
 
     id: str
@@ -45,6 +45,7 @@ class Row:
     values: Mapping[str, float | None] = field(default_factory=dict)
     curve: Sequence[Mapping[str, float]] = ()
     blocks: str | None = None
+    directory: Path | None = None
 
     def value(self, column: str) -> float | None:
         """The value of a metric; None if it has none."""
@@ -61,7 +62,7 @@ class Row:
 
 
 # The columns of runs.csv before those of metrics.
-COLUMNS = tuple(each.name for each in fields(Row) if each.name not in ("values", "curve", "blocks"))
+COLUMNS = tuple(each.name for each in fields(Row) if each.name not in ("values", "curve", "blocks", "directory"))
 # Columns that are the record's values.
 COPIED = (
     *("id", "status", "seed", "steps", "diverged_at", "parameters"),

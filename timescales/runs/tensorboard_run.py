@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from timescales import extras
 from timescales.errors import ConfigError
 from timescales.runs import dashboards
 from timescales.runs.dashboards import Timescales
@@ -73,9 +74,7 @@ def check() -> None:
         import tensorboard  # noqa: F401
         import torch.utils.tensorboard  # noqa: F401
     except ImportError as error:
-        raise ConfigError(
-            f"logger=tensorboard: {error}; pip install 'timescales[tensorboard]', or logger=csv"
-        ) from error
+        raise ConfigError(f"logger=tensorboard: {error}; {extras.install('tensorboard')}, or logger=csv") from error
 
 
 def _session_start(saved: Record) -> Any:

@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from timescales import paths
+from timescales import extras, paths
 from timescales.config import Config
 from timescales.errors import ConfigError
 from timescales.runs import dashboards
@@ -72,7 +72,7 @@ def check() -> None:
     try:
         import trackio  # noqa: F401
     except ImportError as error:
-        raise ConfigError(f"logger=trackio: {error}; pip install 'timescales[trackio]', or logger=csv") from error
+        raise ConfigError(f"logger=trackio: {error}; {extras.install('trackio')}, or logger=csv") from error
 
 
 def _init(project: str, label: dashboards.Label, config: Config) -> Any:

@@ -2,6 +2,7 @@
 
 from timescales.tasks.adding import Adding
 from timescales.tasks.characters import Characters
+from timescales.tasks.contextual_match import ContextualMatch
 from timescales.tasks.copy import Copy
 from timescales.tasks.curriculum import Curriculum
 from timescales.tasks.delayed_match import DelayedMatch
@@ -10,10 +11,12 @@ from timescales.tasks.dyck2 import Dyck2
 from timescales.tasks.frequency import Frequency
 from timescales.tasks.imdb import IMDB
 from timescales.tasks.linear_functional import LinearFunctional
+from timescales.tasks.mqar import MQAR
 from timescales.tasks.n_delayed_match import NDelayedMatch
 from timescales.tasks.n_parity import NParity
 from timescales.tasks.own_text import OwnText
 from timescales.tasks.program import Program
+from timescales.tasks.rescaling import TimeRescaling
 from timescales.tasks.scifar import SCIFAR
 from timescales.tasks.selective_copy import SelectiveCopy
 from timescales.tasks.series import Series
@@ -27,10 +30,12 @@ __all__ = [
     "AWD",
     "IGNORED",
     "IMDB",
+    "MQAR",
     "SCIFAR",
     "Adding",
     "Batch",
     "Characters",
+    "ContextualMatch",
     "Copy",
     "Curriculum",
     "DelayedMatch",
@@ -48,6 +53,7 @@ __all__ = [
     "Spec",
     "StepTask",
     "Task",
+    "TimeRescaling",
     "VariableCopy",
     "WikiText103",
     "WordProblem",

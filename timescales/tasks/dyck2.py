@@ -13,6 +13,7 @@ from timescales.tasks.task import Batch, Sizes, Spec, Task, seeded
 
 SYMBOLS = "()[]"
 LONGEST, SHORTEST = 200, 2
+ENOUGH = 16  # brackets, with which there are millions of strings
 NOTHING = 255  # the closing bracket where none is open
 
 
@@ -31,28 +32,31 @@ class Dyck2(Task):
     Mahto et al. test the weights of the last epoch.
 
     Strings are derived from S by leftmost rewriting: S becomes (S), [S], SS or the empty string, each with
-    probability 1/4. Strings longer than 200 or shorter than 2 are rejected, and so are repetitions. A batch is as long
-    as its longest string. Training strings are shuffled in every epoch.
+    probability 1/4. Strings longer than `longest` or shorter than 2 are rejected, and so are repetitions. A batch is as
+    long as its longest string. Training strings are shuffled in every epoch.
 
     data_seed: seed of the strings, which are the same for every `seed`.
+    longest: the most brackets of a string.
     The attribute timescales[split] has, for every string, the length in steps of its longest pair of brackets, both
     brackets counted (authors' code), (N,).
     """
 
     SIZES: ClassVar[Sizes] = Sizes(batch_size=32, train_size=10_000, valid_size=2_000, test_size=5_000)
 
-    def __init__(self, *, data_seed: int = 0, **sizes: Unpack[Sizes]) -> None:
+    def __init__(self, *, data_seed: int = 0, longest: int = LONGEST, **sizes: Unpack[Sizes]) -> None:
         super().__init__(**self.SIZES | sizes)
+        if not ENOUGH <= longest <= LONGEST:
+            raise ValueError(f"longest must be from {ENOUGH}, below which there are few strings, to {LONGEST}")
         n = sum(self.sizes.values())
-        key = {"n": n, "data_seed": data_seed, "version": 1}
-        encoded = cached("dyck2", key, lambda: _encoded(strings(n, data_seed)))
+        key = {"n": n, "data_seed": data_seed, "version": 1} | ({} if longest == LONGEST else {"longest": longest})
+        encoded = cached("dyck2", key, lambda: _encoded(strings(n, data_seed, longest)))
         splits = {
             name: dict(zip(self.sizes, values.split(list(self.sizes.values())), strict=True))
             for name, values in encoded.items()
         }
         self.symbols, self.closers = splits["symbols"], splits["closers"]  # of each split (N, 200), on the CPU
         self.lengths, self.timescales = splits["lengths"], splits["timescales"]  # of each split (N,)
-        self.spec = Spec("one_hot", len(SYMBOLS), 2, "all", horizon=LONGEST, select=("loss", "min"))
+        self.spec = Spec("one_hot", len(SYMBOLS), 2, "all", horizon=longest, select=("loss", "min"))
 
     def batch(self, split: str, epoch: int, step: int, first: int, end: int) -> Batch:
         index = self.shuffled(epoch)[first:end] if split == "train" else torch.arange(first, end)
@@ -103,13 +107,13 @@ def _squared_error(logits: Tensor, batch: Batch) -> Tensor:
     return torch.where(_mask(batch), errors, 0.0).sum()
 
 
-def strings(n: int, data_seed: int) -> list[str]:
+def strings(n: int, data_seed: int, longest: int = LONGEST) -> list[str]:
     """n different strings, shuffled, since short ones are found first."""
     generator = seeded(f"dyck2/{data_seed}")
     rules = _random_rules(generator)
     distinct: dict[str, None] = {}
     while len(distinct) < n:
-        string = _derive(rules)
+        string = _derive(rules, longest)
         if string is not None and len(string) >= SHORTEST:
             distinct[string] = None
     ordered = list(distinct)
@@ -122,8 +126,8 @@ def _random_rules(generator: torch.Generator) -> Iterator[int]:
         yield from torch.randint(4, (2**16,), generator=generator).tolist()
 
 
-def _derive(rules: Iterator[int]) -> str | None:
-    """A string derived by leftmost rewriting; None as soon as it has more than LONGEST brackets."""
+def _derive(rules: Iterator[int], longest: int = LONGEST) -> str | None:
+    """A string derived by leftmost rewriting; None as soon as it has more than `longest` brackets."""
     string: list[str] = []
     rest = ["S"]  # the symbols that follow, the leftmost last
     brackets = 0
@@ -135,7 +139,7 @@ def _derive(rules: Iterator[int]) -> str | None:
         rule = next(rules)
         if rule < 2:  # (S) or [S]
             brackets += 2
-            if brackets > LONGEST:
+            if brackets > longest:
                 return None
             string.append(SYMBOLS[2 * rule])
             rest += [SYMBOLS[2 * rule + 1], "S"]

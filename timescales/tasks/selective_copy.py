@@ -6,10 +6,12 @@ import math
 from typing import ClassVar, Unpack
 
 import torch
+from torch import Tensor
 
-from timescales.tasks.task import IGNORED, Batch, Sizes, Spec, StepTask, check_positive
+from timescales.tasks.task import IGNORED, Batch, Sizes, Spec, StepTask, check_choice, check_positive
 
 BLANK = 0
+RATIO = 100.0  # of the largest to the smallest weight of an irregular gap
 
 
 class SelectiveCopy(StepTask):
@@ -31,30 +33,42 @@ class SelectiveCopy(StepTask):
     T: the number of blanks.
     length: the number of symbols.
     alphabet: the number of classes.
+    gaps: "uniform" (each set of places is equally probable) or "irregular": the blanks before, between and after the
+        symbols are shared in proportion to weights that are log-uniform on [1, 100], so that symbols come in bursts
+        and after long silences.
 
     Differs: the paper states sequences of 4,096 steps with 16 symbols, of 16 classes with the blank. That the signal is
     one of the 16, and that the answers are asked for at `length` steps of signals after the 4,096 blanks and the
-    symbols, is an assumption by the code of S4.
+    symbols, is an assumption by the code of S4. Irregular gaps are ours.
     """
 
     SIZES: ClassVar[Sizes] = Sizes(batch_size=64, train_size=64_000, valid_size=1_000, test_size=5_000)
 
-    def __init__(self, *, T: int = 4096, length: int = 16, alphabet: int = 16, **sizes: Unpack[Sizes]) -> None:
+    def __init__(
+        self,
+        *,
+        T: int = 4096,
+        length: int = 16,
+        alphabet: int = 16,
+        gaps: str = "uniform",
+        **sizes: Unpack[Sizes],
+    ) -> None:
         super().__init__(**self.SIZES | sizes)
         check_positive(length=length)
+        check_choice("gaps", gaps, ("uniform", "irregular"))
         if T < 0:
             raise ValueError(f"T must be at least 0, not {T}")
         if alphabet < 4:
             raise ValueError(f"alphabet must be at least 4, the blank, two symbols and the signal; not {alphabet}")
         self.T, self.length, self.alphabet = T, length, alphabet
+        self.irregular = gaps == "irregular"
         self.answers = slice(-length, None)
         self.spec = Spec("one_hot", alphabet, alphabet, "all", horizon=T + length)
 
     def batch(self, split: str, epoch: int, step: int, first: int, end: int) -> Batch:
         generator, n = self.generator(split, epoch if split == "train" else 0, step), end - first
         symbols = torch.randint(1, self.alphabet - 1, (self.length, n), generator=generator)
-        order = torch.rand(self.T + self.length, n, generator=generator)
-        places = order.topk(self.length, 0).indices.sort(0).values
+        places = self.irregular_places(n, generator) if self.irregular else self.uniform_places(n, generator)
         symbols, places = self.moved(symbols), self.moved(places)
         x = torch.full((self.T + 2 * self.length, n), BLANK, device=self.device)
         x.scatter_(0, places, symbols)
@@ -62,6 +76,17 @@ class SelectiveCopy(StepTask):
         target = torch.full_like(x, IGNORED)
         target[-self.length :] = symbols
         return Batch(x, target)
+
+    def uniform_places(self, n: int, generator: torch.Generator) -> Tensor:
+        """The steps of the symbols of n sequences, (length, n), on the CPU: every set of places is as probable."""
+        order = torch.rand(self.T + self.length, n, generator=generator)
+        return order.topk(self.length, 0).indices.sort(0).values
+
+    def irregular_places(self, n: int, generator: torch.Generator) -> Tensor:
+        """The same with gaps that are shares of the blanks, by log-uniform weights."""
+        weights = RATIO ** torch.rand(self.length + 1, n, generator=generator, dtype=torch.float64)
+        before = self.T * weights.cumsum(0) / weights.sum(0)  # blanks before each symbol
+        return before[:-1].floor().long() + torch.arange(self.length).unsqueeze(1)
 
     def chance(self) -> float:
         return math.log(self.alphabet - 2)

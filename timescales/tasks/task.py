@@ -94,7 +94,7 @@ class Batch(NamedTuple):
     dt: (S, B), the time since the previous step; None if it is always 1.
     lr_scale: factor of the learning rate in the training step on this batch; None for 1.
     reset: (S, B), whether the state is that of the beginning again before a step; None if it never is. `AWDModel` alone
-        reads it.
+        gives it to its layers.
     """
 
     x: Tensor

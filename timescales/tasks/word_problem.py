@@ -19,6 +19,7 @@ GROUPS: dict[str, tuple[Permutation, ...]] = {
     "A4xZ5": ((1, 2, 0, 3, 4, 5, 6, 7, 8), (1, 0, 3, 2, 4, 5, 6, 7, 8), (0, 1, 2, 3, 5, 6, 7, 8, 4)),
     "Z60": ((*range(1, 60), 0),),
     "S3": ((1, 2, 0), (1, 0, 2)),
+    "Z2": ((1, 0),),
 }
 
 
@@ -39,21 +40,22 @@ class WordProblem(StepTask):
         A4xZ5   60      no        yes
         Z60     60      yes       yes         number k is k mod 60, and the product is the sum
         S3      6       no        yes
+        Z2      2       yes       yes         parity: is the number of ones so far odd?
 
     The word problem of a group that is not solvable (A5, S5) is complete for NC1: unless TC0 = NC1, no fixed stack of
     linear recurrences whose transitions are diagonal (or do not depend on the input) solves it at every length. A
-    nonlinear recurrence of one layer can. Z60, A4xZ5 and S3 are the controls.
+    nonlinear recurrence of one layer can. Z60, A4xZ5, S3 and Z2 are the controls.
 
     Input: one-hot vectors, one class for each element, (S, B). Output: the same classes at every step. Loss:
     cross-entropy, the mean over all steps; the logarithm of the order at chance. Metrics: accuracy, the share of
     correct answers; sequence_accuracy, the share of sequences with all answers correct.
     Training sequences are new in every epoch; validation and test sets are fixed by the seed.
 
-    group: "A5", "S5", "A4xZ5", "Z60" or "S3".
+    group: "A5", "S5", "A4xZ5", "Z60", "S3" or "Z2".
     T: the number of elements.
 
     Differs: Merrill et al. draw sequences of all lengths up to T, once, and put a symbol before each. Here all have T
-    elements, and each answer is that of a shorter sequence. S3 is ours.
+    elements, and each answer is that of a shorter sequence. S3 and Z2 are ours.
     """
 
     SIZES: ClassVar[Sizes] = Sizes(batch_size=64, train_size=64_000, valid_size=1_000, test_size=5_000)

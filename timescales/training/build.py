@@ -19,7 +19,7 @@ from timescales.models.baselines import Baseline
 from timescales.models.sequence import SequenceModel
 from timescales.nn import engine
 from timescales.nn.rnn import RNN
-from timescales.tasks import Task
+from timescales.tasks import Spec, Task
 
 # Keys of a model's configuration that are SequenceModel's, not the RNN's, with their defaults; +model.head_size=256
 # gives a head to any model, +model.head_size=[256,256] one of two layers.
@@ -88,38 +88,43 @@ def build_model(config: Config, task: Task) -> SequenceModel:
     A T_max of "auto" in config["model"] is replaced, in `config` itself, by the task's horizon in steps.
     Raises ConfigError for an argument that does not exist or does not fit, and for an engine that cannot run here.
     """
-    fill_horizon(config["model"], task.spec.horizon)
+    model = model_for(config, task.spec)
+    if model.gap_input and next(task.batches("train")).dt is None:
+        raise ConfigError("model.gap_input=true is for tasks with irregular steps, such as task=frequency: give false")
+    if config["engine"] != "auto":
+        check_engine(config["engine"], model.rnn, task, config["device"])
+    return model
+
+
+def model_for(config: Config, spec: Spec) -> SequenceModel:
+    """What `build_model` builds, from what the model must know about the task alone; reads no data."""
+    fill_horizon(config["model"], spec.horizon)
     of_rnn = {key: value for key, value in config["model"].items() if key not in AROUND_RNN}
     # Keys at their defaults are left out: AWDModel takes none of them.
     around = {k: v for k, v in config["model"].items() if k in AROUND_RNN and v != AROUND_RNN[k]}
     if issubclass(locate("model", of_rnn["_target_"]), Baseline):  # type: ignore[arg-type]  # it is a class
-        check_baseline(config, task)
-    if task.spec.awd is not None and task.spec.awd.tied:
-        size_last_layer(of_rnn, task.spec.width)
-    input_size: Any = task.spec.width + (around.get("gap_input") is True)
+        check_baseline(config, spec)
+    if spec.awd is not None and spec.awd.tied:
+        size_last_layer(of_rnn, spec.width)
+    input_size: Any = spec.width + (around.get("gap_input") is True)
     if around.get("block") == "residual":  # an encoder and a residual stream of the layers' size are around the RNN
         hidden = of_rnn.get("hidden_size")
         input_size = hidden[0] if isinstance(hidden, list) and hidden else hidden
     rnn = construct("model", of_rnn, input_size=input_size, engine=config["engine"])
     if isinstance(rnn, RNN):
         check_timescales(rnn)
-    kind = AWDModel if task.spec.awd else SequenceModel
-    model = call("model", kind, around, of_rnn.get("name"), rnn=rnn, spec=task.spec).to(config["device"])
-    if around.get("gap_input") and next(task.batches("train")).dt is None:
-        raise ConfigError("model.gap_input=true is for tasks with irregular steps, such as task=frequency: give false")
-    if config["engine"] != "auto":
-        check_engine(config["engine"], rnn, task, config["device"])
-    return model
+    kind = AWDModel if spec.awd else SequenceModel
+    return call("model", kind, around, of_rnn.get("name"), rnn=rnn, spec=spec).to(config["device"])
 
 
-def check_baseline(config: Config, task: Task) -> None:
+def check_baseline(config: Config, spec: Spec) -> None:
     """Raise ConfigError for a setting or a task that is for layers of cells, which a model of torch's own has not."""
     name = config["model"]["name"]
     if config["engine"] != "auto":
         raise ConfigError(f"engine={config['engine']} is for layers of cells, not for model={name}: give engine=auto")
     if config["model"].get("block") == "residual":
         raise ConfigError(f"model.block=residual is for layers of cells, not for model={name}: give block=plain")
-    if task.spec.awd is not None:
+    if spec.awd is not None:
         fix = "take another model, or characters, such as task=ptb_char"
         raise ConfigError(f"the dropouts of this task's language model are for layers of cells, not for {name}: {fix}")
 

@@ -223,7 +223,7 @@ def other_features(layer: Layer) -> None:
 @use(
     "a state of another batch size",
     torch=Refused("Expected hidden", torchs=True),
-    ours=Refused("h of layer 0 is (3, 5), not (4, 5)"),
+    ours=Refused("h of layer 0 is (3, 6), not (4, 6)"),
 )
 def other_batch(layer: Layer) -> None:
     rnn = layer.make()

@@ -25,7 +25,7 @@ from torch.utils import _pytree as pytree
 
 import timescales
 
-S, B, I, H = 6, 3, 4, 5  # noqa: E741
+S, B, I, H = 6, 3, 4, 6  # noqa: E741
 TOLERANCE = 1e-5  # of float32; the engines sum in different orders
 
 Outcome = Any  # WORKS, NOT_RUN, a Refused or a Differs
@@ -160,8 +160,8 @@ NAMED = frozenset(KINDS) - LSTMS - {*with_fields("h")}
 POWER_LAW = frozenset({*with_fields("h", "c", "age"), *with_fields("h", "age")})
 # The layers whose output is bounded, whatever the input: by 1, and by e in JANET.
 BOUNDED = frozenset(kind for kind in KINDS if build(kind)(1e3 * random_input()[0])[0].abs().max() < 3)
-# The layers whose step is elementwise but for its two products: no exponential of a matrix, no attention.
-ELEMENTWISE = frozenset(KINDS) - {"ExpRNN", "RMC"}
+# The layers whose step is elementwise but for its two products: no matrix that is computed or of its own, no attention.
+ELEMENTWISE = frozenset(KINDS) - {"ExpRNN", "GORU"} - NO_KERNEL
 LABELS = {"GatedRNN_um_gru": 'GatedRNN(core="gru")'}  # names of layers in the page, where not that of the class
 
 USES: list[Use] = []

@@ -49,7 +49,7 @@ class Cell(nn.Module):
             sequence (DropConnect, Merity et al. 2018). Default: 0. It may be set on an instance.
         compiled: whether the fused and graph engines may make kernels from `step`. Default: True. Set it to False for a
             step that they refuse, so that the engine "auto" runs it on the eager engine without a warning. Then the
-            weights may have other rows, and the fields of the state, except h, other shapes.
+            weights may have other rows, and the fields of the state, except h, other sizes (`width`).
 
     Parameters: weight_ih (G*H, I), weight_hh (G*H, H) or None, and the bias vectors (G*H,). If a cell overrides
     `height`, G*H is the sum of the heights of its gates. All parameters are drawn from U(-1/sqrt(H), 1/sqrt(H)) in
@@ -142,6 +142,10 @@ class Cell(nn.Module):
         """Number of rows that a gate has in the weights. Default: H."""
         return self.hidden_size
 
+    def width(self, field: str) -> int:
+        """Number of numbers that a field of the state has. Default: H."""
+        return self.hidden_size
+
     def rows(self, gate: str) -> slice:
         """The rows of a gate in the weights."""
         k = self.gates.index(gate)
@@ -173,12 +177,12 @@ class Cell(nn.Module):
         return bias + torch.cat(blocks, -1)
 
     def initial_state(self, *batch: int) -> Any:
-        """The state before the first step: zeros (*batch, H) in every field, with the weights' dtype and device.
+        """The state before the first step: zeros (*batch, `width`) in every field, with the weights' dtype and device.
 
         A subclass may start from others, of any shape that broadcasts to (*batch, H): a learned vector (H,), a number.
         """
-        fields = len(self.State._fields)
-        return self.State(*(self.weight_ih.new_zeros(*batch, self.hidden_size) for _ in range(fields)))
+        fields = self.State._fields
+        return self.State(*(self.weight_ih.new_zeros(*batch, self.width(field)) for field in fields))
 
     def weights(self) -> Weights:
         """The weights that the equations use, without weight drop. Gradients flow from them to the parameters."""

@@ -37,6 +37,8 @@ class LRUCell(Cell):
     A complex C that is diagonal would add nothing, since B can turn each unit's phase. The residual stream of
     model.block=residual takes the place of D. B has a bias. dt is an addition: lambda^dt, with gamma unchanged.
     A plain layer is linear in its input; nonlinear are the blocks.
+    Note: lambda may lie anywhere in the unit disk, also near -1, but no input moves it. `SignedMinGRUCell`, and
+    `RGLRUCell` with signed=True, have a real factor between -1 and 1 that the input sets.
     """
 
     gates = ("real", "imaginary")

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from timescales.nn.cells.cell import Cell, Weights
-from timescales.nn.engine import arguments, eager, equations, kept
+from timescales.nn.engine import again, arguments, eager, equations, kept
 from timescales.nn.engine.cpu import fused
 from timescales.nn.engine.gpu import choice, cudnn
 from timescales.nn.engine.kernel import Named, tracing_reason, unusual_reason
@@ -31,36 +31,48 @@ def run(
     state: Any,
     dt: Tensor | None = None,
     mask: Tensor | None = None,
-) -> tuple[Tensor, Any]:
+    reset: Tensor | None = None,
+    states: bool = False,
+) -> tuple[Any, ...]:
     """Run a cell over a sequence with the engine `name`; see `eager.run` and `pick`.
+
+    Arguments:
+        reset: (S, B), nonzero where the state is that of `cell.initial_state` before a step.
 
     Raises: WrongShape, a ValueError, for tensors that do not fit the cell (arguments.py).
     """
-    weights, state = arguments.fitted(cell, x, weights, state, dt, mask)
+    weights, state = arguments.fitted(cell, x, weights, state, dt, mask, reset)
+    begins = None
+    if reset is not None:
+        state, begins = again.split(reset, arguments.first_state(cell, *x.shape[1:-1]), state)
     others = [*(("the weights", w) for w in weights), *(("the state", v) for v in state), ("dt", dt), ("mask", mask)]
-    engine = _choose(name, cell, x, mask is not None, dt is not None, others)
-    return engine(cell, x, weights, state, dt, mask)
+    if begins is not None:
+        others += [*(("the initial state", v) for v in begins.initial), ("reset", begins.after)]
+    engine = _choose(name, cell, x, mask is not None, dt is not None, others, begins is not None or states)
+    return engine(cell, x, weights, state, dt, mask, begins, states)
 
 
-def pick(name: str, cell: Cell, x: Tensor, masked: bool = False, timed: bool = False) -> Engine:
+def pick(name: str, cell: Cell, x: Tensor, masked: bool = False, timed: bool = False, stepwise: bool = False) -> Engine:
     """The engine that runs `cell` over `x`.
 
     Arguments:
         name: an engine, or "auto" for the fastest engine that can run the cell.
-        masked, timed: whether the call has a mask, and dt.
+        masked, timed, stepwise: whether the call has a mask, dt, and resets or states.
 
     Raises: ValueError if the named engine cannot run the cell; the message gives the reason and the fix.
     """
-    chosen = _choose(name, cell, x, masked, timed)
+    chosen = _choose(name, cell, x, masked, timed, stepwise=stepwise)
     return chosen.func if isinstance(chosen, functools.partial) else chosen
 
 
-def _choose(name: str, cell: Cell, x: Tensor, masked: bool, timed: bool, others: Named = ()) -> Engine:
+def _choose(
+    name: str, cell: Cell, x: Tensor, masked: bool, timed: bool, others: Named = (), stepwise: bool = False
+) -> Engine:
     """As `pick`. An engine comes with the compiled cell or equations. others: the other tensors, with their names."""
     if name not in NAMES:
         raise ValueError(f"engine must be one of {', '.join(NAMES)}; not {name!r}")
     if name == "auto":
-        return pick_fastest(cell, x, masked, timed, others)
+        return pick_fastest(cell, x, masked, timed, others, stepwise)
     if name == "eager":
         return eager.run
     chosen: Engine
@@ -73,7 +85,7 @@ def _choose(name: str, cell: Cell, x: Tensor, masked: bool, timed: bool, others:
         else:
             chosen = functools.partial(fused.run, given=code)
     elif name == "cudnn":
-        reason, chosen = reason or cudnn.unsupported_reason(cell, x, masked), cudnn.run
+        reason, chosen = reason or cudnn.unsupported_reason(cell, x, masked, stepwise=stepwise), cudnn.run
     else:
         from timescales.nn.engine.gpu import graph  # it imports Triton, which only a GPU needs
 
@@ -91,7 +103,9 @@ def plain_reason(cell: Cell, x: Tensor, others: Named) -> str | None:
     return unusual_reason([("x", x), *others, *(("the parameters", p) for p in own)])
 
 
-def pick_fastest(cell: Cell, x: Tensor, masked: bool, timed: bool, others: Named = ()) -> Engine:
+def pick_fastest(
+    cell: Cell, x: Tensor, masked: bool, timed: bool, others: Named = (), stepwise: bool = False
+) -> Engine:
     """The fastest engine that can run `cell` over `x`: the engine "auto". Arguments as in `_choose`.
 
     If a cell runs on the eager engine because of what it is, a warning says why, once.
@@ -103,7 +117,7 @@ def pick_fastest(cell: Cell, x: Tensor, masked: bool, timed: bool, others: Named
         return eager.run
     if x.is_cuda:
         found = equations.known(cell, timed)
-        engine = pick_on_gpu(cell, x, masked, timed, found)
+        engine = pick_on_gpu(cell, x, masked, timed, found, stepwise)
         return engine if engine in (eager.run, cudnn.run) else functools.partial(engine, found=found)
     if x.shape[0] < 2 or fused.call_reason(cell, x, others):
         return eager.run
@@ -121,7 +135,12 @@ def _warn_once(cell: Cell, reason: str) -> None:
 
 
 def pick_on_gpu(
-    cell: Cell, x: Tensor, masked: bool, timed: bool = False, found: equations.Equations | str | None = None
+    cell: Cell,
+    x: Tensor,
+    masked: bool,
+    timed: bool = False,
+    found: equations.Equations | str | None = None,
+    stepwise: bool = False,
 ) -> Engine:
     """The fastest engine on a GPU, according to measured.csv. found: `equations.known`, if the caller has it."""
     from timescales.nn.engine.gpu import graph
@@ -136,7 +155,7 @@ def pick_on_gpu(
     # cuDNN is deterministic only with other cuBLAS workspaces than build.py sets (torch's documentation of nn.LSTM).
     cudnn_allowed = not torch.are_deterministic_algorithms_enabled()
     for name in choice.ranking(choice.kind_of(cell, found), *sizes, torch.cuda.get_device_name(x.device)):
-        if name == "cudnn" and cudnn_allowed and cudnn.unsupported_reason(cell, x, masked, found) is None:
+        if name == "cudnn" and cudnn_allowed and cudnn.unsupported_reason(cell, x, masked, found, stepwise) is None:
             return cudnn.run
         if name == "graph" and graph.unsupported_reason(cell, x, timed, found) is None:
             return graph.run_or_eager

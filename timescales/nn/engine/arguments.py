@@ -23,11 +23,17 @@ class WrongShape(ConfigError):
 
 
 def fitted(
-    cell: Cell, x: Tensor, weights: Weights, state: Any, dt: Tensor | None, mask: Tensor | None
+    cell: Cell,
+    x: Tensor,
+    weights: Weights,
+    state: Any,
+    dt: Tensor | None,
+    mask: Tensor | None,
+    reset: Tensor | None = None,
 ) -> tuple[Weights, Any]:
     """The weights and the state of a call, with the shapes that `eager.run` lists. Arguments as there.
 
-    Raises WrongShape for what does not broadcast to them, and for x, dt and mask of other shapes.
+    Raises WrongShape for what does not broadcast to them, and for x, dt, mask and reset of other shapes.
     """
     name, ih = type(cell).__name__, weights.ih
     if x.dim() != ih.dim() + 1 or x.shape[1:-2] != ih.shape[:-2]:
@@ -36,7 +42,7 @@ def fitted(
             f"{name} needs x (S, B, input), and the weights of R seeds stacked need x (S, R, B, input) of as many "
             f"seeds: {sizes}"
         )
-    for key, value in (("dt", dt), ("mask", mask)):
+    for key, value in (("dt", dt), ("mask", mask), ("reset", reset)):
         if value is not None and value.shape != x.shape[:-1]:
             raise WrongShape(f"{name}: {key} is {tuple(value.shape)}; give {tuple(x.shape[:-1])}, like x")
     weights = _fitted_weights(cell, x, weights)

@@ -9,12 +9,20 @@ import torch
 from torch import Tensor
 
 from timescales.nn.cells.cell import Cell, Weights
+from timescales.nn.engine.again import Again, begin
 from timescales.nn.stacked import project
 
 
 def run(
-    cell: Cell, x: Tensor, weights: Weights, state: Any, dt: Tensor | None = None, mask: Tensor | None = None
-) -> tuple[Tensor, Any]:
+    cell: Cell,
+    x: Tensor,
+    weights: Weights,
+    state: Any,
+    dt: Tensor | None = None,
+    mask: Tensor | None = None,
+    again: Again | None = None,
+    states: bool = False,
+) -> tuple[Any, ...]:
     """Run a cell over a sequence.
 
     Arguments:
@@ -23,14 +31,17 @@ def run(
         state: the state before the first step, fields (B, H).
         dt: time since the previous step, (S, B). Default: 1.
         mask: (S, B), 0 where a step does not exist. The state, and with it the output h, does not change there.
+        again: after which steps a sequence begins again; see `Again`.
+        states: whether to return the state after every step, too.
 
     For R batched seeds, all arguments have one more dimension: x (S, R, B, I), dt and mask (S, R, B), weights
     (R, G*H, I), state (R, B, H).
 
-    Returns: the output h of every step, (S, B, H), and the state after the last step.
+    Returns: the output h of every step, (S, B, H), and the state after the last step; with `states` also the state
+    after every step, fields (S, B, H).
     """
     x, dt = fill_masked(x, dt, mask)
-    outputs = []
+    outputs, every = [], []
     # Under autocast only the products are in half precision, where a gate near 1 becomes 1 and forgets nothing.
     dtype = state.h.dtype
     # unbind instead of gx[t]: the gradient of each indexing would be a tensor of the size of the whole sequence.
@@ -43,9 +54,15 @@ def run(
             raise TypeError(f"{type(cell).__name__}.step returned {type(new).__name__}, not self.State(...)")
         if masks is not None:
             new = type(new)(*(torch.where(masks[t], after, before) for after, before in zip(new, state, strict=True)))
-        state = new
-        outputs.append(state.h)
-    return (torch.stack(outputs) if outputs else x.new_zeros(*x.shape[:-1], cell.hidden_size)), state
+        outputs.append(new.h)
+        if states:
+            every.append(new)
+        state = new if again is None else begin(again.after[t], again.initial, new)
+    output = torch.stack(outputs) if outputs else x.new_zeros(*x.shape[:-1], cell.hidden_size)
+    if not states:
+        return output, state
+    others = [torch.stack(values) for values in zip(*every, strict=True)] or [v.new_zeros(0, *v.shape) for v in state]
+    return output, state, cell.State(output, *others[1:])
 
 
 def recurrent_share(h: Tensor, weights: Weights) -> Tensor | None:

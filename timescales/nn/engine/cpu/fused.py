@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import itertools
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -23,6 +24,7 @@ from torch import Tensor
 
 from timescales.nn.cells.cell import Cell, Weights
 from timescales.nn.engine import eager, equations, trial
+from timescales.nn.engine.again import Again
 from timescales.nn.engine.cpu import emit_cpp, shared_library
 from timescales.nn.engine.cpu.compiler import BuildError
 from timescales.nn.engine.cpu.shared_library import Problem
@@ -71,7 +73,7 @@ def call_reason(cell: Cell, x: Tensor, others: Named = ()) -> str | None:
     for name, tensor in (("x", x), *(others or [("the weights", cell.weight_ih)])):
         if tensor is None or (tensor.dtype is torch.float32 and tensor.is_cpu):
             continue
-        if not tensor.is_cpu or name not in ("dt", "mask"):  # these two are converted
+        if not tensor.is_cpu or name not in ("dt", "mask", "reset"):  # these are converted
             return f"{name} must be float32 on the CPU, not {tensor.dtype} on {tensor.device}; use engine='eager'"
     return None
 
@@ -83,8 +85,10 @@ def run(
     state: Any,
     dt: Tensor | None = None,
     mask: Tensor | None = None,
+    again: Again | None = None,
+    states: bool = False,
     given: Compiled | None = None,
-) -> tuple[Tensor, Any]:
+) -> tuple[Any, ...]:
     """Run a cell over a sequence; see `eager.run`. Batched seeds run one after another.
 
     given: `compiled(cell, dt is not None)`, if the caller has it.
@@ -93,12 +97,12 @@ def run(
     cost more than it saves).
     """
     if x.shape[0] < 2 or 0 in x.shape[1:-1]:
-        return eager.run(cell, x, weights, state, dt, mask)
+        return eager.run(cell, x, weights, state, dt, mask, again, states)
     found = given or compiled(cell, dt is not None)
     assert isinstance(found, Compiled), found
     S, *batch, _ = x.shape
     noise = equations.draw_noise(found.equations, cell, S, tuple(batch), x)
-    return _run(found, cell, x, weights, state, dt, mask, noise)
+    return _run(found, cell, x, weights, state, dt, mask, noise, again, states)
 
 
 def _run(
@@ -110,15 +114,17 @@ def _run(
     dt: Tensor | None,
     mask: Tensor | None,
     noise: Sequence[Tensor],
-) -> tuple[Tensor, Any]:
+    again: Again | None = None,
+    states: bool = False,
+) -> tuple[Any, ...]:
     vectors = code.equations.vector_values(cell, weights.ih)
     dt = dt if code.equations.reads_dt else None
     if x.dim() == 3:
-        return _run_seed(code, cell.hidden_size, x, weights, state, dt, mask, vectors, noise)
+        return _run_seed(code, states, x, weights, state, dt, mask, vectors, noise, again)
     seeds = [
         _run_seed(
             code,
-            cell.hidden_size,
+            states,
             x_r,
             Weights(*(None if w is None else w[r] for w in weights)),  # type: ignore[arg-type]
             type(state)(*(v[r] for v in state)),
@@ -126,16 +132,18 @@ def _run(
             None if mask is None else mask[:, r],
             [v[r] for v in vectors],
             [n[:, r] for n in noise],
+            None if again is None else again.of_seed(r),
         )
         for r, x_r in enumerate(x.unbind(1))
     ]
-    outputs, states = zip(*seeds, strict=True)
-    return torch.stack(outputs, 1), type(state)(*(torch.stack(field) for field in zip(*states, strict=True)))
+    outputs, last, *every = zip(*seeds, strict=True)
+    stacked = (type(state)(*(torch.stack(field, 1) for field in zip(*kept, strict=True))) for kept in every)
+    return torch.stack(outputs, 1), type(state)(*(torch.stack(field) for field in zip(*last, strict=True))), *stacked
 
 
 def _run_seed(
     code: Compiled,
-    hidden_size: int,
+    states: bool,
     x: Tensor,
     weights: Weights,
     state: Any,
@@ -143,33 +151,39 @@ def _run_seed(
     mask: Tensor | None,
     vectors: Sequence[Tensor],
     noise: Sequence[Tensor],
-) -> tuple[Tensor, Any]:
+    again: Again | None,
+) -> tuple[Any, ...]:
     keep = dt is not None and dt.requires_grad
-    for tensor in (x, *weights, *state, *vectors):
+    after, initial = (None, ()) if again is None else again
+    for tensor in (x, *weights, *state, *vectors, *initial):
         if tensor is not None:
             assert (tensor.dtype, tensor.is_cpu) == (torch.float32, True)  # not converted: results have its type
             keep = keep or tensor.requires_grad
     keep = keep and torch.is_grad_enabled()
     threads = torch.get_num_threads()
     order = None if mask is None else longest_first(mask.bool(), threads)
-    plan = Plan(code, hidden_size, threads, keep)
-    output, *last = FusedFunction.apply(plan, x, *weights, dt, mask, order, *state, *vectors, *noise)
-    return output, type(state)(*last)
+    plan = Plan(code, state[0].shape[-1], threads, keep, states)
+    tensors = (x, *weights, dt, mask, order, after, *state, *vectors, *noise, *initial)
+    output, *results = FusedFunction.apply(plan, *tensors)
+    last = type(state)(*results[: len(state)])
+    return (output, last, type(state)(output, *results[len(state) :])) if states else (output, last)
 
 
 Shape = tuple[int, ...]
 
 
 class Plan(NamedTuple):
-    """Arguments of a call that are not tensors: the compiled cell, H, the number of threads, keep.
+    """Arguments of a call that are not tensors: the compiled cell, H, the number of threads, keep, states.
 
     Backward uses forward's number of threads, since the workspace is laid out for it. keep: whether backward follows.
+    states: whether the state after every step is wanted.
     """
 
     code: Compiled
     hidden_size: int
     threads: int
     keep: bool
+    states: bool
 
     @property
     def equations(self) -> Equations:
@@ -177,29 +191,31 @@ class Plan(NamedTuple):
         return self.code.equations
 
     def shapes(self, x: Tensor) -> tuple[list[Shape], list[list[Shape]]]:
-        """The shapes that the library reads for the sizes of x: of the eight tensors of `Inputs`, and of its lists.
+        """The shapes that the library reads for the sizes of x: of the single tensors of `Inputs`, and of its lists.
 
         Gradients have the same.
         """
         (S, B, I), H, e = x.shape, self.hidden_size, self.equations  # noqa: E741
         rows = sum(H // divisor for divisor in e.divisors)
-        single: list[Shape] = [(S, B, I), (rows, I), (rows, H), (rows,), (rows,), (S, B), (S, B), (B,)]
-        return single, [[(B, H)] * len(e.fields), [(H,)] * len(e.vectors), [(S, B, H)] * e.noises]
+        single: list[Shape] = [(S, B, I), (rows, I), (rows, H), (rows,), (rows,), (S, B), (S, B), (B,), (S, B)]
+        state: list[Shape] = [(B, H)] * len(e.fields)
+        return single, [state, [(H,)] * len(e.vectors), [(S, B, H)] * e.noises, state]
 
     def needed(self) -> tuple[bool, ...]:
-        """Which of the eight tensors of `Inputs` the library reads in any case."""
+        """Which of the single tensors of `Inputs` the library reads in any case."""
         recurrent = any(block.has_h for block in self.equations.blocks)
-        return True, True, recurrent, True, False, self.equations.reads_dt, False, False
+        return True, True, recurrent, True, False, self.equations.reads_dt, False, False, False
 
 
-DTYPES = (*[torch.float32] * 6, torch.bool, torch.int64)  # of the eight tensors of `Inputs`; of all others float32
+DTYPES = (*[torch.float32] * 6, torch.bool, torch.int64, torch.bool)  # of the single tensors of `Inputs`
+SINGLE = len(DTYPES)
 
 
 class Inputs(NamedTuple):
     """The tensors that the library reads, in the layout that it expects.
 
     x (S, B, I), weights, state and vectors as in `Cell`; dt (S, B); mask (S, B) bool; noise (S, B, H) each; order (B,)
-    int64, see `longest_first`. All others are float32.
+    int64, see `longest_first`; again (S, B) bool and initial as in `Again`. All others are float32.
     """
 
     x: Tensor
@@ -210,29 +226,34 @@ class Inputs(NamedTuple):
     dt: Tensor | None
     mask: Tensor | None
     order: Tensor | None
+    again: Tensor | None
     state: Sequence[Tensor]
     vectors: Sequence[Tensor]
     noise: Sequence[Tensor]
+    initial: Sequence[Tensor]
 
     @classmethod
     def of(cls, plan: Plan, tensors: Sequence[Any]) -> Inputs:
         """The inputs from the tensors of `FusedFunction`."""
-        dtypes = [*DTYPES, *[torch.float32] * (len(tensors) - 8)]
+        dtypes = [*DTYPES, *[torch.float32] * (len(tensors) - SINGLE)]
         x, *others = [v if v is None else in_memory(v, dtype) for v, dtype in zip(tensors, dtypes, strict=True)]
         assert x is not None
-        single: Any = [with_contiguous_rows(x), *(v if v is None else v.contiguous() for v in others[:7])]
-        lists: Any = [v.contiguous() for v in others[7:] if v is not None]
-        states = len(plan.equations.fields)
-        vectors = states + len(plan.equations.vectors)
-        return cls._make([*single, lists[:states], lists[states:vectors], lists[vectors:]])
+        single: Any = [with_contiguous_rows(x), *(v if v is None else v.contiguous() for v in others[: SINGLE - 1])]
+        lists = iter([v.contiguous() for v in others[SINGLE - 1 :] if v is not None])
+        sizes = (len(plan.equations.fields), len(plan.equations.vectors), plan.equations.noises)
+        return cls._make([*single, *(list(itertools.islice(lists, n)) for n in sizes), list(lists)])
 
     def tensors(self) -> tuple[Tensor | None, ...]:
         """The tensors of `FusedFunction`. Inverse of `of`."""
-        return *self[:8], *self.state, *self.vectors, *self.noise
+        single: Any = self[:SINGLE]
+        return *single, *self.state, *self.vectors, *self.noise, *self.initial
 
 
 class FusedFunction(torch.autograd.Function):
-    """A sequence as one autograd function: the output and the last state, from the tensors of `Inputs`."""
+    """A sequence as one autograd function, from the tensors of `Inputs`.
+
+    Results: the output, the last state, and, where they are wanted, all fields but h after every step.
+    """
 
     @staticmethod
     def forward(ctx: Any, plan: Plan, *tensors: Any) -> tuple[Tensor, ...]:
@@ -266,9 +287,10 @@ class FusedFunction(torch.autograd.Function):
             return (None,) * len(ctx.needs_input_grad)
         wanted[1:5] = [any(wanted[1:5])] * 4  # the gradients of the weights are computed together
         wanted[6] = False  # a mask of floats has none
+        zeroed = len(wanted) - len(inputs.initial)  # what is added to
         results = [
-            v.new_empty(v.shape) if v is not None and want else None
-            for v, want in zip(inputs.tensors(), wanted, strict=True)
+            (v.new_empty if k < zeroed else v.new_zeros)(v.shape) if v is not None and want else None
+            for k, (v, want) in enumerate(zip(inputs.tensors(), wanted, strict=True))
         ]
         _backward(plan, inputs, workspace, output, grads, results)
         workspace.release()
@@ -293,7 +315,7 @@ def longest_first(mask: Tensor, threads: int) -> Tensor:
 
 
 def _forward(plan: Plan, keep: bool, inputs: Inputs) -> tuple[Workspace, tuple[Tensor, ...]]:
-    """Run the library forward. Returns its workspace, the output and the last state."""
+    """Run the library forward. Returns its workspace, and the results of `FusedFunction`."""
     problem = _problem(plan, keep, inputs)
     functions, (S, B, _) = plan.code.functions, inputs.x.shape
     workspace = Workspace(functions.timescales_workspace(ctypes.byref(problem)))
@@ -302,8 +324,10 @@ def _forward(plan: Plan, keep: bool, inputs: Inputs) -> tuple[Workspace, tuple[T
     last = [output.new_empty(B, plan.hidden_size) for _ in inputs.state]
     problem.output = address("the output", output, (S, B, plan.hidden_size))
     problem.last = _addresses("the last state", last, [(B, plan.hidden_size)] * len(last))
+    every = [torch.empty_like(output) for _ in last[1:]] if plan.states else []
+    problem.states = _every(plan, "the states", every, inputs.x)
     functions.timescales_forward(ctypes.byref(problem))
-    return workspace, (output, *last)
+    return workspace, (output, *last, *every)
 
 
 def _backward(
@@ -315,25 +339,29 @@ def _backward(
     results: Sequence[Tensor | None],
 ) -> None:
     """Run the library backward: from the gradients of the output and the last state to those of the inputs."""
-    d_output, *d_last = grads
+    d_output, *rest = grads
     d_output = None if d_output is None else with_contiguous_rows(in_memory(d_output, torch.float32))
-    d_last = [None if d is None else in_memory(d, torch.float32).contiguous() for d in d_last]
-    problem, (single, (of_state, of_vectors, _)) = _problem(plan, True, inputs), plan.shapes(inputs.x)
+    rest = [None if d is None else in_memory(d, torch.float32).contiguous() for d in rest]
+    problem, (single, (of_state, of_vectors, of_noise, _)) = _problem(plan, True, inputs), plan.shapes(inputs.x)
     outputs = (*single[0][:2], plan.hidden_size)
     problem.workspace = workspace.address
     problem.output = address("the output", output, outputs)
     if d_output is not None:
         problem.d_output = address_of_rows("the gradient of the output", d_output, outputs)
         problem.d_output_step, problem.d_output_row = d_output.stride()[:2]
-    problem.d_last = _addresses("the gradient of the last state", d_last, of_state)
+    fields = len(of_state)
+    problem.d_last = _addresses("the gradient of the last state", rest[:fields], of_state)
+    problem.d_states = _every(plan, "the gradient of the states", rest[fields:], inputs.x)
     problem.d_x, problem.d_ih, problem.d_hh, problem.d_bias_ih, problem.d_bias_hh, problem.d_dt = (
         address(f"the gradient of {name}", d, shape)
         for name, d, shape in zip(Inputs._fields[:6], results[:6], single[:6], strict=True)
     )
-    states = 8 + len(of_state)
-    vectors = states + len(of_vectors)
-    problem.d_state = _addresses("the gradient of the state", results[8:states], of_state)
-    problem.d_vectors = _addresses("the gradient of a vector", results[states:vectors], of_vectors)
+    lists = iter(results[SINGLE:])
+    d_state, d_vectors, _ = (list(itertools.islice(lists, len(v))) for v in (of_state, of_vectors, of_noise))
+    problem.d_state = _addresses("the gradient of the state", d_state, of_state)
+    problem.d_vectors = _addresses("the gradient of a vector", d_vectors, of_vectors)
+    d_initial = list(lists) or [None] * fields
+    problem.d_initial = _addresses("the gradient of the initial state", d_initial, of_state)
     plan.code.functions.timescales_backward(ctypes.byref(problem))
 
 
@@ -342,17 +370,25 @@ def _problem(plan: Plan, keep: bool, inputs: Inputs) -> Problem:
     single, lists = plan.shapes(inputs.x)
     (S, B, I), H = inputs.x.shape, plan.hidden_size  # noqa: E741
     places = [address_of_rows("x", inputs.x, single[0])]
-    tensors: Any = inputs[1:8]
+    tensors: Any = inputs[1:SINGLE]
     for name, tensor, shape, dtype, is_needed in zip(
-        Inputs._fields[1:8], tensors, single[1:], DTYPES[1:], plan.needed()[1:], strict=True
+        Inputs._fields[1:SINGLE], tensors, single[1:], DTYPES[1:], plan.needed()[1:], strict=True
     ):
         if is_needed and tensor is None:
             check_shape("fused", name, None, shape)
         places.append(address(name, tensor, shape, dtype))
-    x, ih, hh, bias_ih, bias_hh, dt, mask, order = places
-    arrays = map(_addresses, ("state", "vectors", "noise"), (inputs.state, inputs.vectors, inputs.noise), lists)
-    sizes = (plan.threads, S, B, I, H, keep)
-    return Problem(*sizes, x, ih, hh, bias_ih, bias_hh, *inputs.x.stride()[:2], *arrays, dt, mask, order)
+    x, ih, hh, bias_ih, bias_hh, dt, mask, order, again = places
+    initial: Any = inputs.initial or [None] * len(inputs.state)
+    given: Any = (inputs.state, inputs.vectors, inputs.noise, initial)
+    *arrays, initials = map(_addresses, ("state", "vectors", "noise", "initial"), given, lists)
+    sizes, strides = (plan.threads, S, B, I, H, keep), inputs.x.stride()[:2]
+    return Problem(*sizes, x, ih, hh, bias_ih, bias_hh, *strides, *arrays, dt, mask, order, again, initials)
+
+
+def _every(plan: Plan, name: str, tensors: Sequence[Tensor | None], x: Tensor) -> Any:
+    """The addresses of a number for each step, sequence and unit, for all fields; null for h, and for all without."""
+    others = len(plan.equations.fields) - 1
+    return _addresses(name, [None, *(tensors or [None] * others)], [(*x.shape[:2], plan.hidden_size)] * (others + 1))
 
 
 def _addresses(name: str, tensors: Sequence[Tensor | None], shapes: Sequence[Shape]) -> Any:

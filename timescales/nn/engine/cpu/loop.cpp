@@ -291,9 +291,9 @@ INLINE void unit_forward(const Problem& p, const Layout& w, int64_t t, int64_t b
         now[0] = load_cut(h, p.H - u);
         for (int f = 1; f < Cell::FIELDS; f++) now[f] = r.state[f];
     }
+    leave_step<Cell::FIELDS>(p, t, b, u, now);
     for (int f = 1; f < Cell::FIELDS; f++) store(w.state[f] + (t + 1) * w.unit_step + at, now[f]);
     store_cut(inputs(p, w, t + 1) + b * w.in_row + p.I + 1 + u, now[0], p.H - u);
-    store_cut(p.output + (t * p.B + p.place(b)) * p.H + u, now[0], p.H - u);
 }
 
 // All units of a thread at step t, after the products.
@@ -401,12 +401,9 @@ INLINE void unit_backward(const Problem& p, const Layout& w, const Share& me, in
     }
     Vec d[Cell::FIELDS], dz[BLOCKS], dstate[Cell::FIELDS], dvectors[length(Cell::VECTORS)], ddt{};
     for (int f = 0; f < Cell::FIELDS; f++) d[f] = load(w.dstate[f] + at);
-    if (p.d_output) {
-        const float* d_output = p.d_output + t * p.d_output_step + p.place(b) * p.d_output_row;
-        d[0] = d[0] + load_cut(d_output + u, p.H - u);
-    }
+    fetch_step<Cell::FIELDS>(p, t, b, u, d);
     if (!p.exists(t, b)) {  // the state did not change: its gradient passes through
-        store(w.dstate[0] + at, d[0]);
+        for (int f = 0; f < Cell::FIELDS; f++) store(w.dstate[f] + at, d[f]);
         if (read)
             for (int k = 0; k < BLOCKS; k++)
                 if (u < w.panels(k) * WIDTH) store(act + w.column[k] + u, Vec{});
@@ -414,10 +411,7 @@ INLINE void unit_backward(const Problem& p, const Layout& w, const Share& me, in
     }
     Read r;
     for (int f = 1; f < Cell::FIELDS; f++) r.state[f] = load(w.state[f] + t * w.unit_step + at);
-    if (Cell::READS_H) {
-        const float* before = t ? p.output + (t - 1) * p.B * p.H : p.state[0];
-        r.state[0] = load_cut(before + p.place(b) * p.H + u, p.H - u);
-    }
+    if (Cell::READS_H) r.state[0] = load_cut(h_before(p, t, b) + u, p.H - u);
     read_step(p, w, t, b, u, act, wide, r);
     Cell::backward(r.z, r.state, vectors, r.noise, r.dt, d, dz, dstate, dvectors, ddt);
     // Units beyond H must not reach the products: 0 times infinity is not 0.
@@ -494,10 +488,9 @@ void sum_gradients(const Problem& p, const Layout& w, int64_t time_part, Range p
         for (int64_t k = 0; k < block.size(); k++, walk()) {  // a row of [x, 1, h_before], cut into the tiles' rows
             while (!p.exists(t, b)) walk();
             row[k] = t * p.B + b;
-            const float* before = t ? p.output + (t - 1) * p.B * p.H : p.state[0];
             std::memcpy(line, p.x + t * p.x_step + p.place(b) * p.x_row, p.I * sizeof(float));
             line[p.I] = 1.0f;
-            std::memcpy(line + p.I + 1, before + p.place(b) * p.H, p.H * sizeof(float));
+            std::memcpy(line + p.I + 1, h_before(p, t, b), p.H * sizeof(float));
             for (int64_t m = 0; m < tiles; m++)  // ROWS numbers each; the last ones of a short tile are not read
                 std::memcpy(left + (m * block.size() + k) * ROWS, line + part(w.in, m, tiles).from,
                             ROWS * sizeof(float));

@@ -11,21 +11,33 @@ extern "C" struct Problem {
     const float* dt;              // (S, B)
     const uint8_t* mask;          // (S, B)
     const int64_t* order;         // (B): the index in the batch of the loop's row b; with a mask, see fused.py
+    const uint8_t* again;         // (S, B): whether the state after a step is the initial one again
+    const float* const* initial;  // that state, (B, H) for each field
     float* output;
-    float* const* last;  // state after the last step
+    float* const* last;    // state after the last step
+    float* const* states;  // the state after every step, (S, B, H) for each field but h; null if it is not wanted
     float* workspace;    // what backward needs to know, and scratch memory
     // backward: gradients of the results, then of the arguments
     const float* d_output;
     int64_t d_output_step, d_output_row;
-    const float* const* d_last;
+    const float *const *d_last, *const *d_states;
     float *d_x, *d_ih, *d_hh, *d_bias_ih, *d_bias_hh;
     float *const *d_state, *const *d_vectors;
     float* d_dt;
+    float* const* d_initial;  // zeros before
 
     // The workspace has the loop's order of rows, the tensors have the batch's.
     int64_t place(int64_t b) const { return order ? order[b] : b; }
     bool exists(int64_t t, int64_t b) const { return !mask || mask[t * B + place(b)]; }
+    bool begins_after(int64_t t, int64_t b) const { return again && again[t * B + place(b)]; }
 };
+
+// h before step t, (H); t = S: after the last step.
+static const float* h_before(const Problem& p, int64_t t, int64_t b) {
+    if (t == 0) return p.state[0] + p.place(b) * p.H;
+    if (p.begins_after(t - 1, b)) return p.initial[0] + p.place(b) * p.H;
+    return p.output + ((t - 1) * p.B + p.place(b)) * p.H;
+}
 
 constexpr int length(int n) { return n > 0 ? n : 1; }  // of an array, which cannot be empty
 
@@ -52,6 +64,32 @@ static void leave_units(const Problem& p, const Share& me, const float* from, in
     int64_t first = me.groups.from * WIDTH, last = me.groups.to * WIDTH, end = last < p.H ? last : p.H;
     for (int64_t b = me.rows.from; b < me.rows.to; b++)
         for (int64_t u = first; u < end; u++) tensor[p.place(b) * p.H + u] = from[b * from_row + u];
+}
+// The state after step t of one row and group of units: leave it in the results, and begin again if the sequence does.
+template <int FIELDS>
+static INLINE void leave_step(const Problem& p, int64_t t, int64_t b, int64_t u, Vec* now) {
+    int64_t row = (t * p.B + p.place(b)) * p.H + u;
+    store_cut(p.output + row, now[0], p.H - u);
+    for (int f = 1; f < FIELDS; f++)
+        if (p.states[f]) store_cut(p.states[f] + row, now[f], p.H - u);
+    if (p.begins_after(t, b))
+        for (int f = 0; f < FIELDS; f++) now[f] = load_cut(p.initial[f] + p.place(b) * p.H + u, p.H - u);
+}
+// Backward: the gradient of the state after step t, from that of the state which the next step read.
+template <int FIELDS>
+static INLINE void fetch_step(const Problem& p, int64_t t, int64_t b, int64_t u, Vec* d) {
+    if (p.begins_after(t, b))
+        for (int f = 0; f < FIELDS; f++) {
+            if (float* sum = p.d_initial[f]) {
+                sum += p.place(b) * p.H + u;
+                store_cut(sum, load_cut(sum, p.H - u) + d[f], p.H - u);
+            }
+            d[f] = Vec{};
+        }
+    if (p.d_output)
+        d[0] = d[0] + load_cut(p.d_output + t * p.d_output_step + p.place(b) * p.d_output_row + u, p.H - u);
+    for (int f = 1; f < FIELDS; f++)
+        if (p.d_states[f]) d[f] = d[f] + load_cut(p.d_states[f] + (t * p.B + p.place(b)) * p.H + u, p.H - u);
 }
 // The gradient of dt: the sums over the threads, each of which has S * B numbers in the order of the workspace.
 static void add_up_dt(const Problem& p, const float* of_threads) {

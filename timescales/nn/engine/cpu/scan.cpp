@@ -170,23 +170,24 @@ INLINE void read_step(const Problem& p, const Layout& w, int64_t t, int64_t b, i
         r.noise[n] = load_cut(p.noise[n] + (t * p.B + p.place(b)) * p.H + u, p.H - u);
     if (Cell::TIMED) r.dt = spread_vec(p.dt[t * p.B + p.place(b)]);
 }
-// The output of the step before, or the initial h: (H).
-const float* output_before(const Problem& p, int64_t t, int64_t b) {
-    return (t ? p.output + (t - 1) * p.B * p.H : p.state[0]) + p.place(b) * p.H;
-}
 
 // ---------------------------------------------------------------------------------------------- forward
 
+// Keep the state after a step of one sequence and group of units.
+INLINE void keep_step(const Problem& p, const Layout& w, int64_t t, int64_t b, int64_t u, Vec* now) {
+    leave_step<Cell::FIELDS>(p, t, b, u, now);
+    for (int f = 1; f < Cell::FIELDS; f++) store(w.state[f] + (t + 1) * w.unit_step + b * w.unit_row + u, now[f]);
+}
+
 // A step that does not exist does not change the state.
 void carry(const Problem& p, const Layout& w, const Share& me, int64_t t, int64_t b) {
-    int64_t first = me.groups.from * WIDTH, end = me.groups.to * WIDTH;
-    for (int f = 1; f < Cell::FIELDS && w.unit_step; f++) {
-        float* now = w.state[f] + (t + 1) * w.unit_step + b * w.unit_row;
-        std::memcpy(now + first, now - w.unit_step + first, (end - first) * sizeof(float));
+    const float* before = h_before(p, t, b);
+    for (int64_t u = me.groups.from * WIDTH; u < me.groups.to * WIDTH; u += WIDTH) {
+        Vec now[Cell::FIELDS];
+        now[0] = load_cut(before + u, p.H - u);
+        for (int f = 1; f < Cell::FIELDS; f++) now[f] = load(w.state[f] + t * w.unit_step + b * w.unit_row + u);
+        keep_step(p, w, t, b, u, now);
     }
-    end = end < p.H ? end : p.H;
-    std::memcpy(p.output + (t * p.B + p.place(b)) * p.H + first, output_before(p, t, b) + first,
-                (end - first) * sizeof(float));
 }
 
 void chunk_forward(const Problem& p, const Layout& w, const Share& me, Chunk& c, float* z, const float* vectors) {
@@ -197,16 +198,13 @@ void chunk_forward(const Problem& p, const Layout& w, const Share& me, Chunk& c,
                 carry(p, w, me, t, b);
                 continue;
             }
-            const float *before = output_before(p, t, b), *row = z + c.row(t, b) * WIDTH;
-            float* output = p.output + (t * p.B + p.place(b)) * p.H;
+            const float *before = h_before(p, t, b), *row = z + c.row(t, b) * WIDTH;
             for (int64_t g = me.groups.from; g < me.groups.to; g++) {
                 Read r;
                 Vec now[Cell::FIELDS];
                 read_step(p, w, t, b, g, row, before, vectors, r);
                 Cell::forward(r.z, r.state, r.vectors, r.noise, r.dt, now);
-                for (int f = 1; f < Cell::FIELDS; f++)
-                    store(w.state[f] + (t + 1) * w.unit_step + b * w.unit_row + g * WIDTH, now[f]);
-                store_cut(output + g * WIDTH, now[0], p.H - g * WIDTH);
+                keep_step(p, w, t, b, g * WIDTH, now);
             }
         }
 }
@@ -232,7 +230,7 @@ void forward(const Problem& p) {
             leave_units(p, me, w.state[f] + p.S * w.unit_step, w.unit_row, p.last[f]);
         int64_t first = me.groups.from * WIDTH, end = me.groups.to * WIDTH < p.H ? me.groups.to * WIDTH : p.H;
         for (int64_t b = me.rows.from; b < me.rows.to; b++)
-            for (int64_t u = first; u < end; u++) p.last[0][p.place(b) * p.H + u] = output_before(p, p.S, b)[u];
+            for (int64_t u = first; u < end; u++) p.last[0][p.place(b) * p.H + u] = h_before(p, p.S, b)[u];
     }
 }
 
@@ -293,9 +291,7 @@ void steps_backward(const Problem& p, const Layout& w, const Share& me, const Ch
                     const float* vectors, float* dvectors) {
     for (int64_t t = c.steps.to - 1; t >= c.steps.from; t--)
         for (int64_t b = c.sequences.from; b < c.sequences.to; b++) {
-            const float* d_output = p.d_output;
-            if (d_output) d_output += t * p.d_output_step + p.place(b) * p.d_output_row;
-            const float* before = output_before(p, t, b);
+            const float* before = h_before(p, t, b);
             bool exists = c.row(t, b) >= 0;
             float *row = z + (exists ? c.row(t, b) : 0) * WIDTH, *ds = dstate + (b - c.sequences.from) * w.unit_row;
             Vec times{};
@@ -303,9 +299,9 @@ void steps_backward(const Problem& p, const Layout& w, const Share& me, const Ch
                 int64_t u = g * WIDTH;
                 Vec d[Cell::FIELDS], dz[length(BLOCKS)], dbefore[Cell::FIELDS], dv[length(Cell::VECTORS)], ddt{};
                 for (int f = 0; f < Cell::FIELDS; f++) d[f] = load(ds + f * w.sequences * w.unit_row + u);
-                if (d_output) d[0] = d[0] + load_cut(d_output + u, p.H - u);
+                fetch_step<Cell::FIELDS>(p, t, b, u, d);
                 if (!exists) {  // the state did not change: its gradient passes through
-                    store(ds + u, d[0]);
+                    for (int f = 0; f < Cell::FIELDS; f++) store(ds + f * w.sequences * w.unit_row + u, d[f]);
                     continue;
                 }
                 Read r;

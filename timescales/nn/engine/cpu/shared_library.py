@@ -26,14 +26,17 @@ class Problem(ctypes.Structure):
         *((name, ctypes.c_void_p) for name in ("x", "ih", "hh", "bias_ih", "bias_hh")),
         *((name, ctypes.c_int64) for name in ("x_step", "x_row")),
         *((name, Addresses) for name in ("state", "vectors", "noise")),
-        *((name, ctypes.c_void_p) for name in ("dt", "mask", "order", "output")),
-        ("last", Addresses),
+        *((name, ctypes.c_void_p) for name in ("dt", "mask", "order", "again")),
+        ("initial", Addresses),
+        ("output", ctypes.c_void_p),
+        *((name, Addresses) for name in ("last", "states")),
         *((name, ctypes.c_void_p) for name in ("workspace", "d_output")),
         *((name, ctypes.c_int64) for name in ("d_output_step", "d_output_row")),
-        ("d_last", Addresses),
+        *((name, Addresses) for name in ("d_last", "d_states")),
         *((name, ctypes.c_void_p) for name in ("d_x", "d_ih", "d_hh", "d_bias_ih", "d_bias_hh")),
         *((name, Addresses) for name in ("d_state", "d_vectors")),
         ("d_dt", ctypes.c_void_p),
+        ("d_initial", Addresses),
     ]
 
 

@@ -28,9 +28,13 @@ class Buffers:
     vectors: (R, H) each. noises: (R, S, B, H) each.
     dt, mask: (R, S, B) or None.
     wide: by expanded block, (E, R, B, H): at one step the numbers of all units, then their gradients; None without.
-    d_output: gradient of the outputs, (R, S, B, H), or None.
+    again: (R, S, B), whether the state after a step is the initial one again, or None. initial: that state, by field
+        (R, B, H), or None without `again`. outputs: by field, (R, S, B, H), what a step gave before the sequence began
+        again, or None where the states after the steps are `states`, or are not asked for.
+    d_output: gradient of the outputs, (R, S, B, H), or None. d_others: of the other fields after every step, or None.
     d_states, d_vectors: (R, B, H) each, gradients that are passed from step to step in backward. The gradient of a
         vector without gradient is None.
+    d_initial: by field, (R, B, H), in a scan (R, K, B, H): sums; or None.
     d_dt: (R, S, B), or None if dt needs no gradient. d_dt_units: (R, B, H), its summands at one step; in a scan
         (R, S, B, H), of all steps.
 
@@ -50,10 +54,13 @@ class Buffers:
         timed: bool,
         masked: bool,
         time_gradient: bool = False,
+        resets: bool = False,
+        every: bool = False,
     ) -> None:
         R, S, B = sizes
         self.equations, self.sizes, self.H = equations, sizes, H
-        self.timed, self.masked, self.time_gradient = timed, masked, time_gradient
+        self.given = (timed, masked, time_gradient, resets, every)
+        self.timed = timed
         self.columns = columns(equations.blocks, H)
         self.x_columns = width(H, (block for block in equations.blocks if block.has_x))
         self.first_h = width(H, (block for block in equations.blocks if not block.has_h))
@@ -65,31 +72,46 @@ class Buffers:
         self.noises = [empty(R, S, B, H) for _ in range(equations.noises)]
         self.dt = torch.ones(R, S, B, device=device, dtype=torch.float32) if timed else None
         self.mask = torch.ones(R, S, B, device=device, dtype=torch.uint8) if masked else None
+        F = len(equations.fields)
+        self.again = torch.zeros(R, S, B, device=device, dtype=torch.uint8) if resets else None
+        self.initial = [empty(R, B, H) if resets else None for _ in range(F)]
+        self.outputs = [empty(R, S, B, H) if resets and (every or not k) else None for k in range(F)]
+        self.d_others = [empty(R, S, B, H) if every else None for _ in range(F - 1)]
         self.expanded = [k for k, block in enumerate(equations.blocks) if block.is_expanded]
         self.wide = empty(len(self.expanded), R, B, H) if self.expanded else None
         self.d_states = [empty(R, B, H) for _ in equations.fields]
         self.d_vectors = [None if is_zero(node) else empty(R, B, H) for node in equations.d_vectors]
+        self.d_initial = [empty(R, B, H) if resets else None for _ in range(F)]
         self.d_dt = empty(R, S, B) if time_gradient else None
         self.d_dt_units = empty(R, B, H) if time_gradient else None
         self.affine = affine(equations)
         if self.affine is not None:
-            F = len(equations.fields)
             # Two chunks at least, so that the trial of a cell and the steps before a capture run every pass.
             self.chunk = CHUNK if S > 2 * CHUNK else -(-S // 2)
             self.chunks = K = -(-S // self.chunk)
             self.maps, self.drives, self.starts = empty(F, F, R, K, B, H), empty(F, R, K, B, H), empty(F, R, K, B, H)
             self.d_parts = [empty(R, K, B, H) for _ in equations.vectors]
+            self.d_initial = [empty(R, K, B, H) if resets else None for _ in range(F)]
             self.d_dt_units = empty(R, S, B, H) if time_gradient else None
 
     def like(self, steps: int) -> Buffers:
         """Buffers for another number of steps, filled with zeros."""
         R, _, B = self.sizes
-        b = Buffers(self.equations, (R, steps, B), self.H, self.z.device, self.timed, self.masked, self.time_gradient)
+        b = Buffers(self.equations, (R, steps, B), self.H, self.z.device, *self.given)
         if self.d_output is not None:
             b.d_output = torch.empty_like(b.states[0][:, 1:]).contiguous()
         for tensor in b.tensors():
             tensor.zero_()
         return b
+
+    def after(self, k: int) -> Tensor:
+        """Field k after every step, (R, S, B, H), before a sequence begins again."""
+        outputs = self.outputs[k]
+        return self.states[k][:, 1:] if outputs is None else outputs
+
+    def d_after(self) -> list[Tensor | None]:
+        """The gradients of the fields after every step, (R, S, B, H) each or None."""
+        return [self.d_output, *self.d_others]
 
     def block(self, k: int, t: int | slice) -> Tensor:
         """The numbers of a block in z at step t, (R, B, H / divisor); at several steps (R, steps, B, H / divisor)."""

@@ -54,7 +54,7 @@ def warm_up(b: Buffers, loop: Callable[[Buffers], None]) -> None:
     products.
     """
     R, _, B = b.sizes
-    key: tuple[Any, ...] = (loop, emit_triton.code(b.equations), R, B, b.H, b.timed, b.masked, b.time_gradient)
+    key: tuple[Any, ...] = (loop, emit_triton.code(b.equations), R, B, b.H, *b.given)
     key += (b.d_output is None, *settings(b.z.device))
     key += (threading.get_ident(),)  # cuBLAS has a handle per thread, and autograd uses another thread
     if key in WARMED:

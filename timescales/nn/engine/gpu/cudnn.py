@@ -15,13 +15,23 @@ from torch import Tensor
 from timescales import torch_private
 from timescales.nn.cells.cell import Cell, Weights
 from timescales.nn.engine import eager, equations
+from timescales.nn.engine.again import Again
 from timescales.nn.engine.cpu.emit_cpp import cell_code
 from timescales.nn.engine.equations import Equations
 from timescales.nn.engine.kept import with_equations
 
 
-def unsupported_reason(cell: Cell, x: Tensor, masked: bool = False, found: Equations | str | None = None) -> str | None:
-    """The reason why this engine cannot run `cell` over `x`, with the fix; None if it can. found: `equations.known`."""
+def unsupported_reason(
+    cell: Cell,
+    x: Tensor,
+    masked: bool = False,
+    found: Equations | str | None = None,
+    stepwise: bool = False,
+) -> str | None:
+    """The reason why this engine cannot run `cell` over `x`, with the fix; None if it can.
+
+    found: `equations.known`. stepwise: whether the call has resets, or asks for the states of all steps.
+    """
     if not is_plain_lstm(cell, found):
         return f"it runs only the plain LSTM, not {type(cell).__name__}; use engine='auto'"
     if x.dtype != torch.float32 or cell.weight_hh.dtype != torch.float32:
@@ -30,6 +40,8 @@ def unsupported_reason(cell: Cell, x: Tensor, masked: bool = False, found: Equat
         return f"x must be (S, B, I), not {tuple(x.shape)}; use engine='auto' for batched seeds"
     if masked:
         return "it cannot hold the state where a mask is 0; use engine='auto'"
+    if stepwise:
+        return "it can neither begin again within a sequence nor return states; use engine='auto'"
     if x.is_cuda and not torch.backends.cudnn.is_acceptable(x):
         return "torch has no cuDNN here, or it is turned off; use engine='auto'"
     return None
@@ -68,13 +80,22 @@ def _lstm_code() -> str:
 
 
 def run(
-    cell: Cell, x: Tensor, weights: Weights, state: Any, dt: Tensor | None = None, mask: Tensor | None = None
+    cell: Cell,
+    x: Tensor,
+    weights: Weights,
+    state: Any,
+    dt: Tensor | None = None,
+    mask: Tensor | None = None,
+    again: Again | None = None,
+    states: bool = False,
 ) -> tuple[Tensor, Any]:
-    """Run a cell over a sequence; see `eager.run`. An LSTM does not use dt; a mask is not supported.
+    """Run a cell over a sequence; see `eager.run`. An LSTM does not use dt; mask, again and states are not supported.
 
     torch.backends.cudnn.allow_tf32 decides whether products are rounded to TF32.
     """
     assert mask is None, "see unsupported_reason"
+    assert again is None, "see unsupported_reason"
+    assert not states, "see unsupported_reason"
     if len(x) == 0:
         return eager.run(cell, x, weights, state)
     ih, hh, bias_ih, bias_hh = weights

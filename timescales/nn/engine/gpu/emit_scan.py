@@ -12,7 +12,17 @@ from timescales.nn.engine.affine import Affine, Component, Matrix, affine, entri
 from timescales.nn.engine.equations import Equations
 from timescales.nn.engine.gpu import emit_triton
 from timescales.nn.engine.gpu.buffers import Buffers
-from timescales.nn.engine.gpu.emit_triton import THREADS, columns_of, legend, loads, places_of, statements
+from timescales.nn.engine.gpu.emit_triton import (
+    BEGINS,
+    THREADS,
+    columns_of,
+    fetch_step,
+    leave_step,
+    legend,
+    loads,
+    places_of,
+    statements,
+)
 from timescales.nn.engine.kept import with_equations
 from timescales.nn.engine.scalar import Node
 
@@ -61,8 +71,8 @@ def carry(b: Buffers, n: int, backward: bool) -> None:
 
 def _launch(b: Buffers, name: str) -> None:
     R, S, B = b.sizes
-    tensors = (b.z, *b.states, *b.vectors, *b.noises, b.dt, b.mask, b.maps, b.drives, b.starts)
-    gradients = (b.d_output, *b.d_states, *b.d_parts, b.d_dt_units)
+    tensors = (b.z, *b.states, *b.vectors, *b.noises, b.dt, b.mask, b.again, *b.initial, *b.outputs)
+    gradients = (b.maps, b.drives, b.starts, *b.d_after(), *b.d_initial, *b.d_states, *b.d_parts, b.d_dt_units)
     grid = (-(-R * B * b.H // THREADS), b.chunks)
     kernel = getattr(emit_triton.kernels(code(b.equations)), name)
     kernel[grid](*tensors, *gradients, S, B, R * B, b.chunk, b.chunks, H=b.H, THREADS=THREADS, num_warps=4)
@@ -73,16 +83,28 @@ def _launch(b: Buffers, name: str) -> None:
 
 def _local_forward(e: Equations, maps: Affine, c: int) -> str:
     component = maps.components[c]
-    return _local(e, f"local_forward{c}", component.matrix, component.drive, [], False)
+    return _local(e, f"local_forward{c}", component.matrix, component.drive, [], component.fields)
 
 
 def _local_backward(e: Equations, maps: Affine) -> str:
-    add = ["if d_output is not None:", "    drive0 += load(d_output + step * H + unit, inside)"]
-    return _local(e, "local_backward", tuple(zip(*maps.jacobian, strict=True)), (), add, True)
+    n = len(e.fields)
+    forget = [*BEGINS, *(f"    map{i}{j} = tl.where(begins, 0.0, map{i}{j})" for i in range(n) for j in range(n))]
+    add = forget + fetch_step([f"drive{i}" for i in range(n)], [""] * n)
+    return _local(e, "local_backward", tuple(zip(*maps.jacobian, strict=True)), (), add, None)
 
 
-def _local(e: Equations, name: str, matrix: Matrix, drive: Sequence[Node], add: list[str], backward: bool) -> str:
-    """A pass that multiplies the matrices of a chunk's steps. add: what precedes the matrix of a step."""
+def _local(
+    e: Equations,
+    name: str,
+    matrix: Matrix,
+    drive: Sequence[Node],
+    add: list[str],
+    begins: Sequence[int] | None,
+) -> str:
+    """A pass that multiplies the matrices of a chunk's steps.
+
+    add: what precedes the matrix of a step. begins: forward, the fields that begin again after it; None backward.
+    """
     n, used = len(matrix), entries(matrix)
     pairs = [(i, j) for i in range(n) for j in range(n)]
     nodes = [*(node for *_, node in used), *drive]
@@ -96,10 +118,14 @@ def _local(e: Equations, name: str, matrix: Matrix, drive: Sequence[Node], add: 
     loop += [f"new_{key} = {' + '.join(terms) or 'tl.full([THREADS], 0.0, tl.float32)'}" for key, terms in new.items()]
     loop += _only_existing([(f"new_{key}", key) for key in new])
     loop += [f"{key} = new_{key}" for key in new]
+    if begins is not None:
+        loop += [*BEGINS, *(f"    map{i}{j} = tl.where(begins, 0.0, map{i}{j})" for i, j in pairs)]
+        first = [f"load(initial{k} + n, inside)" for k in begins]
+        loop += [f"    drive{i} = tl.where(begins, {value}, drive{i})" for i, value in enumerate(first)]
     fields = len(e.fields)
     end = [f"tl.store(maps + {i * fields + j} * size + part, map{i}{j}, mask=inside)" for i, j in pairs]
     end += [f"tl.store(drives + {i} * size + part, drive{i}, mask=inside)" for i in range(n)]
-    return _function(name, e, before, loop, end, backward)
+    return _function(name, e, before, loop, end, begins is None)
 
 
 def _final_forward(e: Equations, maps: Affine, c: int, component: Component) -> str:
@@ -109,6 +135,7 @@ def _final_forward(e: Equations, maps: Affine, c: int, component: Component) -> 
     before = [f"value{i} = load(starts + {i} * size + part, inside)" for i in range(len(nodes))]
     loop = [*loads(e, nodes, own), *statements(e, nodes, names, own)]
     loop += _only_existing([(f"new{i}", f"value{i}") for i in range(len(nodes))])
+    loop += leave_step([(field, f"new{i}") for i, field in enumerate(component.fields)])
     for i, field in enumerate(component.fields):
         loop += [f"value{i} = new{i}", f"tl.store(state{field} + old + B * H, value{i}, mask=inside)"]
     return _function(f"final_forward{c}", e, before, loop, [], False)
@@ -118,8 +145,9 @@ def _final_backward(e: Equations) -> str:
     fields, vectors = range(len(e.fields)), range(len(e.vectors))
     before = [f"value{k} = load(starts + {k} * size + part, inside)" for k in fields]
     before += [f"sum{k} = tl.full([THREADS], 0.0, tl.float32)" for k in vectors]
+    before += [f"initial_sum{k} = tl.full([THREADS], 0.0, tl.float32)" for k in fields]
     loop = [f"after{k} = value{k}" for k in fields]
-    loop += ["if d_output is not None:", "    after0 += load(d_output + step * H + unit, inside)"]
+    loop += fetch_step([f"after{k}" for k in fields], [f"initial_sum{k} += of_initial" for k in fields])
     d_z, d_state = [f"d_z{k}" for k in range(len(e.blocks))], [f"result{k}" for k in fields]
     d_vector = [f"d_v{k}" for k in vectors]
     d_time = ["d_time"] if e.d_dt is not None else []
@@ -135,6 +163,8 @@ def _final_backward(e: Equations) -> str:
         loop += ["if d_dt is not None:", "    tl.store(d_dt + step * H + unit, d_time, mask=inside)"]
     end = [f"tl.store(d_state{k} + n, value{k}, mask=inside & (chunk == 0))" for k in fields]
     end += [f"tl.store(d_part{k} + part, sum{k}, mask=inside)" for k in vectors]
+    end.append("if again is not None:")
+    end += [f"    tl.store(d_initial{k} + part, initial_sum{k}, mask=inside)" for k in fields]
     return _function("final_backward", e, before, loop, end, True)
 
 
@@ -148,7 +178,10 @@ def _function(name: str, e: Equations, before: list[str], loop: list[str], end: 
     """The kernel of a pass with these lines before, in and after its loop over the steps of a chunk."""
     arguments = ["z", *(f"state{k}" for k in range(len(e.fields)))]
     arguments += [f"vector{k}" for k in range(len(e.vectors))] + [f"noise{k}" for k in range(e.noises)]
-    arguments += ["dt", "mask", "maps", "drives", "starts", "d_output", *(f"d_state{k}" for k in range(len(e.fields)))]
+    fields = range(len(e.fields))
+    arguments += ["dt", "mask", "again", *(f"{name}{k}" for name in ("initial", "output") for k in fields)]
+    arguments += ["maps", "drives", "starts"]
+    arguments += [f"{name}{k}" for name in ("d_output", "d_initial", "d_state") for k in fields]
     arguments += [*(f"d_part{k}" for k in range(len(e.vectors))), "d_dt", "S", "B", "rows", "T", "K"]
     body = [
         *_places(),

@@ -74,6 +74,8 @@ OPERATIONS = {
     "min": "tl.where({a} < {b}, {a}, {b})",
 }
 
+BEGINS = ("if again is not None:", "    begins = tl.load(again + step, mask=inside, other=0) != 0")
+
 
 @with_equations
 def code(equations: Equations) -> str:
@@ -109,13 +111,13 @@ def launch_forward(b: Buffers, t: int) -> None:
 
 def launch_backward(b: Buffers, t: int) -> None:
     """`pointwise.step_backward` as one launch of a Triton kernel."""
-    gradients = [b.d_output, *b.d_states, *b.d_vectors, b.d_dt_units]
+    gradients = [*b.d_after(), *b.d_initial, *b.d_states, *b.d_vectors, b.d_dt_units]
     _launch(kernels(code(b.equations)).backward, b, t, gradients)
 
 
 def _launch(kernel: Any, b: Buffers, t: int, gradients: Sequence[Tensor | None]) -> None:
     R, S, B = b.sizes
-    tensors = (b.z, b.wide, *b.states, *b.vectors, *b.noises, b.dt, b.mask, *gradients)
+    tensors = (b.z, b.wide, *b.states, *b.vectors, *b.noises, b.dt, b.mask, b.again, *b.initial, *b.outputs, *gradients)
     kernel[(-(-R * B * b.H // THREADS),)](*tensors, t, S, B, R * B, H=b.H, THREADS=THREADS, num_warps=4)
 
 
@@ -129,16 +131,47 @@ def _forward(e: Equations) -> str:
     lines.append("    exists = tl.load(mask + step, mask=inside, other=0) != 0")
     for name, state in zip(new, states, strict=True):
         lines.append(f"    {name} = tl.where(exists, {name}, load({state} + old, inside))")
+    lines += leave_step(list(enumerate(new)))
     for name, state in zip(new, states, strict=True):
         lines.append(f"tl.store({state} + old + B * H, {name}, mask=inside)")
     return _function("forward", e, [], lines)
+
+
+def leave_step(new: Sequence[tuple[int, str]]) -> list[str]:
+    """Statements that keep fields after a step, and begin again where the sequence does.
+
+    new: number and name of each field.
+    """
+    lines = [*BEGINS]
+    for k, name in new:
+        lines.append(f"    if output{k} is not None:")
+        lines.append(f"        tl.store(output{k} + step * H + unit, {name}, mask=inside)")
+        lines.append(f"    {name} = tl.where(begins, load(initial{k} + n, inside), {name})")
+    return lines
+
+
+def fetch_step(names: Sequence[str], sums: Sequence[str]) -> list[str]:
+    """Statements that make the gradients of the fields after a step of those of the state that the next step read.
+
+    names: of these, by field. sums: statements that add `of_initial` to the gradient of the initial state, by field.
+    """
+    lines = [*BEGINS]
+    for name, add in zip(names, sums, strict=True):
+        if add:
+            lines += [f"    of_initial = tl.where(begins, {name}, 0.0)", f"    {add}"]
+        lines.append(f"    {name} = tl.where(begins, 0.0, {name})")
+    for k, name in enumerate(names):
+        lines += [f"if d_output{k} is not None:", f"    {name} += load(d_output{k} + step * H + unit, inside)"]
+    return lines
 
 
 def _backward(e: Equations) -> str:
     d_states = [f"d_state{k}" for k in range(len(e.fields))]
     d_vectors = [f"d_vector{k}" for k in range(len(e.vectors))]
     lines = [f"after{k} = load({name} + n, inside)" for k, name in enumerate(d_states)]
-    lines += ["if d_output is not None:", "    after0 += load(d_output + step * H + unit, inside)"]
+    sums = [f"d_initial{k} + n" for k in range(len(e.fields))]
+    add = [f"tl.store({place}, load({place}, inside) + of_initial, mask=inside)" for place in sums]
+    lines += fetch_step([f"after{k}" for k in range(len(e.fields))], add)
     places = places_of(e)
     # The place of each gradient, its expression, and its value where the step does not exist.
     stored = [(place, node, "0.0") for place, node in zip(places, e.d_blocks, strict=True)]
@@ -156,14 +189,17 @@ def _backward(e: Equations) -> str:
         lines.append(f"tl.store({d} + n, load({d} + n, inside) + {name}, mask=inside)")
     if e.d_dt is not None:
         lines += ["if d_dt is not None:", f"    tl.store(d_dt + n, {names[-1]}, mask=inside)"]
-    return _function("backward", e, ["d_output", *d_states, *d_vectors, "d_dt"], lines)
+    of_fields = [f"{name}{k}" for name in ("d_output", "d_initial") for k in range(len(e.fields))]
+    return _function("backward", e, [*of_fields, *d_states, *d_vectors, "d_dt"], lines)
 
 
 def _function(name: str, e: Equations, gradients: Iterable[str], lines: Iterable[str]) -> str:
     """The kernel with these lines. All kernels have the arguments of `_launch`."""
     arguments = ["z", "wide", *(f"state{k}" for k in range(len(e.fields)))]
     arguments += [f"vector{k}" for k in range(len(e.vectors))] + [f"noise{k}" for k in range(e.noises)]
-    arguments += ["dt", "mask", *gradients, "t", "S", "B", "rows", "H: tl.constexpr", "THREADS: tl.constexpr"]
+    of_fields = [f"{name}{k}" for name in ("initial", "output") for k in range(len(e.fields))]
+    arguments += ["dt", "mask", "again", *of_fields]
+    arguments += [*gradients, "t", "S", "B", "rows", "H: tl.constexpr", "THREADS: tl.constexpr"]
     body = [
         "n = tl.program_id(0) * THREADS + tl.arange(0, THREADS)",
         "inside = n < rows * H",

@@ -35,6 +35,7 @@ from torch import Tensor
 
 from timescales.nn.cells.cell import Cell, Weights
 from timescales.nn.engine import eager, equations, kept, watch
+from timescales.nn.engine.again import Again
 from timescales.nn.engine.equations import Equations
 from timescales.nn.engine.gpu import capture, triton_kernels
 from timescales.nn.engine.gpu.graph_function import GraphFunction, Inputs, Plan, code_of, on_device_of
@@ -109,7 +110,7 @@ def _run_on(
     x, weights, state, vectors, dt, mask, noises = there((x, weights, state, vectors, dt, mask, list(noises)))
     plan = Plan(found, cell.hidden_size, capture.Pool() if capture.is_wanted(x) else None, True, True, dt is not None)
     for _ in range(2):  # the second time it is captured
-        output, last = _run_whole(plan, x, weights, vectors, state, dt, mask, noises)
+        (output,), last = _run_whole(plan, x, weights, vectors, state, dt, mask, noises)
     return output.cpu(), type(last)(*(v.cpu() for v in last))
 
 
@@ -120,9 +121,11 @@ def run(
     state: Any,
     dt: Tensor | None = None,
     mask: Tensor | None = None,
+    again: Again | None = None,
+    states: bool = False,
     strict: bool = True,
     found: Equations | str | None = None,
-) -> tuple[Tensor, Any]:
+) -> tuple[Any, ...]:
     """Run a cell over a sequence; see `eager.run`. Batched seeds are supported.
 
     The eager engine runs empty sequences and batches. Without gradients, long sequences are run in pieces of PIECE
@@ -132,23 +135,27 @@ def run(
     found: `equations.known(cell, dt is not None)`, if the caller has it.
     """
     if x.shape[0] == 0 or x[0].numel() == 0:
-        return eager.run(cell, x, weights, state, dt, mask)
+        return eager.run(cell, x, weights, state, dt, mask, again, states)
     found = equations.known(cell, dt is not None) if found is None else found
     assert isinstance(found, Equations), found
     x, dt = eager.fill_masked(x, dt if found.reads_dt else None, mask)
     vectors = found.vector_values(cell, weights.ih)
-    keep = torch.is_grad_enabled() and _need_gradient([x, *weights, *vectors, *state, dt])
+    after, initial = (None, ()) if again is None else again
+    keep = torch.is_grad_enabled() and _need_gradient([x, *weights, *vectors, *state, dt, *initial])
     pool = POOLS.setdefault(cell, capture.Pool()) if capture.is_wanted(x) else None
-    plan = Plan(found, cell.hidden_size, pool, strict, keep, keep and _need_gradient([dt]))
+    plan = Plan(found, cell.hidden_size, pool, strict, keep, keep and _need_gradient([dt]), states)
     steps = len(x) if keep or len(x) <= 2 * PIECE else PIECE
-    outputs = []
+    pieces = []
     for start in range(0, len(x), steps):
-        x_piece, dt_piece, mask_piece = (None if v is None else v[start : start + steps] for v in (x, dt, mask))
+        x_piece, *others = (None if v is None else v[start : start + steps] for v in (x, dt, mask, after))
         assert x_piece is not None
+        dt_piece, mask_piece, after_piece = others
         noises = equations.draw_noise(found, cell, len(x_piece), tuple(x.shape[1:-1]), x)
-        output, state = _run_whole(plan, x_piece, weights, vectors, state, dt_piece, mask_piece, noises)
-        outputs.append(output)
-    return (torch.cat(outputs) if len(outputs) > 1 else outputs[0]), state
+        begins = Again(after_piece, initial) if after_piece is not None else None
+        results, state = _run_whole(plan, x_piece, weights, vectors, state, dt_piece, mask_piece, noises, begins)
+        pieces.append(results)
+    output, *every = (torch.cat(parts) if len(parts) > 1 else parts[0] for parts in zip(*pieces, strict=True))
+    return (output, state, type(state)(output, *every)) if states else (output, state)
 
 
 def _need_gradient(tensors: Iterable[Tensor | None]) -> bool:
@@ -164,19 +171,27 @@ def _run_whole(
     dt: Tensor | None,
     mask: Tensor | None,
     noises: Sequence[Tensor],
-) -> tuple[Tensor, Any]:
-    """Run a sequence in one piece. If it is captured and masked, it is padded to a multiple of PADDED steps."""
+    again: Again | None = None,
+) -> tuple[list[Tensor], Any]:
+    """Run a sequence in one piece. If it is captured and masked, it is padded to a multiple of PADDED steps.
+
+    Returns: the output, with `plan.every` also all fields but h after every step; and the last state.
+    """
     steps, found = len(x), plan.equations
+    after, initial = (None, ()) if again is None else again
     if mask is not None and plan.pool is not None:
         extra = -steps % PADDED
         x, mask = _lengthen(x, extra, 0.0), _lengthen(mask, extra, 0)
         dt = None if dt is None else _lengthen(dt, extra, 1.0)
+        after = None if after is None else _lengthen(after, extra, 0)
         noises = [_lengthen(noise, extra, 0.5) for noise in noises]
-    inputs = Inputs(x, *in_block_order(found, weights), dt, mask, tuple(state), tuple(vectors), tuple(noises))
+    lists = (tuple(state), tuple(vectors), tuple(noises), tuple(initial))
+    inputs = Inputs(x, *in_block_order(found, weights), dt, mask, after, *lists)
     with on_device_of(x):
-        output, *last = GraphFunction.apply(plan, *inputs.flat())
-    output = output[:steps] if len(output) > steps else output
-    return output, type(state)(*last)
+        output, *results = GraphFunction.apply(plan, *inputs.flat())
+    fields = len(state)
+    every = [v[:steps] if len(v) > steps else v for v in (output, *results[fields:])]
+    return every, type(state)(*results[:fields])
 
 
 def in_block_order(found: Equations, weights: Weights) -> tuple[Tensor, Tensor | None, Tensor, Tensor | None]:
@@ -225,15 +240,17 @@ def run_or_eager(
     state: Any,
     dt: Tensor | None = None,
     mask: Tensor | None = None,
+    again: Again | None = None,
+    states: bool = False,
     found: Equations | str | None = None,
-) -> tuple[Tensor, Any]:
+) -> tuple[Any, ...]:
     """`run`; if it fails, print the reason once and use the eager engine. This is what engine="auto" uses."""
     try:
-        return run(cell, x, weights, state, dt, mask, strict=False, found=found)
+        return run(cell, x, weights, state, dt, mask, again, states, strict=False, found=found)
     except torch.OutOfMemoryError:
         raise
     except Exception as error:
         reason = capture.one_line(error)
         if kept.is_new(reason):
             capture.announce(reason)
-        return eager.run(cell, x, weights, state, dt, mask)
+        return eager.run(cell, x, weights, state, dt, mask, again, states)

@@ -7,6 +7,7 @@ Shapes: S steps, R batched seeds, B sequences, I inputs, H units, C rows of all 
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -35,7 +36,7 @@ class Plan(NamedTuple):
     """Arguments of a call that are not tensors.
 
     pool: graphs of this cell, or None to run without graphs. strict: see `run`. keep: whether backward follows.
-    time_gradient: whether dt needs a gradient.
+    time_gradient: whether dt needs a gradient. every: whether the state after every step is wanted.
     """
 
     equations: Equations
@@ -44,6 +45,7 @@ class Plan(NamedTuple):
     strict: bool
     keep: bool
     time_gradient: bool
+    every: bool = False
 
 
 class Inputs(NamedTuple):
@@ -56,20 +58,22 @@ class Inputs(NamedTuple):
     bias_h: Tensor | None
     dt: Tensor | None
     mask: Tensor | None
+    again: Tensor | None
     state: tuple[Tensor, ...]
     vectors: tuple[Tensor, ...]
     noises: tuple[Tensor, ...]
+    initial: tuple[Tensor, ...]
 
     @classmethod
     def of(cls, found: Equations, tensors: Sequence[Any]) -> Inputs:
         """The inputs from the tensors of `GraphFunction`."""
-        x, ih, hh, bias, bias_h, dt, mask, *rest = tensors
-        f, v = len(found.fields), len(found.fields) + len(found.vectors)
-        return cls(x, ih, hh, bias, bias_h, dt, mask, tuple(rest[:f]), tuple(rest[f:v]), tuple(rest[v:]))
+        lists = iter(tensors[8:])
+        sizes = (len(found.fields), len(found.vectors), found.noises)
+        return cls._make([*tensors[:8], *(tuple(itertools.islice(lists, n)) for n in sizes), tuple(lists)])
 
     def flat(self) -> list[Tensor | None]:
         """The tensors in one list."""
-        return [*self[:7], *self.state, *self.vectors, *self.noises]
+        return [*self[:8], *self.state, *self.vectors, *self.noises, *self.initial]
 
     @property
     def batched(self) -> bool:
@@ -90,7 +94,10 @@ class Inputs(NamedTuple):
 
 
 class GraphFunction(torch.autograd.Function):
-    """A sequence as one autograd function: the output and the last state, from the `Inputs`."""
+    """A sequence as one autograd function, from the `Inputs`.
+
+    Results: the output, the last state, and, where they are wanted, all fields but h after every step.
+    """
 
     @staticmethod
     def forward(ctx: Any, plan: Plan, *tensors: Any) -> tuple[Any, ...]:
@@ -99,7 +106,9 @@ class GraphFunction(torch.autograd.Function):
         lease = _forward(plan, inputs)
         states = lease.b.states
         last = [inputs.without_seeds(state[:, -1]).clone() for state in states]
-        results = (inputs.steps_first(states[0][:, 1:]).clone(), *last)
+        fields = range(len(states) if plan.every else 1)
+        output, *every = (inputs.steps_first(lease.b.after(k)).clone() for k in fields)
+        results = (output, *last, *every)
         # Hooks on saved tensors are there to save memory. They cannot take the buffers: backward computes them again.
         keep_buffers = plan.keep and not saved_tensors_have_hooks()
         if plan.keep:
@@ -131,13 +140,14 @@ def _forward(plan: Plan, inputs: Inputs) -> capture.Lease:
     x, dt, mask, H = inputs.x, inputs.dt, inputs.mask, plan.hidden_size
     sizes = (x.shape[1] if inputs.batched else 1, x.shape[0], x.shape[-2])
 
+    given = (dt is not None, mask is not None, plan.time_gradient, inputs.again is not None, plan.every)
+
     def make() -> Buffers:
         with torch.inference_mode(False), torch.no_grad():
-            return Buffers(plan.equations, sizes, H, x.device, dt is not None, mask is not None, plan.time_gradient)
+            return Buffers(plan.equations, sizes, H, x.device, *given)
 
     key: tuple[Any, ...] = ()
     if plan.pool is not None:
-        given = (dt is None, mask is None, plan.time_gradient)
         key = (*code_of(plan.equations), *sizes, H, *given, *capture.settings(x.device))
     lease = capture.Lease(plan.pool, key, plan.strict, make)
     b = lease.b
@@ -155,6 +165,11 @@ def _forward(plan: Plan, inputs: Inputs) -> capture.Lease:
         b.dt.copy_(inputs.seeds_first(dt))
     if b.mask is not None and mask is not None:
         b.mask.copy_(inputs.seeds_first(mask.bool()))
+    if b.again is not None and inputs.again is not None:
+        b.again.copy_(inputs.seeds_first(inputs.again))
+        for initial, value in zip(b.initial, inputs.initial, strict=True):
+            assert initial is not None
+            initial.copy_(value)
     lease.forward()
     return lease
 
@@ -174,12 +189,14 @@ def _check_shapes(b: Buffers, inputs: Inputs) -> None:
         "bias_hh": (inputs.bias_h, (*seeds, b.z.shape[-1] - b.x_columns)),
         "dt": (inputs.dt, steps),
         "mask": (inputs.mask, steps),
+        "again": (inputs.again, steps),
     }
     for name, (tensor, shape) in shapes.items():
         if tensor is not None or (name == "weight_hh" and rows) or (name == "dt" and b.timed):
             check_shape("graph", name, tensor, shape)
     for name, tensors, shape in (
         ("the state", inputs.state, (*seeds, B, H)),
+        ("the initial state", inputs.initial, (*seeds, B, H)),
         ("a vector", inputs.vectors, (*seeds, H)),
         ("noise", inputs.noises, (*steps, H)),
     ):
@@ -206,12 +223,16 @@ def _project(b: Buffers, inputs: Inputs) -> None:
 def _run_backward(lease: capture.Lease, inputs: Inputs, grads: Any, first: bool) -> None:
     """Run a call backward in its buffers, from the gradients of the output and the last state."""
     b = lease.b
-    d_output, *d_last = grads
-    for buffer, value in zip(b.d_states, d_last, strict=True):
+    d_output, *rest = grads
+    fields = len(b.states)
+    for buffer, value in zip(b.d_states, rest[:fields], strict=True):
         if value is not None:
             check_shape("graph", "a gradient of the last state", value, buffer.shape[0 if inputs.batched else 1 :])
         buffer.zero_() if value is None else buffer.copy_(value)
-    for sums in b.d_vectors:
+    for of_steps, value in zip(b.d_others, rest[fields:], strict=False):
+        assert of_steps is not None
+        of_steps.zero_() if value is None else of_steps.copy_(inputs.seeds_first(value))
+    for sums in (*b.d_vectors, *b.d_initial):
         if sums is not None:
             sums.zero_()
     if d_output is not None:
@@ -239,6 +260,10 @@ def _gradients(b: Buffers, inputs: Inputs, wanted: Inputs) -> Inputs:
     d_state = [
         inputs.without_seeds(d).clone() if want else None for d, want in zip(b.d_states, wanted.state, strict=True)
     ]
+    d_initial = [
+        inputs.without_seeds(d.sum(1) if d.dim() == 4 else d).clone() if want and d is not None else None
+        for d, want in zip(b.d_initial, wanted.initial, strict=False)
+    ]
     return Inputs(
         x=d_x,  # type: ignore[arg-type]  # gradients may be None
         ih=dz_x.mT @ x if wanted.ih else None,  # type: ignore[arg-type]
@@ -247,9 +272,11 @@ def _gradients(b: Buffers, inputs: Inputs, wanted: Inputs) -> Inputs:
         bias_h=dz[..., b.x_columns :].sum(-2) if wanted.bias_h else None,
         dt=d_dt,
         mask=None,
+        again=None,
         state=tuple(d_state),  # type: ignore[arg-type]
         vectors=tuple(d_vectors),  # type: ignore[arg-type]
         noises=(None,) * len(inputs.noises),  # type: ignore[arg-type]
+        initial=tuple(d_initial),  # type: ignore[arg-type]
     )
 
 

@@ -20,9 +20,13 @@ from timescales.nn.engine.scalar import Node, evaluate
 
 def step_forward(b: Buffers, t: int) -> None:
     """Step t forward. Before: the pre-activations in z[:, t], those of expanded blocks also in `wide`."""
-    exists = _exists(b, t)
-    for state, value in zip(b.states, evaluate(b.equations.new, _inputs(b, t)), strict=True):
-        state[:, t + 1] = value if exists is None else torch.where(exists, value, state[:, t])
+    exists, begins = _at(b.mask, t), _at(b.again, t)
+    for k, (state, value) in enumerate(zip(b.states, evaluate(b.equations.new, _inputs(b, t)), strict=True)):
+        after = value if exists is None else torch.where(exists, value, state[:, t])
+        if (output := b.outputs[k]) is not None:
+            output[:, t] = after
+        initial = b.initial[k]
+        state[:, t + 1] = after if begins is None or initial is None else torch.where(begins, initial, after)
 
 
 def step_backward(b: Buffers, t: int) -> None:
@@ -30,8 +34,9 @@ def step_backward(b: Buffers, t: int) -> None:
 
     `loop_backward` adds the gradient of h that comes through the recurrent weights.
     """
-    e, exists, inputs = b.equations, _exists(b, t), _inputs(b, t)
-    d_after = [inputs[e.input("d_state", k)] for k in range(len(b.d_states))]
+    e, exists, inputs = b.equations, _at(b.mask, t), _inputs(b, t)
+    d_after = _d_after(b, t)
+    inputs |= {e.input("d_state", k): d for k, d in enumerate(d_after)}
     zero = torch.zeros_like(b.d_states[0])
 
     def results(nodes: tuple[Node, ...], otherwise: list[Tensor]) -> list[Tensor]:
@@ -66,14 +71,22 @@ def _inputs(b: Buffers, t: int) -> dict[Node, Tensor]:
     inputs |= {e.input("state", k): state[:, t] for k, state in enumerate(b.states)}
     inputs |= {e.input("vector", *name): v.unsqueeze(1) for name, v in zip(e.vectors, b.vectors, strict=True)}
     inputs |= {e.input("noise", k): noise[:, t] for k, noise in enumerate(b.noises)}
-    inputs |= {e.input("d_state", k): d for k, d in enumerate(b.d_states)}
-    if b.d_output is not None:
-        inputs[e.input("d_state", 0)] = b.d_states[0] + b.d_output[:, t]
     if b.dt is not None:
         inputs[e.input("dt")] = b.dt[:, t].unsqueeze(-1)
     return inputs
 
 
-def _exists(b: Buffers, t: int) -> Tensor | None:
-    """(R, B, 1), whether step t exists; None without a mask."""
-    return None if b.mask is None else b.mask[:, t].bool().unsqueeze(-1)
+def _d_after(b: Buffers, t: int) -> list[Tensor]:
+    """The gradients of the state after step t; what belongs to the initial state is added to `d_initial`."""
+    begins, found = _at(b.again, t), []
+    for d, sums, of_results in zip(b.d_states, b.d_initial, b.d_after(), strict=True):
+        if begins is not None and sums is not None:
+            sums.add_(torch.where(begins, d, 0.0))
+            d = torch.where(begins, 0.0, d)
+        found.append(d if of_results is None else d + of_results[:, t])
+    return found
+
+
+def _at(flags: Tensor | None, t: int) -> Tensor | None:
+    """Flags (R, S, B) at step t as (R, B, 1); None for None."""
+    return None if flags is None else flags[:, t].bool().unsqueeze(-1)

@@ -33,11 +33,13 @@ def local_forward(b: Buffers, c: int) -> None:
         inputs = inputs_at(b, t)
         new_maps, new_drives = joined(component.matrix, maps[:, :, :, :count], drives[:, :, :count], inputs)
         own = evaluate(component.drive, inputs)
-        exists = exists_at(b, t)
-        for i, drive in enumerate(own):
+        exists, begins = at(b.mask, t), at(b.again, t)
+        for i, (drive, field) in enumerate(zip(own, component.fields, strict=True)):
             keep(drives[i, :, :count], new_drives[i] + drive, exists)
+            keep_initial(drives[i, :, :count], b.initial[field], begins)
             for j in range(len(own)):
                 keep(maps[i, j, :, :count], new_maps[i][j], exists)
+                forget(maps[i, j, :, :count], begins)
 
 
 def final_forward(b: Buffers, c: int) -> None:
@@ -51,7 +53,10 @@ def final_forward(b: Buffers, c: int) -> None:
             inputs[b.equations.input("state", field)] = value[:, :count]
         new = evaluate([b.equations.new[field] for field in fields], inputs)
         for field, value, result in zip(fields, values, new, strict=True):
-            keep(value[:, :count], result, exists_at(b, t))
+            keep(value[:, :count], result, at(b.mask, t))
+            if (output := b.outputs[field]) is not None:
+                output[:, t] = value[:, :count]
+            keep_initial(value[:, :count], b.initial[field], at(b.again, t))
             b.states[field][:, after(t)] = value[:, :count]
 
 
@@ -62,9 +67,12 @@ def local_backward(b: Buffers) -> None:
     assert b.affine is not None
     transposed = tuple(zip(*b.affine.jacobian, strict=True))
     for t, count in reversed(list(steps_of_chunks(b))):
-        inputs, exists = inputs_at(b, t), exists_at(b, t)
-        if b.d_output is not None:
-            drives[0, :, :count] += b.d_output[:, t]
+        inputs, exists, begins = inputs_at(b, t), at(b.mask, t), at(b.again, t)
+        for i, d_after in enumerate(b.d_after()):
+            forget(drives[i, :, :count], begins)
+            forget(maps[i, :, :, :count], begins)
+            if d_after is not None:
+                drives[i, :, :count] += d_after[:, t]
         new_maps, new_drives = joined(transposed, maps[:, :, :, :count], drives[:, :, :count], inputs)
         for i in range(n):
             keep(drives[i, :, :count], new_drives[i], exists)
@@ -76,12 +84,17 @@ def final_backward(b: Buffers) -> None:
     """All gradients, from those of the state after each chunk in `b.starts`: z becomes their gradients."""
     e = b.equations
     values = [b.starts[i].clone() for i in range(len(e.fields))]
-    for sums in b.d_parts:
-        sums.zero_()
+    for parts in (*b.d_parts, *b.d_initial):
+        if parts is not None:
+            parts.zero_()
     for t, count in reversed(list(steps_of_chunks(b))):
-        inputs, exists = inputs_at(b, t), exists_at(b, t)
-        if b.d_output is not None:
-            values[0][:, :count] += b.d_output[:, t]
+        inputs, exists, begins = inputs_at(b, t), at(b.mask, t), at(b.again, t)
+        for value, sums, d_after in zip(values, b.d_initial, b.d_after(), strict=True):
+            if begins is not None and sums is not None:
+                sums[:, :count] += torch.where(begins, value[:, :count], 0.0)
+                forget(value[:, :count], begins)
+            if d_after is not None:
+                value[:, :count] += d_after[:, t]
         for k, value in enumerate(values):
             inputs[e.input("d_state", k)] = value[:, :count].clone()
         nodes = (e.d_blocks, e.d_state, e.d_vectors, () if e.d_dt is None else (e.d_dt,))
@@ -148,14 +161,26 @@ def after(t: slice) -> slice:
     return slice(t.start + 1, t.stop + 1, t.step)
 
 
-def exists_at(b: Buffers, t: slice) -> Tensor | None:
-    """(R, K, B, 1), whether these steps exist; None without a mask."""
-    return None if b.mask is None else b.mask[:, t].bool().unsqueeze(-1)
+def at(flags: Tensor | None, t: slice) -> Tensor | None:
+    """Flags (R, S, B) at these steps as (R, K, B, 1); None for None."""
+    return None if flags is None else flags[:, t].bool().unsqueeze(-1)
 
 
 def keep(value: Tensor, new: Tensor, exists: Tensor | None) -> None:
     """Write `new` to `value` where the step exists."""
     value.copy_(new if exists is None else torch.where(exists, new, value))
+
+
+def keep_initial(value: Tensor, initial: Tensor | None, begins: Tensor | None) -> None:
+    """Write the initial state (R, B, H) to `value` (R, K, B, H) where the sequences begin again."""
+    if begins is not None and initial is not None:
+        value.copy_(torch.where(begins, initial.unsqueeze(1), value))
+
+
+def forget(value: Tensor, begins: Tensor | None) -> None:
+    """Write zeros where the sequences begin again."""
+    if begins is not None:
+        value.copy_(torch.where(begins, 0.0, value))
 
 
 def inputs_at(b: Buffers, t: slice) -> dict[Node, Tensor]:

@@ -1,0 +1,234 @@
+"""The atlas: scores at chance and at best, sizes, the choice of rates; a small one from its tables to its page."""
+
+import math
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from timescales import paths
+from timescales.atlas import page, scores
+from timescales.atlas.definition import atlas, chosen
+from timescales.atlas.scores import Score
+from timescales.atlas.sizes import Sizes, nearest
+from timescales.atlas.tables import Tables, rates_of
+from timescales.config import folders
+from timescales.config.compose import composing, setting
+from timescales.config.run import run_of
+from timescales.errors import ConfigError
+from timescales.nn import registry
+from timescales.papers import load
+from timescales.papers.table import expand
+from timescales.reports import gather
+from timescales.tasks import MQAR, DelayedMatch, Dyck2, Frequency, TimeRescaling
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_every_model_is_in_the_atlas_or_left_out_with_a_reason():
+    found = atlas()
+    assert set(registry.BY_NAME) <= set(found.models) | set(found.left_out)
+    assert not set(found.models) & set(found.left_out)
+    assert found.choice["seed"] not in found.seeds
+    assert len(found.rates) == 3
+    assert found.rate == 3e-3
+    assert {*found.choice["rungs"], *found.quick} <= set(found.tests)
+    assert {found.rungs[name].metric for name in found.choice["rungs"]} == {"test/accuracy"}  # which the table reads
+    assert sum(len(found.of(ability)) for ability in found.abilities) == len(found.rungs)
+
+
+def test_a_score_is_0_at_chance_and_1_at_best():
+    found = atlas()
+    for rung in found.rungs.values():
+        assert rung.score(rung.chance) == 0.0
+        assert rung.score(rung.best) == pytest.approx(1.0)
+        assert rung.score((rung.chance + rung.best) / 2) == pytest.approx(0.5)
+        assert rung.score(rung.chance - 0.1 * (rung.best - rung.chance)) == 0.0
+        assert rung.score(None) == rung.score(math.nan) == 0.0
+
+
+@pytest.fixture(scope="module")
+def tasks():
+    """The task of each test of the atlas, with little data; None without MNIST."""
+    found = atlas()
+    with composing() as composer:
+        sizes = Sizes(found, composer)
+        yield {name: None if name.startswith("pixels") else sizes.task(rungs[0]) for name, rungs in found.tests.items()}
+
+
+@pytest.mark.parametrize("name", atlas().tests)
+def test_chance_is_that_of_the_task(tasks, name):
+    """The best constant answer, or the simple rule that the task names; as the task says it, or as its data have it."""
+    task, rungs = tasks[name], atlas().tests[name]
+    for rung in rungs:
+        if isinstance(task, Dyck2):  # of the strings of the atlas, which are not the few here
+            assert 0.01 < rung.chance < 0.5
+        elif rung.metric == "test/loss":
+            assert rung.chance == pytest.approx(task.chance(), rel=1e-4)
+            assert rung.best == task.optimum()
+        elif rung.metric == "test/excess":
+            assert task.derived({"loss": task.chance()})["excess"] == rung.chance
+            assert task.derived({"loss": task.optimum()})["excess"] == rung.best
+        elif isinstance(task, MQAR | DelayedMatch):
+            assert rung.chance == pytest.approx(next(iter(task.floors().values())), rel=1e-4)
+        elif isinstance(task, Frequency):
+            assert rung.chance == pytest.approx(0.5 + 0.5 * math.log(6 / 5) / math.log(100), abs=1e-3)
+        elif isinstance(task, TimeRescaling):
+            assert rung.chance == pytest.approx(1 / task.letters, rel=1e-4)
+        elif task is not None:
+            answers = 8 if name.startswith("copy") else math.exp(task.chance())
+            assert rung.chance == pytest.approx(1 / answers, rel=1e-4)
+
+
+def test_the_middle_rate_stays_unless_another_is_better_by_the_margin():
+    found = atlas()
+    low, middle, high = found.rates
+
+    def scored(*means):
+        return {rate: dict.fromkeys(found.choice["rungs"], mean) for rate, mean in zip(found.rates, means, strict=True)}
+
+    assert chosen(found, scored(0.5, 0.5, 0.5)) == middle
+    assert chosen(found, scored(0.515, 0.5, 0.3)) == middle
+    assert chosen(found, scored(0.53, 0.5, 0.3)) == low
+    assert chosen(found, scored(0.53, 0.5, 0.6)) == high
+    missing = scored(0.1, 0.2, 0.3)
+    del missing[high][found.choice["rungs"][0]]
+    assert chosen(found, missing) is None
+    assert chosen(found, {}) is None
+
+
+def test_nearest_units_skip_those_that_cannot_be_built():
+    assert [nearest(lambda n: n * n if n % 4 == 0 else None, target) for target in (1, 200, 210)] == [4, 12, 16]
+
+
+@pytest.mark.parametrize("model", ["plstm", "mingru", "transformer"])
+def test_models_have_as_many_parameters_as_the_lstm(model):
+    found = atlas()
+    rung = found.rungs["a5_8"]
+    with composing() as composer:
+        sizes = Sizes(found, composer)
+        settings = sizes.matched(rung, {"model": model, **found.models[model]})
+        counted = sizes.parameters(rung, settings)
+        assert abs(counted / sizes.target(rung) - 1) < found.tolerance
+        run = run_of(composer([setting(k, v) for k, v in found.run(rung, settings, 1e-3, 0).items()]))
+    assert run.config["paper"]["name"] == "none"
+    assert run.config["model"].get("block") == ("plain" if model == "transformer" else "residual")
+
+
+def test_units_that_fit_no_head_are_passed_over_and_a_wrong_setting_is_said():
+    found = atlas()
+    rung = found.rungs["a5_8"]
+    with composing() as composer:
+        sizes = Sizes(found, composer)
+        heads = {"model": "transformer", "model.block": "plain", "model.heads": 8, "model.feedforward": "fill"}
+        settings = sizes.matched(rung, heads)
+        assert settings["model.hidden_size"] % 8 == 0
+        assert abs(sizes.parameters(rung, settings) / sizes.target(rung) - 1) < found.tolerance
+        with pytest.raises(ConfigError, match="activation"):
+            sizes.matched(rung, {"model": "indrnn", "model.activation": "sine"})
+
+
+def test_scores_are_read_from_rows_and_written_as_a_file(small):
+    lines = [Score("lstm", "keep", seed, value, 100) for seed, value in ((0, 0.25), (1, 0.625), (2, None))]
+    (cell,) = scores.cells_of(small, [*lines, Score("lstm", "gone", 0, 1.0, 100)]).values()
+    assert cell.scores == {"keep": {0: 0.0, 1: pytest.approx(0.5), 2: 0.0}}
+    assert cell.parameters == 100
+    assert not cell.has(small.rungs.values())
+    assert np.array_equal(cell.of([small.rungs["keep"]]), [[0.0, 0.5, 0.0]])
+
+
+@pytest.mark.full
+def test_a_whole_atlas_from_its_tables_to_its_page(small, train, tmp_path, monkeypatch):
+    """Two cells, two tests, few steps: rates are chosen by runs of the queue, then the rungs run, then all is shown."""
+    conf, results = tmp_path / "conf", tmp_path / "results"
+    (conf / "table").mkdir(parents=True)
+    monkeypatch.setattr(paths, "RESULTS", results)
+    monkeypatch.setattr(page, "PAGE", tmp_path / "atlas.md")
+    monkeypatch.setattr(page, "CELLS", tmp_path / "cells")
+    shutil.copy(ROOT / "docs" / "atlas.md", page.PAGE)
+
+    def rows(name, composer):
+        folders.use(conf)
+        table = load.table(name)
+        composed, missing = gather.planned_runs(table, composer)
+        assert missing == []
+        found, _ = gather.gather(table, composed, results, paths.RUNS)
+        assert len(found["paper"]) == len(expand(table))
+        return found["paper"]
+
+    def launched(name):
+        done = train("--config-dir", str(conf), f"table={name}", "logger=none", "device=cpu")
+        assert done.status == 0, done
+
+    with composing() as composer:
+        tables = Tables(small, Sizes(small, composer), {})
+        text = tables.text_of_rates()
+    (conf / "table" / "small_atlas_rates.yaml").write_text(text)
+    launched("small_atlas_rates")
+    with composing() as composer:
+        rates = rates_of(small, rows("small_atlas_rates", composer))
+        tables = Tables(small, Sizes(small, composer), rates)
+        assert set(rates) == {"lstm", "mingru"}
+        text = tables.text_of_scores()
+    (conf / "table" / "small_atlas.yaml").write_text(text)
+    launched("small_atlas")
+    assert "8 finished, skipped; 0 to run" in train("--config-dir", str(conf), "table=small_atlas", "logger=none").out
+    with composing() as composer:
+        ended = rows("small_atlas", composer)
+        table = load.table("small_atlas")
+        assert [claim.text.split(" ")[0] for claim in table.claims] == ["mingru"]
+        assert all(len(sides) == 2 for sides in table.claims[0].groups(ended, lambda row: row.axes).values())
+        runs = {}
+        for model in small.cells:
+            for test, rungs in small.tests.items():
+                made = small.run(rungs[0], tables.model(model, rungs[0]), 3e-3, 0)
+                runs[model, test] = run_of(composer([setting(key, value) for key, value in made.items()]))
+        shown = page.Shown(small, tables, runs, ended, dict.fromkeys((run.cost_key for run in runs.values()), 6.0))
+        found = page.texts(shown)
+        page.draw(shown)
+    folders.use(None)
+    assert set(shown.cells) == {"lstm", "mingru"}
+    assert scores.committed(tmp_path / "none.csv") == []
+    (tmp_path / "scores.csv").write_text(scores.text(scores.of_rows(small, ended)))
+    again = scores.cells_of(small, scores.committed(tmp_path / "scores.csv"))
+    for name, cell in shown.cells.items():
+        assert again[name].of(small.rungs.values()) == pytest.approx(cell.of(small.rungs.values()), abs=1e-4)
+    main = found[page.PAGE]
+    assert main.count("](atlas/lstm.md#hold)") == 1
+    assert "Not run" not in main
+    assert "14 runs, **0.0 core hours** together." in main
+    assert "Scores of each cell and ability" in main
+    own = found[page.CELLS / "lstm.md"]
+    assert own.count("python train.py -m paper=none") == 3
+    assert own.count("/small_atlas/curves/") == 6
+    assert (results / "small_atlas" / "atlas.png").stat().st_size > 5_000
+
+
+def test_before_the_first_run_the_page_says_so(small, tmp_path, monkeypatch):
+    monkeypatch.setattr(page, "PAGE", tmp_path / "atlas.md")
+    shutil.copy(ROOT / "docs" / "atlas.md", page.PAGE)
+    with composing() as composer:
+        shown = page.Shown(small, Tables(small, Sizes(small, composer), {}), {("lstm", "keep"): _run(composer)}, [], {})
+        (text,) = page.texts(shown).values()
+    assert text.count(page.NOT_RUN) == 2
+    assert "Not chosen yet." in text
+    assert "Not priced yet: lstm." in text
+    page.draw(shown)
+
+
+def _run(composer):
+    return run_of(composer(["task=copy"]))
+
+
+def test_the_tables_and_the_page_are_what_the_definition_gives():
+    """Without the sizes of all models, which take a minute: the rungs of the choice and the models of the table."""
+    found = atlas()
+    axes = expand(load.table(found.rates_table))
+    assert {each["model"] for each in axes} <= set(found.cells)
+    assert {each["seed"] for each in axes} == {found.choice["seed"]}
+    assert {each["optimizer.lr"] for each in axes} == set(found.rates)
+    per_model = len(found.rates) * len(found.choice["rungs"])
+    assert len(axes) == per_model * len({each["model"] for each in axes})
+    for each in axes:
+        assert {key: each[key] for key in found.settings if key != "model.block"}.items() <= found.settings.items()

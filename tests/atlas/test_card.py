@@ -1,0 +1,186 @@
+"""timescales-card: a gate of ten lines from its file to its card; what is wrong with a cell is one line."""
+
+import sys
+
+import pytest
+import torch
+
+import timescales
+from timescales import commands
+from timescales.atlas import card, measures, own, pictures, scores
+from timescales.atlas.inference import Interval
+from timescales.atlas.scores import Score
+from timescales.atlas.trial import Trial
+from timescales.errors import ConfigError
+
+
+def committed(small):
+    """Scores of two cells on all rungs and seeds of the small atlas."""
+    return [
+        Score(cell, rung, seed, chance + (best - chance) * level, 1000)
+        for cell, level in (("lstm", 0.9), ("gru", 0.05))
+        for rung, (chance, best) in {r.name: (r.chance, r.best) for r in small.rungs.values()}.items()
+        for seed in small.seeds
+    ]
+
+
+@pytest.mark.parametrize("quick", [True, False])
+def test_a_gate_of_ten_lines_has_a_card(small, mine, monkeypatch, quick):
+    monkeypatch.setattr(scores, "committed", lambda: committed(small))
+    trial = Trial("mine.py:DecayCell", {}, mine / "card", quick, small)
+    trial.train()
+    page, picture, table = card.write(trial)
+    text = page.read_text()
+    assert picture.stat().st_size > 5_000
+    assert text.startswith(f"# DecayCell\n\n`timescales-card mine.py:DecayCell{' --quick' * quick}`")
+    assert "| torch.nn.LSTM | " in text
+    assert "Engine: fused." in text
+    assert "T_1/e cannot be measured: DecayCell has no class Act" in text
+    rungs = ["keep"] if quick else ["keep", "same", "slower"]
+    assert [rung.name for rung in trial.rungs] == rungs
+    lines = list(csv_lines(table))
+    assert len(lines) == len(rungs) * (1 if quick else 2)
+    if quick:
+        assert "one seed. It allows no statement on who is better" in text
+        assert "higher" not in text.split("## How to read it")[0].replace("| higher in |", "")
+        assert trial.rate == small.rate
+    else:
+        assert "chosen from three on another seed" in text
+        assert "[" in text.split("## Abilities")[1].split("##")[0]
+    ended = {path: path.stat().st_mtime_ns for path in (mine / "card" / "runs").glob("*/record.json")}
+    assert len(ended) == (1 if quick else 7)
+    again = Trial("mine.py:DecayCell", {}, mine / "card", quick, small)
+    again.train()
+    assert again.found == trial.found
+    assert {path: path.stat().st_mtime_ns for path in ended} == ended
+
+
+def csv_lines(path):
+    return path.read_text().splitlines()[1:]
+
+
+def test_a_card_without_committed_scores_says_so(small, mine, monkeypatch):
+    monkeypatch.setattr(scores, "committed", lambda: [])
+    trial = Trial("timescales.MinGRU", {"T_max": 20}, mine / "card", True, small)
+    trial.train()
+    text = card.write(trial)[0].read_text()
+    assert text.startswith("# MinGRU(T_max=20)\n\n`timescales-card timescales.MinGRU T_max=20 --quick`")
+    assert text.count("No scores are committed yet") == 2
+    assert "| keep | " in text.split("## How long")[1]  # T_1/e of its units
+
+
+def test_what_the_time_did_not_allow_is_named_and_continues(small, mine):
+    trial = Trial("mine.py:DecayCell", {}, mine / "card", True, small, minutes=1e-4)
+    trial.train()
+    assert trial.missing == {"keep": "not ended within 0.0001 minutes: the same command continues"}
+    later = Trial("mine.py:DecayCell", {}, mine / "card", True, small)
+    later.train()
+    assert later.missing == {}
+    assert [score.rung for score in later.found] == ["keep"]
+
+
+BROKEN = {
+    "SyntaxError: invalid syntax (broken.py, line 2)": "import torch\ndef = 3\n",
+    "ModuleNotFoundError: No module named 'not_there'": "import not_there\n",
+    "broken.py has no MyCell; did you mean MyCells?": "class MyCells: pass\n",
+    "is no timescales.Cell and no timescales.RNN": "import torch\nclass MyCell(torch.nn.LSTM): pass\n",
+    "cannot be made: TypeError": "from timescales import Cell\nclass MyCell(Cell):\n    def __init__(self): pass\n",
+    "RuntimeError: The size of tensor a (8) must match the size of tensor b (3)": """\
+import torch
+from typing import NamedTuple
+from timescales import Cell
+class MyCell(Cell):
+    gates = ("a",)
+    compiled = False
+    class State(NamedTuple):
+        h: torch.Tensor
+    def step(self, gx, gh, state, dt=1.0):
+        return self.State(gx + gh + torch.ones(3))
+""",
+    "no gradient reaches its parameters": """\
+import torch
+from typing import NamedTuple
+from timescales import Cell
+class MyCell(Cell):
+    gates = ("a",)
+    compiled = False
+    class State(NamedTuple):
+        h: torch.Tensor
+    def step(self, gx, gh, state, dt=1.0):
+        return self.State((gx + gh).detach())
+""",
+}
+
+
+@pytest.mark.parametrize("line", BROKEN)
+def test_what_is_wrong_with_a_cell_is_one_line(mine, monkeypatch, line):
+    (mine / "broken.py").write_text(BROKEN[line])
+    said = called(monkeypatch, "broken.py:MyCell", "--quick")
+    assert said.startswith("error: broken.py")
+    assert line in said
+    assert "\n" not in said
+    for name in [name for name in sys.modules if name.startswith("timescales_own_")]:
+        del sys.modules[name]
+
+
+def called(monkeypatch, *arguments):
+    """What `timescales-card` ends with."""
+    monkeypatch.setattr(sys, "argv", ["timescales-card", *arguments])
+    with pytest.raises(SystemExit) as leaving:
+        commands.card()
+    return str(leaving.value.code)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["mine"], "give a file and a class, mine.py:MyCell"),
+        (["nowhere.py:MyCell"], "nowhere.py cannot be imported: there is no such file"),
+        (["mine.py:DecayCell", "3"], "3: arguments of the class are given as key=value"),
+        (["timescales.PLSTM", "eps=3"], "cannot be made"),
+    ],
+)
+def test_a_wrong_command_is_one_line(mine, monkeypatch, arguments, line):
+    said = called(monkeypatch, *arguments)
+    assert line in said
+    assert "\n" not in said
+
+
+def test_layers_are_those_of_the_class(mine):
+    layers = own.OwnLayers(3, 5, 2, source="mine.py:DecayCell")
+    torch.manual_seed(0)
+    direct = timescales.RNN([own.load("mine.py:DecayCell")(3, 5), own.load("mine.py:DecayCell")(5, 5)])
+    direct.load_state_dict(layers.state_dict())
+    x = torch.randn(7, 2, 3)
+    assert torch.equal(layers(x)[0], direct(x)[0])
+    assert layers.timescales() == []
+    power = own.OwnLayers(3, 5, 2, source="timescales.PLSTM", arguments={"power": 0.5})
+    assert [type(cell).__name__ for cell in power.layers] == ["PLSTMCell", "PLSTMCell"]
+    assert len(power.timescales()) == 2
+    assert len(own.digest("mine.py:DecayCell")) == 8
+    assert own.digest("timescales.PLSTM") == ""
+
+
+def test_memory_for_backward_is_counted_without_the_parameters():
+    """Of a product: its input, (S, B, I); torch keeps the weights, too, which are no memory of the call."""
+
+    class Product(torch.nn.Linear):
+        def forward(self, x):
+            return super().forward(x), None
+
+    found = measures.cost(Product(6, 4), 6)
+    assert found.kept == 4 * measures.STEPS * measures.BATCH * 6
+    assert found.seconds > 0
+    assert measures.in_steps(float("inf")) == "longer than the sequences"
+
+
+def test_words_go_no_further_than_intervals():
+    assert card.word(Interval(0.2, 0.1, 0.3)) == "higher"
+    assert card.word(Interval(-0.2, -0.3, -0.1)) == "lower"
+    assert card.word(Interval(0.2, -0.1, 0.5)) == "not shown to differ"
+    assert card.word(Interval(0.2, None, None)) == ""
+    assert card.in_words(Interval(-0.2, -0.3, 0.05), sign=True) == "-.20 [-.30, +.05]"
+    assert card.in_words(Interval(1.0, None, None)) == "1.00"
+    assert pictures.two_digits(0.934) == ".93"
+    with pytest.raises(ConfigError, match="give a file and a class"):
+        own.load("MyCell")

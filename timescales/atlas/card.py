@@ -1,0 +1,190 @@
+"""The card of a cell of one's own: what it remembers beside the committed cells, as a page and a picture."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from timescales import analysis
+from timescales.atlas import measures, own, pictures, scores
+from timescales.atlas.definition import Rung
+from timescales.atlas.inference import Bootstrap, Interval
+from timescales.atlas.measures import Cost, Memory
+from timescales.atlas.scores import Cell
+from timescales.atlas.trial import Trial
+from timescales.files import write_atomic
+from timescales.reports.markdown import grid
+from timescales.runs import provenance
+
+BESIDE = "lstm"  # the committed cell that every table compares with
+
+ABOUT = """\
+A score is 0 at chance and 1 at best. Intervals hold 95 % of a bootstrap over rungs and seeds; they are those of single
+comparisons, so that of twenty one is expected to be wrong. *Higher* and *lower* stand only where the interval of the
+difference does not hold 0.
+
+What the card does not say: how the cell does at other sizes, with more training, or on language; whether a score that
+is low is one of memory or of training within {steps:,} steps; and of cells that are not shown to differ nothing, least
+of all that they are alike. docs/atlas.md of the project has the protocol, and what in it favours which cell.
+"""
+
+
+def write(trial: Trial) -> list[Path]:
+    """Write card.md, card.png and scores.csv into the trial's folder; returns their paths."""
+    others = {name: c for name, c in scores.cells_of(trial.atlas, scores.committed()).items() if c.has(trial.rungs)}
+    mine, boot = trial.cell(), Bootstrap()
+    cells = {name: arrays(trial, cell) for name, cell in others.items()}
+    ours = arrays(trial, mine)
+    intervals = {ability: boot.of(ours, [ability]) for ability in trial.abilities}
+    picture = trial.folder / "card.png"
+    means = {name: {a: float(v.mean()) for a, v in of_cell.items()} for name, of_cell in cells.items()}
+    pictures.card(picture, intervals, means, f"{trial.name}: what it remembers{_shortened(trial)}")
+    lines = [f"# {trial.name}", "", *head(trial, mine), "", "![Scores by ability](card.png)", ""]
+    lines += ["## Abilities", "", *abilities(trial, boot, intervals, ours, cells)]
+    lines += ["", "## Beside the committed cells", "", *beside(trial, boot, ours, cells)]
+    lines += ["", "## How long its units remember", "", *memory(trial)]
+    lines += ["", "## Speed and memory", "", *costs(trial)]
+    lines += ["", "## Rungs", "", *rungs(trial, mine, others), "", "## How to read it", ""]
+    lines += [ABOUT.format(steps=trial.atlas.settings["loop.max_steps"])]
+    page, table = trial.folder / "card.md", trial.folder / "scores.csv"
+    write_atomic(page, "\n".join(lines).encode())
+    write_atomic(table, scores.text(trial.found).encode())
+    return [page, picture, table]
+
+
+def arrays(trial: Trial, cell: Cell) -> dict[str, Any]:
+    """The scores of a cell by ability, (rungs, seeds), on the rungs of the card."""
+    return {ability: cell.of(of_ability) for ability, of_ability in trial.abilities.items()}
+
+
+def _shortened(trial: Trial) -> str:
+    return f" (--quick: {len(trial.rungs)} rungs, one seed)" if trial.quick else ""
+
+
+def head(trial: Trial, mine: Cell) -> list[str]:
+    """What was trained, how, and where."""
+    given = " ".join(f"{key}={shlex.quote(str(value))}" for key, value in trial.arguments.items())
+    command = " ".join(filter(None, ["timescales-card", trial.source, given, "--quick" if trial.quick else ""]))
+    seeds, rate = len(trial.seeds), f"learning rate {trial.rate:g}"
+    chosen = "the middle one of three, not chosen" if trial.quick else "chosen from three on another seed"
+    lines = [f"`{command}`", "", f"{mine.parameters:,} parameters in two residual blocks, {rate} ({chosen})."]
+    if trial.quick:
+        lines += [
+            "",
+            f"**A quick look: {len(trial.rungs)} rungs and one seed. It allows no statement on who is better.**",
+        ]
+    else:
+        lines += ["", f"{len(trial.rungs)} rungs, {seeds} seeds."]
+    made = provenance.provenance("cpu")
+    versions = ", ".join(f"{package} {version}" for package, version in made.versions.items())
+    lines += [f"{made.machine}, {made.threads} threads; {versions}."]
+    return lines + [f"Left out: `{test}`: {why}." for test, why in trial.missing.items()]
+
+
+def abilities(
+    trial: Trial, boot: Bootstrap, intervals: Mapping[str, Interval], ours: Any, cells: Mapping[str, Any]
+) -> list[str]:
+    """A row for each ability: the score, the LSTM's, the difference with its interval, and the best committed cell."""
+    head, body = ["ability", "what it is", "score", BESIDE, "difference", "", "best committed cell"], []
+    for ability, interval in intervals.items():
+        row = [ability, trial.atlas.abilities[ability], in_words(interval)]
+        if BESIDE in cells:
+            difference = boot.of(ours, [ability], cells[BESIDE])
+            row += [
+                pictures.two_digits(cells[BESIDE][ability].mean()),
+                in_words(difference, sign=True),
+                word(difference),
+            ]
+        else:
+            row += ["", "", ""]
+        best = max(cells, key=lambda name, a=ability: cells[name][a].mean(), default=None)  # type: ignore[misc]
+        row.append(f"{best} {pictures.two_digits(cells[best][ability].mean())}" if best else "")
+        body.append(row)
+    note = [] if cells else ["", "No scores are committed yet: there is no cell to compare with."]
+    return [*grid(head, body), *note]
+
+
+def beside(trial: Trial, boot: Bootstrap, ours: Any, cells: Mapping[str, Any]) -> list[str]:
+    """A row for each committed cell: by how much this one is better in the mean over abilities, and in which."""
+    if not cells:
+        return ["No scores are committed yet."]
+    names = list(trial.abilities)
+    order = sorted(cells, key=lambda name: -sum(float(cells[name][a].mean()) for a in names))
+    body = []
+    for name in order:
+        each = {ability: boot.of(ours, [ability], cells[name]) for ability in names}
+        whole = boot.of(ours, names, cells[name])
+        wins, losses = ([a for a in names if word(each[a]) == said] for said in ("higher", "lower"))
+        body.append([name, in_words(whole, sign=True), word(whole), ", ".join(wins), ", ".join(losses)])
+    return grid(["cell", "mean score, this one minus it", "", "higher in", "lower in"], body)
+
+
+def memory(trial: Trial) -> list[str]:
+    """T_1/e of the units on each test."""
+    body, why = [], ""
+    for test, run in trial.runs.items():
+        trained = analysis.run.load(run.directory)
+        found = measures.one_over_e(trained.model, trained.task)
+        if isinstance(found, Memory):
+            times = [measures.in_steps(value) for value in (found.low, found.median, found.high)]
+            body.append([test, *times, f"{100 * found.beyond:.0f} %"])
+        else:
+            why = found
+    if not body:
+        return [f"T_1/e cannot be measured: {why}."]
+    head = ["test", "T_1/e of 10 % of the units below", "median", "90 %", "beyond the longest lag"]
+    return ["In steps (of `dt` where a task has it), on validation sequences of the first seed.", "", *grid(head, body)]
+
+
+def costs(trial: Trial) -> list[str]:
+    """A layer of the cell beside nn.LSTM, and the engine that runs it."""
+    size = measures.UNITS
+    layer = own.OwnLayers(size, size, source=trial.source, arguments=dict(trial.arguments))
+    mine, lstm = measures.cost(layer, size), measures.cost(nn.LSTM(size, size), size)
+    body = [_cost(trial.name, mine, lstm), _cost("torch.nn.LSTM", lstm, lstm)]
+    where = f"{measures.STEPS} steps, {measures.BATCH} sequences, {size} units"
+    head = ["layer", "ms", "of nn.LSTM", "MB kept for backward", "of nn.LSTM"]
+    said = f"One layer, forward and backward, {where}. Engine: {measures.engine_of(layer)}."
+    return [said, "", *grid(head, body)]
+
+
+def _cost(name: str, mine: Cost, lstm: Cost) -> list[str]:
+    times = [f"{1000 * mine.seconds:.1f}", f"{mine.seconds / lstm.seconds:.2f}"]
+    return [name, *times, f"{mine.kept / 1e6:.1f}", f"{mine.kept / lstm.kept:.2f}"]
+
+
+def rungs(trial: Trial, mine: Cell, others: Mapping[str, Cell]) -> list[str]:
+    """A row for each rung: the score of each seed, the LSTM's mean, and the settings that make the task."""
+    body = []
+    for rung in trial.rungs:
+        seeds = " ".join(pictures.two_digits(value) for value in mine.scores[rung.name].values())
+        lstm = pictures.two_digits(others[BESIDE].mean(rung)) if BESIDE in others else ""
+        body.append([rung.ability, rung.name, seeds, lstm, _settings(rung)])
+    return grid(["ability", "rung", "score of each seed", BESIDE, "settings"], body)
+
+
+def _settings(rung: Rung) -> str:
+    return "`" + " ".join(f"{key}={value}" for key, value in rung.settings.items()) + "`"
+
+
+def in_words(interval: Interval, sign: bool = False) -> str:
+    """A value with its interval: .93 [.88, .97]."""
+
+    def text(value: float) -> str:
+        digits = pictures.two_digits(abs(value))
+        return digits if not sign else f"{'-' if value < 0 else '+'}{digits}"
+
+    if interval.low is None or interval.high is None:
+        return text(interval.value)
+    return f"{text(interval.value)} [{text(interval.low)}, {text(interval.high)}]"
+
+
+def word(difference: Interval) -> str:
+    """What the interval of a difference carries."""
+    if difference.low is None:
+        return ""
+    return ("higher" if difference.value > 0 else "lower") if difference.apart_from_0 else "not shown to differ"

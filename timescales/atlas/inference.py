@@ -1,0 +1,136 @@
+"""What scores say: means with intervals, differences, and which mean ranks differ.
+
+Scores of a cell are an array (rungs, seeds) for each ability.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+RESAMPLES = 4000
+ALPHA = 0.05
+
+Scores = Mapping[str, Any]  # of a cell: by ability an array (rungs, seeds)
+
+
+class Interval(NamedTuple):
+    """A value, and where it lies with 95 % by the bootstrap; low and high are None where there is one seed."""
+
+    value: float
+    low: float | None
+    high: float | None
+
+    @property
+    def apart_from_0(self) -> bool:
+        """Whether the interval does not have 0 in it."""
+        return self.low is not None and self.high is not None and (self.low > 0 or self.high < 0)
+
+
+class Bootstrap:
+    """Stratified bootstrap: in each ability rungs are drawn again and, for each, seeds; abilities stay as they are.
+
+    The same rungs are drawn for every cell, so that a difference of two cells is one of the same tests. An ability with
+    one rung keeps it.
+    """
+
+    def __init__(self, resamples: int = RESAMPLES) -> None:
+        self.resamples = resamples
+
+    def rungs(self, ability: str, n: int) -> Any:
+        """The rungs that are drawn, (resamples, n)."""
+        return self._generator(ability, 0).integers(n, size=(self.resamples, n))
+
+    def means(self, scores: Scores, ability: str, sample: int) -> Any:
+        """The ability's mean score in each resample; sample: a number for each cell, whose seeds are its own."""
+        import numpy as np
+
+        values = np.asarray(scores[ability], float)
+        n, seeds = values.shape
+        rungs = self.rungs(ability, n)
+        drawn = self._generator(ability, 1 + sample).integers(seeds, size=(self.resamples, n, seeds))
+        return values[rungs[:, :, None], drawn].mean((1, 2))
+
+    def _generator(self, ability: str, number: int) -> Any:
+        import numpy as np
+
+        return np.random.default_rng([number, *ability.encode()])
+
+    def of(self, scores: Scores, abilities: Sequence[str], other: Scores | None = None) -> Interval:
+        """The mean over abilities, or with `other` by how much it is higher than that of another cell."""
+        import numpy as np
+
+        def value(of_cell: Scores) -> float:
+            return float(np.mean([np.mean(of_cell[ability]) for ability in abilities]))
+
+        drawn = np.mean([self.means(scores, ability, 0) for ability in abilities], 0)
+        cells, found = [scores], value(scores)
+        if other is not None:
+            cells.append(other)
+            found -= value(other)
+            drawn = drawn - np.mean([self.means(other, ability, 1) for ability in abilities], 0)
+        if any(np.shape(cell[ability])[1] < 2 for cell in cells for ability in abilities):
+            return Interval(found, None, None)
+        low, high = np.quantile(drawn, [ALPHA / 2, 1 - ALPHA / 2])
+        return Interval(found, float(low), float(high))
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """Mean ranks of cells over tests, the best first, and the smallest difference that Nemenyi's test shows.
+
+    p: of Friedman's test that all cells are alike. Cells are compared only if it is below 5 %.
+    """
+
+    mean: Mapping[str, float]
+    tests: int
+    p: float
+    difference: float
+
+    @property
+    def differ(self) -> bool:
+        """Whether Friedman's test shows that some cells differ."""
+        return self.p < ALPHA
+
+    def apart(self, first: str, second: str) -> bool:
+        """Whether two cells are shown to differ."""
+        return self.differ and abs(self.mean[first] - self.mean[second]) > self.difference
+
+    def alike(self) -> list[list[str]]:
+        """The largest groups of neighbours in which no two cells are shown to differ, of two cells and more."""
+        names = list(self.mean)
+        groups: list[list[str]] = []
+        for k, name in enumerate(names):
+            last = max(j for j in range(k, len(names)) if not self.apart(name, names[j]))
+            if last > k and (not groups or names[last] not in groups[-1]):
+                groups.append(names[k : last + 1])
+        return groups
+
+
+def ranks(means: Mapping[str, Sequence[float]]) -> Ranks | None:
+    """The ranks of cells (Friedman 1937, Nemenyi 1963; as in Demsar 2006); None for too few: three cells, two tests.
+
+    means: of each cell, its mean score on each test. Cells that are equal on a test share their ranks.
+    """
+    import numpy as np
+    from scipy import stats
+
+    values = np.array(list(means.values()), float)
+    cells, tests = values.shape if values.ndim == 2 else (0, 0)
+    if cells < 3 or tests < 2:
+        return None
+    mean = stats.rankdata(-values, axis=0).mean(1)
+    alike = (values == values[0]).all()
+    p = 1.0 if alike else float(stats.friedmanchisquare(*values).pvalue)
+    q = float(stats.studentized_range.ppf(1 - ALPHA, cells, np.inf)) / np.sqrt(2)
+    order = np.argsort(mean, kind="stable")
+    named = list(means)
+    found = {named[k]: float(mean[k]) for k in order}
+    return Ranks(found, tests, p, float(q * np.sqrt(cells * (cells + 1) / (6 * tests))))
+
+
+def joined(words: Sequence[str], text: Callable[[str], str] = str) -> str:
+    """Words as a list in a sentence."""
+    shown = [text(word) for word in words]
+    return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}" if shown else "none"

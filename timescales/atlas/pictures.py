@@ -1,0 +1,90 @@
+"""The pictures of the atlas: its heat map, the mean ranks, and a cell of one's own beside the others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from timescales import plotting
+from timescales.atlas.inference import Interval, Ranks
+
+OWN = "#c0392b"
+OTHERS = "#999999"
+
+
+def heat_map(path: Path, means: Mapping[str, Mapping[str, float]], title: str) -> list[Path]:
+    """The mean score of each cell and ability as a square with its number. means: by cell and ability."""
+    columns = list(next(iter(means.values())))
+
+    def fill(figure: Any) -> None:
+        (ax,) = plotting.panels(figure, width=1.6 + 0.75 * len(columns), height=1.2 + 0.27 * len(means))
+        values = [[of_cell[column] for column in columns] for of_cell in means.values()]
+        ax.imshow(values, cmap="viridis", vmin=0, vmax=1, aspect="auto")
+        for y, row in enumerate(values):
+            for x, value in enumerate(row):
+                ink = "black" if value > 0.6 else "white"
+                ax.text(x, y, two_digits(value), ha="center", va="center", fontsize=8, color=ink)
+        ax.set_xticks(range(len(columns)), columns, fontsize=8)
+        ax.set_yticks(range(len(means)), list(means), fontsize=8)
+        ax.tick_params(length=0, top=True, bottom=False, labeltop=True, labelbottom=False)
+        ax.spines[["bottom", "left"]].set_visible(False)
+
+    return plotting.write(fill, path, title)
+
+
+def rank_diagram(path: Path, ranks: Ranks, title: str) -> list[Path]:
+    """The mean ranks as dots, the best at the top; a line joins cells that are not shown to differ (Demsar 2006)."""
+    names, groups = list(ranks.mean), ranks.alike()
+
+    def fill(figure: Any) -> None:
+        (ax,) = plotting.panels(figure, width=7.0, height=1.4 + 0.24 * len(names))
+        values = list(ranks.mean.values())
+        ax.plot(values, range(len(names)), "o", color="black", ms=4)
+        for k, name in enumerate(names):
+            ax.text(values[k] + 0.15, k, f"{name} {values[k]:.1f}", va="center", fontsize=8)
+        for k, group in enumerate(groups):
+            rows = [names.index(name) for name in group]
+            at = min(values) - 0.5 - 0.35 * k
+            ax.plot([at, at], [rows[0] - 0.2, rows[-1] + 0.2], color=OTHERS, lw=2.5, solid_capstyle="butt")
+        ax.set(xlabel="mean rank (1 is best)", ylim=(len(names) - 0.5, -0.8), yticks=[])
+        ax.set_xlim(min(values) - 0.8 - 0.35 * len(groups), max(values) + 2.5)
+        ax.spines["left"].set_visible(False)
+
+    return plotting.write(fill, path, title)
+
+
+def card(
+    path: Path,
+    own: Mapping[str, Interval],
+    others: Mapping[str, Mapping[str, float]],
+    title: str,
+    named: Sequence[str] = ("lstm",),
+) -> list[Path]:
+    """The abilities of a cell of one's own, with their intervals, beside those of the committed cells as grey dots.
+
+    others: by cell and ability; those that are `named` have a mark of their own.
+    """
+
+    def fill(figure: Any) -> None:
+        (ax,) = plotting.panels(figure, width=7.0, height=1.2 + 0.45 * len(own))
+        for y, (ability, interval) in enumerate(own.items()):
+            grey = [of_cell[ability] for cell, of_cell in others.items() if ability in of_cell and cell not in named]
+            look = {"color": OTHERS, "alpha": 0.5, "ms": 4, "label": "committed cells" if grey and y == 0 else None}
+            ax.plot(grey, [y] * len(grey), "o", **look)
+            for cell in (cell for cell in named if ability in others.get(cell, {})):
+                look = {"color": plotting.COLOURS.get(cell, "black"), "label": cell if y == 0 else None}
+                ax.plot([others[cell][ability]], [y], "|", ms=14, mew=2, **look)
+            if interval.low is not None and interval.high is not None:
+                ax.plot([interval.low, interval.high], [y, y], color=OWN, lw=2)
+            ax.plot([interval.value], [y], "D", color=OWN, ms=6, label="this cell" if y == 0 else None)
+        ax.set(xlim=(-0.03, 1.03), ylim=(len(own) - 0.5, -0.5), xlabel="score: 0 at chance, 1 at best")
+        ax.set_yticks(range(len(own)), list(own))
+        plotting.legend_at_right(ax)
+
+    return plotting.write(fill, path, title)
+
+
+def two_digits(value: float) -> str:
+    """A score in two digits: .93, 1.00."""
+    return f"{value:.2f}".removeprefix("0")

@@ -1,0 +1,95 @@
+"""The scores of cells: from the rows of runs, and from the file of the committed ones, which the package has.
+
+Imports no torch.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from timescales.atlas.definition import Atlas, Rung
+from timescales.atlas.tables import listed
+from timescales.files import csv_rows, csv_text
+from timescales.papers.table import matches
+from timescales.runs.store import Row
+
+COMMITTED = Path(__file__).with_name("scores.csv")
+
+
+class Score(NamedTuple):
+    """A line of scores.csv: what one run of a cell has on a rung. value: of the rung's metric; None if it diverged."""
+
+    cell: str
+    rung: str
+    seed: int
+    value: float | None
+    parameters: int
+
+
+@dataclass(frozen=True)
+class Cell:
+    """The scores of a cell on some rungs."""
+
+    name: str
+    scores: Mapping[str, Mapping[int, float]]  # by rung and seed
+    parameters: int = 0  # the mean over the rungs
+
+    def has(self, rungs: Iterable[Rung]) -> bool:
+        """Whether it has scores on all of some rungs."""
+        return all(rung.name in self.scores for rung in rungs)
+
+    def mean(self, rung: Rung) -> float:
+        """Its mean score on a rung."""
+        return statistics.fmean(self.scores[rung.name].values())
+
+    def of(self, rungs: Iterable[Rung]) -> Any:
+        """An array (rungs, seeds) of the seeds that it has on all of these rungs."""
+        import numpy as np
+
+        rungs = list(rungs)
+        seeds = sorted(set.intersection(*(set(self.scores[rung.name]) for rung in rungs)))
+        return np.array([[self.scores[rung.name][seed] for seed in seeds] for rung in rungs])
+
+
+def cells_of(atlas: Atlas, found: Iterable[Score]) -> dict[str, Cell]:
+    """The cells by name, with their scores on the rungs that the atlas has."""
+    by_cell: dict[str, dict[str, dict[int, float]]] = {}
+    sizes: dict[str, list[int]] = {}
+    for each in found:
+        if each.rung in atlas.rungs:
+            of_rung = by_cell.setdefault(each.cell, {}).setdefault(each.rung, {})
+            of_rung[each.seed] = atlas.rungs[each.rung].score(each.value)
+            sizes.setdefault(each.cell, []).append(each.parameters)
+    return {name: Cell(name, scores, round(statistics.fmean(sizes[name]))) for name, scores in by_cell.items()}
+
+
+def of_rows(atlas: Atlas, rows: Iterable[Row], name: str = "") -> list[Score]:
+    """What runs have on the rungs; name: the cell's, where it is not that of its model."""
+    return [
+        Score(name or row.axes["model"], rung.name, row.seed, row.value(f"best {rung.metric}"), row.parameters or 0)
+        for row in rows
+        for rung in atlas.rungs.values()
+        if matches(row.axes, listed(rung.settings))
+    ]
+
+
+def committed(path: Path = COMMITTED) -> list[Score]:
+    """The scores that the package has; none before the first runs are committed."""
+    return [
+        Score(line["cell"], line["rung"], int(line["seed"]), _number(line["value"]), int(line["parameters"]))
+        for line in csv_rows(path)
+    ]
+
+
+def text(found: Iterable[Score]) -> str:
+    """The text of scores.csv."""
+    lines = [each._asdict() | {"value": "" if each.value is None else f"{each.value:.5g}"} for each in found]
+    return csv_text(lines, Score._fields)
+
+
+def _number(text: str) -> float | None:
+    return float(text) if text else None

@@ -1,0 +1,113 @@
+"""The units with which a model has as many parameters as the atlas's LSTM."""
+
+from __future__ import annotations
+
+import copy
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from timescales.atlas.definition import FILL, Atlas, Rung
+from timescales.config import Config, Settings, identity
+from timescales.config.compose import Composer, setting
+from timescales.errors import ConfigError
+from timescales.tasks import Task
+from timescales.training import build
+
+UNITS = "model.hidden_size"
+MULTIPLE = 16  # a model may ask for units that are a multiple of up to this
+SMALL = {"task.train_size": 32, "task.valid_size": 16, "task.test_size": 16}  # of a task that is asked for its spec
+
+
+def nearest(count: Callable[[int], int | None], target: int) -> int:
+    """The number of units whose count of parameters is nearest to the target, among those that can be built.
+
+    count: the parameters with so many units, None where that cannot be built; they grow with the units.
+    """
+
+    def built(units: int) -> tuple[int, int]:
+        """The next number of units that can be built, and its parameters."""
+        while (parameters := count(units)) is None:
+            units += 1
+        return units, parameters
+
+    low, high = 1, 2
+    while built(high)[1] < target:
+        low, high = high, 2 * high
+    while low + 1 < high:
+        middle = (low + high) // 2
+        low, high = (middle, high) if built(middle)[1] < target else (low, middle)
+    return min((built(units) for units in (low, high)), key=lambda found: abs(found[1] - target))[0]
+
+
+class Sizes:
+    """Sizes of models on the rungs of an atlas, by building them without memory for their weights."""
+
+    def __init__(self, atlas: Atlas, composer: Composer) -> None:
+        self.atlas, self.composer = atlas, composer
+        self.tasks: dict[str, Task] = {}
+        self.targets: dict[str, int] = {}
+        self.found: dict[str, dict[str, Any]] = {}
+
+    def task(self, rung: Rung) -> Task:
+        """The task of a rung, with little data."""
+        if rung.name not in self.tasks:
+            config = self.config(rung, {"model": "lstm"} | SMALL)
+            shared = {"seed": 0, "device": "cpu", "data_root": config["data_root"]}
+            self.tasks[rung.name] = build.construct("task", config["task"], **shared)
+        return self.tasks[rung.name]
+
+    def config(self, rung: Rung, more: Settings) -> Config:
+        """The configuration of a run on a rung."""
+        settings = self.atlas.run(rung, more, self.atlas.rate, 0)
+        return identity.resolved(self.composer([setting(key, value) for key, value in settings.items()]))
+
+    def parameters(self, rung: Rung, model: Settings) -> int:
+        """The number of parameters of a model on a rung. Raises ConfigError if it cannot be built."""
+        config = copy.deepcopy(self.config(rung, model)) | {"device": "meta", "engine": "auto"}
+        task = self.task(rung)
+        with torch.device("meta"):
+            return sum(p.numel() for p in build.build_model(config, task).parameters())
+
+    def target(self, rung: Rung) -> int:
+        """The number of parameters of the LSTM on a rung."""
+        if rung.name not in self.targets:
+            self.targets[rung.name] = self.parameters(rung, {"model": "lstm", UNITS: self.atlas.units})
+        return self.targets[rung.name]
+
+    def matched(self, rung: Rung, model: Settings) -> dict[str, Any]:
+        """The settings of a model with its units, and with a number for `fill`, on a rung.
+
+        Tasks with the same input and output give the same sizes.
+        """
+        spec = self.task(rung).spec
+        key = str((spec.width, spec.output_size, sorted(model.items())))
+        if key not in self.found:
+            self.found[key] = self._matched(rung, model)
+        return self.found[key]
+
+    def _matched(self, rung: Rung, model: Settings) -> dict[str, Any]:
+        fills = [key for key, value in model.items() if value == FILL]
+
+        @functools.cache
+        def counted(**settings: Any) -> int | None:
+            try:
+                return self.parameters(rung, settings)
+            except ConfigError:  # such as a number that its heads do not divide
+                return None
+
+        def count(units: int, key: str = UNITS, known: Settings = model) -> int | None:
+            tried = {**known, key: units} | (dict.fromkeys(fills, units) if key == UNITS else {})
+            return counted(**tried)
+
+        if all(
+            count(self.atlas.units + more) is None for more in range(MULTIPLE)
+        ):  # it is not its units that are wrong
+            self.parameters(rung, {**model, UNITS: self.atlas.units} | dict.fromkeys(fills, self.atlas.units))
+        target = self.target(rung)
+        sized = {**model, UNITS: nearest(count, target)}
+        for fill in fills:
+            sized[fill] = nearest(functools.partial(count, key=fill, known=sized), target)
+        return sized

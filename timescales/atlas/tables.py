@@ -1,0 +1,110 @@
+"""The two tables of the atlas as files: NAME_rates, by which learning rates are chosen, and NAME, with all rungs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from timescales.atlas.definition import Atlas, Rung, chosen
+from timescales.atlas.sizes import Sizes
+from timescales.config import Settings
+from timescales.config.values import spell
+from timescales.papers.table import matches
+from timescales.runs.store import Row
+
+SOURCE = "this project's study, 2026: docs/atlas.md"
+HEADER = "# @package _global_\n# Written by scripts/atlas.py from conf/atlas.yaml: change that file.\n"
+OF_MNIST = ("smnist", "pmnist")
+Line = dict[str, Any]
+
+
+class Tables:
+    """What stands in both files. rates: the learning rate of each model, as far as it is chosen."""
+
+    def __init__(self, atlas: Atlas, sizes: Sizes, rates: Mapping[str, float]) -> None:
+        self.atlas, self.sizes, self.rates = atlas, sizes, rates
+
+    def model(self, name: str, rung: Rung) -> dict[str, Any]:
+        """The settings of a model on a rung."""
+        return self.sizes.matched(rung, {"model": name, **self.atlas.models[name]})
+
+    def grid(self, name: str, rung: Rung, rates: list[float], seeds: list[int]) -> Line:
+        """The runs of a model on a rung."""
+        own = {**self.atlas.settings, **rung.settings, **self.model(name, rung)}
+        return {**listed(own), "optimizer.lr": rates, "seed": seeds}
+
+    def text_of_rates(self) -> str:
+        """The table of the choice: each model at each rate, on the rungs and the seed of the choice."""
+        rungs = [self.atlas.rungs[name] for name in self.atlas.choice["rungs"]]
+        seeds = [self.atlas.choice["seed"]]
+        grids = [self.grid(name, rung, [*self.atlas.rates], seeds) for name in self.atlas.cells for rung in rungs]
+        title = "The atlas of memory: the learning rate of each cell, of three, on a seed of its own"
+        return self._text(self.atlas.rates_table, title, grids, [], [], n_min=1)
+
+    def text_of_scores(self) -> str:
+        """The table of the rungs: each model whose rate is chosen, on all rungs and seeds."""
+        grids, cells = [], []
+        for name in (name for name in self.atlas.cells if name in self.rates):
+            for rungs in self.atlas.tests.values():
+                grids.append(self.grid(name, rungs[0], [self.rates[name]], [*self.atlas.seeds]))
+                cells += [self._cell(name, rung) for rung in rungs]
+        title = "The atlas of memory: every cell on the same tests"
+        return self._text(self.atlas.name, title, grids, cells, self._claims(), n_min=len(self.atlas.seeds))
+
+    def _cell(self, name: str, rung: Rung) -> Line:
+        where = {"model": name, **listed(rung.settings)}
+        better = "higher" if rung.best > rung.chance else "lower"
+        return {"label": f"{name}, {rung.name}", "where": where, "value": None, "metric": rung.metric, "better": better}
+
+    def _claims(self) -> list[Line]:
+        """The hypotheses about models whose rates are chosen; a side names all in which its runs differ."""
+        found = []
+        for said in self.atlas.hypotheses:
+            rung, pair = self.atlas.rungs[said["rung"]], (said["first"], said["second"])
+            if not all(name in self.rates and name in self.atlas.cells for name in pair):
+                continue
+            axes = [self.grid(name, rung, [], []) | {"optimizer.lr": self.rates[name]} for name in pair]
+            sides = [" ".join(_named(name, *both)) for name, both in zip(pair, (axes, axes[::-1]), strict=True)]
+            place = " ".join(f"{key}={spell(value)}" for key, value in rung.settings.items())
+            line = f"{sides[0]} > {sides[1]} @ {place}"
+            better = "higher" if rung.best > rung.chance else "lower"
+            read = {"metric": rung.metric, "better": better}
+            found.append({"claim": line, "hypothesis": said["why"], "dated": said["dated"], **read})
+        return found
+
+    def _text(self, name: str, title: str, grids: list[Line], cells: list[Line], claims: list[Line], n_min: int) -> str:
+        head = {"name": name, "title": title, "source": SOURCE}
+        read: Line = {"metric": "test/accuracy", "select": "best", "better": "higher", "unit": "share", "n_min": n_min}
+        lines = [f"{HEADER}table:", *(f"  {key}: {json.dumps(value)}" for key, value in head.items())]
+        if any(grid["task"] in OF_MNIST for grid in grids):
+            read["needs"] = ["mnist"]
+        for key, value in ({"runs": grids} | read | {"tolerance": 0.05, "cells": cells, "claims": claims}).items():
+            items = value if isinstance(value, list) else []
+            lines += [f"  {key}:" if items else f"  {key}: {json.dumps(value)}"]
+            lines += [f"    - {json.dumps(item)}" for item in items]
+        return "\n".join(lines) + "\n"
+
+
+def _named(name: str, own: Line, other: Line) -> list[str]:
+    """A model, and the settings of its runs that the other side's runs have not."""
+    return [name, *(f"{key}={spell(v)}" for key, v in own.items() if key != "model" and other.get(key) != v)]
+
+
+def listed(settings: Settings) -> Line:
+    """Settings of a grid, in which a list would be several values: such a value stands in a list of its own."""
+    return {key: [value] if isinstance(value, list) else value for key, value in settings.items()}
+
+
+def rates_of(atlas: Atlas, rows: Iterable[Row]) -> dict[str, float]:
+    """The learning rate of each model whose runs of the choice have ended. rows: of the table of the choice."""
+    rungs = [atlas.rungs[name] for name in atlas.choice["rungs"]]
+    scores: dict[str, dict[float, dict[str, float]]] = {}
+    for row in rows:
+        for rung in rungs:
+            if matches(row.axes, listed(rung.settings)):
+                value = row.value(f"best {rung.metric}")
+                of_model = scores.setdefault(row.axes["model"], {})
+                of_model.setdefault(row.axes["optimizer.lr"], {})[rung.name] = rung.score(value)
+    found = {name: chosen(atlas, scores[name]) for name in atlas.cells if name in scores}
+    return {name: rate for name, rate in found.items() if rate is not None}

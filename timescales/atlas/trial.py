@@ -1,0 +1,196 @@
+"""The runs of a cell of one's own on the rungs of the atlas: `timescales-card` trains them, and resumes."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import io
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from timescales.atlas import own, scores
+from timescales.atlas.definition import Atlas, Rung, chosen
+from timescales.atlas.scores import Score
+from timescales.atlas.sizes import Sizes
+from timescales.config import folders
+from timescales.config.compose import Composer, composing, setting
+from timescales.config.run import Run, run_of
+from timescales.errors import ConfigError
+from timescales.experiment import execute
+from timescales.experiment.queue import deadline
+from timescales.files import write_atomic
+from timescales.runs import store
+from timescales.runs.record import Record
+from timescales.tasks.data.corpus import MissingData
+from timescales.training import build
+
+NAME = "own"  # of the model, for all cells: their sources tell them apart
+MINUTES = 10.0  # that --quick takes at most
+
+
+@dataclass
+class Trial:
+    """A cell of one's own, and what there is of its runs.
+
+    source, arguments: the cell, as on the command line. folder: where its card and runs lie. quick: the few rungs of
+    the atlas that tell most, one seed, and the middle learning rate.
+    """
+
+    source: str
+    arguments: Mapping[str, Any]
+    folder: Path
+    quick: bool
+    atlas: Atlas
+    minutes: float = MINUTES
+    rate: float = 0.0  # the learning rate
+    found: list[Score] = field(default_factory=list)
+    runs: dict[str, Run] = field(default_factory=dict)  # by test, of the first seed
+    missing: dict[str, str] = field(default_factory=dict)  # tests that cannot be run or have not ended, and why
+
+    @property
+    def name(self) -> str:
+        """The class of the cell, with its arguments."""
+        given = ", ".join(f"{key}={value}" for key, value in self.arguments.items())
+        name = self.source.replace(":", ".").rpartition(".")[2]
+        return f"{name}({given})" if given else name
+
+    @property
+    def seeds(self) -> Sequence[int]:
+        """The seeds that are trained."""
+        return self.atlas.seeds[:1] if self.quick else self.atlas.seeds
+
+    @property
+    def tests(self) -> dict[str, list[Rung]]:
+        """The tests that are trained, with the rungs that each answers."""
+        return {name: rungs for name, rungs in self.atlas.tests.items() if not self.quick or name in self.atlas.quick}
+
+    @property
+    def rungs(self) -> list[Rung]:
+        """The rungs on which it has scores."""
+        done = {score.rung for score in self.found}
+        return [rung for rung in self.atlas.rungs.values() if rung.name in done]
+
+    @property
+    def abilities(self) -> dict[str, list[Rung]]:
+        """The rungs on which it has scores, by ability."""
+        return {name: of for name in self.atlas.abilities if (of := [r for r in self.rungs if r.ability == name])}
+
+    def train(self) -> None:
+        """Train what has not ended. Raises ConfigError, in one line, for a cell that cannot be trained."""
+        self._write_configuration()
+        before = folders.places()[1:]
+        try:
+            folders.use(self.folder / "conf")
+            with composing() as composer:
+                self._train(composer)
+        finally:
+            folders.use(before[0] if before else None)
+
+    def _write_configuration(self) -> None:
+        """FOLDER/conf/model/own.yaml, which is JSON."""
+        said = {**own.settings(self.source, self.arguments), "name": NAME, "hidden_size": 1, "num_layers": 1}
+        path = self.folder / "conf" / "model" / f"{NAME}.yaml"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomic(path, json.dumps(said, indent=1).encode())
+
+    def _train(self, composer: Composer) -> None:
+        sizes, model = Sizes(self.atlas, composer), {"model": NAME}
+        self._try_out(sizes, next(iter(self.tests.values()))[0])
+        units: dict[str, Mapping[str, Any]] = {}
+        for test, rungs in self.tests.items():
+            try:
+                units[test] = sizes.matched(rungs[0], model)
+            except MissingData as error:
+                self.missing[test] = str(error).splitlines()[0]
+
+        def run(test: str, rate: float, seed: int) -> Run:
+            settings = self.atlas.run(self.atlas.rungs[test], units[test], rate, seed)
+            made = [setting(key, value) for key, value in settings.items()]
+            return run_of(composer([*made, composer.parse("logger=none")])).within(self.folder / "runs")
+
+        choice = [] if self.quick else [name for name in self.atlas.choice["rungs"] if name in units]
+        rates = [(test, rate) for rate in self.atlas.rates for test in choice]
+        trained = [(test, seed) for seed in self.seeds for test in units]
+        steps = {test: len(next(sizes.task(self.atlas.rungs[test]).batches("train")).x) for test in units}
+        work = sum(steps[test] for test, _ in [*rates, *trained])
+        with progress(work, self.name) as bar, self._deadline() as over:
+            try:
+                tried: dict[float, dict[str, float]] = {}
+                for test, rate in rates:
+                    saved = self._run(run(test, rate, self.atlas.choice["seed"]), bar, steps[test])
+                    rung = self.atlas.rungs[test]
+                    tried.setdefault(rate, {})[test] = rung.score(saved.metrics.get(rung.metric))
+                self.rate = (chosen(self.atlas, tried) if tried else None) or self.atlas.rate
+                for test, seed in trained:
+                    made = run(test, self.rate, seed)
+                    saved = self._run(made, bar, steps[test])
+                    self.runs.setdefault(test, made)
+                    row = store.row(saved, made.axes, "paper", [f"best {rung.metric}" for rung in self.tests[test]])
+                    self.found += [
+                        Score(self.name, rung.name, seed, row.value(f"best {rung.metric}"), saved.parameters or 0)
+                        for rung in self.tests[test]
+                    ]
+            except KeyboardInterrupt:
+                if not over():
+                    raise
+                ended = {score.rung for score in self.found}
+                late = f"not ended within {self.minutes:g} minutes: the same command continues"
+                self.missing |= {test: late for test in units if test not in ended}
+
+    def _deadline(self) -> contextlib.AbstractContextManager[Any]:
+        return deadline(self.minutes if self.quick else None)
+
+    def _run(self, run: Run, bar: Any, work: int) -> Record:
+        """Train a run that has not ended; its record."""
+        bar.set_postfix_str(f"{run.config['task']['name']}, seed {run.seed}")
+        ended = (saved := Record.read(run.directory)) is not None and saved.ended
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+            try:
+                execute.execute([run])
+            except ConfigError:
+                raise
+            except Exception as error:
+                raise ConfigError(f"{self.source} cannot be trained: {own.in_one_line(error, self.source)}") from error
+        saved = Record.read(run.directory)
+        assert saved is not None
+        if ended:  # it took no time, which the time that is left must not count
+            bar.total -= work
+            bar.refresh()
+        else:
+            bar.update(work)
+        return saved
+
+    def _try_out(self, sizes: Sizes, rung: Rung) -> None:
+        """One training step of a small model. Raises ConfigError, in one line, for a cell that cannot do it."""
+        model = {"model": NAME, "model.hidden_size": 8, "task.train_size": 32, "task.valid_size": 16}
+        try:
+            config = copy.deepcopy(sizes.config(rung, model))
+            made, task, optimizer = build.build(config)
+            loss = task.loss(made(next(task.batches("train"))).logits, next(task.batches("train")))
+            loss.backward()
+            optimizer.step()
+        except ConfigError as error:
+            raise ConfigError(str(error).removeprefix(f"model={NAME}: ")) from error
+        except Exception as error:
+            raise ConfigError(f"{self.source} cannot be trained: {own.in_one_line(error, self.source)}") from error
+        if not any(p.grad is not None and bool(p.grad.any()) for p in made.rnn.parameters()):
+            raise ConfigError(f"{self.source} cannot be trained: no gradient reaches its parameters")
+
+    def cell(self) -> scores.Cell:
+        """Its scores."""
+        return scores.cells_of(self.atlas, self.found)[self.name]
+
+
+@contextlib.contextmanager
+def progress(total: int, label: str) -> Iterator[Any]:
+    """A bar with the time that is left, in steps of sequences; without a terminal a line every half minute."""
+    pause = 0.2 if sys.stderr.isatty() else 30.0
+    form = "{l_bar}{bar}| {elapsed}, {remaining} left{postfix}"
+    with tqdm(total=total, desc=label, file=sys.stderr, mininterval=pause, bar_format=form) as bar:
+        yield bar

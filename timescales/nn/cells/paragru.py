@@ -1,0 +1,80 @@
+"""ParaGRU: a GRU whose units read their own output alone."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from timescales.nn.cells.cell import Cell
+from timescales.nn.inits import ForgetInit, forget_initializer, timescale_of_bias
+from timescales.nn.rnn import CellRNN
+
+
+class ParaGRUCell(Cell):
+    """ParaGRU: a GRU whose recurrent matrices are diagonal, one number a for each unit and gate.
+
+        f  = sigmoid(gx + a h)      the paper's update gate is z = 1 - f
+        r  = sigmoid(gx + a h)
+        u  = tanh(gx + a (r h))
+        h' = f h + (1 - f) u
+
+    gx = weight_ih x + bias; each gate has its own rows of it, and its own a, a block of `diagonal`. Units meet in the
+    next layer. The step is not linear in h, so that a GPU runs it step by step; the paper's Newton iterations, which
+    give the same numbers, are not here.
+
+    Arguments:
+        input_size, hidden_size: sizes I and H.
+        forget_init: initializer of the forget bias (see `timescales.nn.inits`). Default: torch's. Not "uniform".
+
+    Init: weight_ih and bias U(-1/sqrt(H), 1/sqrt(H)); a normal with the standard deviation 1/sqrt(H), as in the paper.
+    Time scales: `forget` is f; as in a GRU, T_1/e leaves out what comes back through the gates.
+    Source: Danieli, Rodríguez, Sarabia, Suau & Zappella 2025 (arXiv 2510.21450), Eqs. 3.1a and 3.3.
+    Differs: the paper's f has the opposite sign; it cuts a at +-0.5 for its Newton iterations. Its convolution and its
+    gated norm are not here; model.block=residual has a norm and a perceptron. dt is ignored.
+    """
+
+    gates = ("forget", "reset", "cell")
+    recurrent = False
+    diagonal: nn.Parameter
+
+    class State(NamedTuple):
+        h: Tensor
+
+    class Act(NamedTuple):
+        forget: Tensor
+        reset: Tensor
+        cell: Tensor
+
+    def __init__(self, input_size: int, hidden_size: int, *, forget_init: ForgetInit = None) -> None:
+        super().__init__(input_size, hidden_size)
+        self.diagonal = nn.Parameter(torch.randn(3 * hidden_size) * hidden_size**-0.5)
+        init = forget_initializer(forget_init)
+        if init is not None:
+            self.set_bias("forget", init.bias(hidden_size))
+
+    def act(self, gx: Tensor, gh: None, state: State, dt: Tensor | float = 1.0) -> Act:
+        forget, reset, u = gx.chunk(3, -1)
+        a_f, a_r, a_u = (self.per_unit(a, gx) for a in self.diagonal.chunk(3, -1))
+        r = (reset + a_r * state.h).sigmoid()
+        return self.Act((forget + a_f * state.h).sigmoid(), r, (u + a_u * (r * state.h)).tanh())
+
+    def step(self, gx: Tensor, gh: None, state: State, dt: Tensor | float = 1.0) -> State:
+        f, _, u = self.act(gx, gh, state, dt)
+        return self.State(f * state.h + (1.0 - f) * u)
+
+    def timescales(self) -> Tensor:
+        """-1 / ln f at zero input and state, (H,)."""
+        return timescale_of_bias(self.bias_total("forget"))
+
+
+class ParaGRU(CellRNN):
+    """ParaGRU: a GRU whose units read their own output alone. See `ParaGRUCell`.
+
+    Call: as `GRU`; dt is ignored.
+    Forgets: exponentially, at a rate that it learns; the gate reads the unit's own output.
+    Source: Danieli et al. 2025.
+    """
+
+    cell_class = ParaGRUCell

@@ -1,0 +1,156 @@
+"""The weights of a table's runs as files beside its report: results/TABLE/weights, each with a model card.
+
+A run that a report finds in runs/ leaves its best weights there as ID.safetensors, with ID.md, its card. Runs are taken
+by their seed, as far as there is room: `OF_TABLE` for a table, `OF_ALL` for all. What finds no room is named in
+index.csv and README.md, and stays where it was trained.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from timescales.files import write_atomic
+from timescales.papers.table import Table
+from timescales.reports.report import Report
+from timescales.runs import weights
+from timescales.runs.record import Record, State
+from timescales.runs.store import Row
+from timescales.runs.weights import FOLDER, INDEX, SUFFIX, About, Entry
+
+OF_TABLE, OF_ALL = 2_000_000, 28_000_000  # bytes
+SIZES = {"paper": "the paper's size", "tiny": "the small-scale version"}
+
+
+def write(report: Report) -> list[Path]:
+    """Write the weights of those runs of a table that lie in runs/ and have none yet; returns the paths."""
+    folder = report.folder / FOLDER
+    known = {entry.id: entry for entry in weights.read_index(folder / INDEX)}
+    kept = {entry.id: entry.bytes for entry in known.values() if entry.kept}
+    room = min(OF_TABLE - sum(kept.values()), OF_ALL - _in_all(report.results))
+    files: dict[Path, bytes] = {}
+    for row in sorted(report.all_rows, key=lambda row: row.seed):
+        left_out = row.id in known and not known[row.id].kept and known[row.id].bytes > room
+        if left_out or not _has_more(row, folder, report.results):
+            continue
+        assert row.directory is not None
+        tensors, about = weights.of_run(row.directory)
+        about |= {"table": report.table.name, "size": row.profile, "settings": dict(row.axes)}
+        content = weights.packed(tensors, about)
+        before = kept.pop(row.id, 0)
+        fits = len(content) <= room + before
+        known[row.id] = Entry(row.id, row.seed, row.profile, len(content), fits, row.axes)
+        if fits:
+            room += before - len(content)
+            files[folder / f"{row.id}{SUFFIX}"] = content
+            files[folder / f"{row.id}.md"] = card(about, report.table).encode()
+    if files or known != {entry.id: entry for entry in weights.read_index(folder / INDEX)}:
+        entries = sorted(known.values(), key=lambda each: (each.size, each.seed, str(each.settings)))
+        files[folder / INDEX] = weights.index_text(entries).encode()
+        files[folder / "README.md"] = list_of(entries, report.table).encode()
+        folder.mkdir(parents=True, exist_ok=True)
+    for path, content in files.items():
+        write_atomic(path, content)
+    return list(files)
+
+
+def _in_all(results: Path) -> int:
+    """The bytes of the weights of all tables."""
+    return sum(path.stat().st_size for path in results.glob(f"*/{FOLDER}/*{SUFFIX}"))
+
+
+def _has_more(row: Row, folder: Path, results: Path) -> bool:
+    """Whether a run has finished in runs/, and its weights are in no table's folder, or there of another training."""
+    if row.directory is None or row.status != State.FINISHED.value or not (row.directory / "best.pt").is_file():
+        return False
+    there = sorted(results.glob(f"*/{FOLDER}/{row.id}{SUFFIX}"))
+    if not there:
+        return True
+    about, record = weights.about_file(there[0]), Record.read(row.directory)
+    assert record is not None
+    same = about is not None and all(about["trained"][key] == getattr(record, key) for key in ("commit", "seconds"))
+    return there[0].parent == folder and not same
+
+
+# --- in words ---------------------------------------------------------------------------------------------------------
+
+FRONT = """\
+---
+library_name: timescales
+license: mit
+tags: [recurrent-neural-network, time-scales, {tags}]
+---
+"""
+CARD = """\
+# {model} on {task}: {id}
+
+The weights of the best validation of one run of `{table}`, {title} ({source}).
+
+| | |
+| --- | --- |
+{lines}
+
+```python
+import timescales
+
+model = timescales.load("{id}")
+```
+
+Licence: MIT, as the code. The data that it was trained on have licences of their own.
+"""
+LIST = """\
+# Weights of {table}
+
+{title} ({source}). The best weights of {kept} of its runs, a card beside each.
+`timescales.load("{table}/MODEL", seed=0)` loads one in a checkout, `timescales.load("FOLDER/MODEL", seed=0)` from a
+copy of this folder. Licence: MIT.
+
+| model | seed | settings | bytes | weights |
+| --- | --- | --- | --- | --- |
+{lines}
+"""
+
+
+def card(about: About, table: Table) -> str:
+    """The model card of a run."""
+    config, best, trained = about["config"], about["best"], about["trained"]
+    model, task = config["model"]["name"], config["task"]["name"]
+    metrics = ", ".join(f"{key} {value:.4g}" for key, value in sorted(about["metrics"].items()) if value is not None)
+    at = best and f"{best['metric']} {best['value']:.4g} after {best['step']:,} of {about['steps']:,} steps"
+    versions = ", ".join(f"{name} {version}" for name, version in trained["versions"].items())
+    lines = {
+        "id, seed": f"`{about['id']}`, {about['seed']}",
+        "size": SIZES[about["size"]],
+        "settings": _settings(about["settings"]),
+        "parameters": f"{about['parameters']:,}",
+        "best validation": at,
+        "these weights": metrics,
+        "data": "the whole" if not about["partial"] else "; ".join(about["partial"]),
+        "trained by": f"commit {trained['commit']}, {versions}, {trained['machine']}, {trained['seconds']:.0f} s",
+    }
+    shown = "\n".join(f"| {key} | {value} |" for key, value in lines.items())
+    words = {"model": model, "task": task, "id": about["id"], "lines": shown}
+    return FRONT.format(tags=f"{model}, {task}") + CARD.format(**words, **_of(table))
+
+
+def list_of(entries: Sequence[Entry], table: Table) -> str:
+    """The page of a folder of weights."""
+    lines = "\n".join(
+        f"| {each.settings.get('model', '')} | {each.seed} | {_settings(each.settings)} | {each.bytes:,} | "
+        + (f"[{each.id}]({each.id}.md) |" if each.kept else f"{each.id}: left out, no room |")
+        for each in entries
+    )
+    kept = sum(each.kept for each in entries)
+    tags = ", ".join(sorted({str(each.settings["model"]) for each in entries if "model" in each.settings}))
+    return FRONT.format(tags=tags) + LIST.format(kept=kept, lines=lines, **_of(table))
+
+
+def _of(table: Table) -> Mapping[str, Any]:
+    return {"table": table.name, "title": table.title, "source": table.source}
+
+
+def _settings(settings: Mapping[str, Any]) -> str:
+    """Settings as the command line has them."""
+    shown = (f"`{key}={str(value).lower() if isinstance(value, bool) else value}`" for key, value in settings.items())
+    return " ".join(text for text in shown if not text.startswith(("`model=", "`seed=")))

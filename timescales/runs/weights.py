@@ -1,0 +1,296 @@
+"""Trained weights: the best of a run as one safetensors file, and `timescales.load`, which makes a model of them.
+
+The header of such a file has what a model needs to be built again (its configuration, and what it must know about its
+task) and what is said of it (`about`). index.csv lists the files of a folder. Imports torch where it is used.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from timescales import extras, paths
+from timescales.config import Settings
+from timescales.config.identity import NOT_IDENTITY
+from timescales.errors import ConfigError
+from timescales.files import csv_rows, csv_text
+from timescales.runs import found, store
+from timescales.runs.record import Record
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from timescales.models.sequence import SequenceModel
+    from timescales.tasks import Spec
+
+FOLDER, INDEX, SUFFIX = "weights", "index.csv", ".safetensors"
+KEY = "timescales"  # of the header; the only one, so that the same weights give the same bytes
+HUB = "hf:"  # what the name of a repository begins with
+About = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A line of index.csv. settings: those by which the table asks for the run. kept: whether its file is there."""
+
+    id: str
+    seed: int
+    size: str  # "paper" or "tiny"
+    bytes: int
+    kept: bool
+    settings: Settings
+
+    @property
+    def file(self) -> str:
+        """The name of its file."""
+        return f"{self.id}{SUFFIX}"
+
+
+COLUMNS = tuple(each.name for each in fields(Entry))
+
+
+def read_index(path: Path) -> list[Entry]:
+    """The entries of an index.csv; none if there is no file."""
+    return [
+        Entry(
+            line["id"],
+            int(line["seed"]),
+            line["size"],
+            int(line["bytes"]),
+            line["kept"] == "yes",
+            json.loads(line["settings"]),
+        )
+        for line in csv_rows(path)
+    ]
+
+
+def index_text(entries: Sequence[Entry]) -> str:
+    """Entries as the text of an index.csv."""
+    lines = [
+        {**vars(each), "kept": "yes" if each.kept else "no", "settings": json.dumps(each.settings)} for each in entries
+    ]
+    return csv_text(lines, COLUMNS)
+
+
+# --- a file -----------------------------------------------------------------------------------------------------------
+
+
+def of_run(directory: Path) -> tuple[dict[str, Tensor], About]:
+    """The best weights of a run's directory, and what is said of them. Raises ConfigError without any.
+
+    Its task is built, for what the model must know about it; where its data are not at hand, that is left out.
+    """
+    from timescales.tasks.data.corpus import MissingData
+    from timescales.training import build, checkpoint
+
+    record = Record.read(directory)
+    content = checkpoint.load(directory / "best.pt", ("model",))
+    if record is None or content is None:
+        raise ConfigError(f"{directory} has no record.json and best.pt: give the directory of a run that has ended")
+    config = {key: value for key, value in record.config.items() if key not in NOT_IDENTITY}
+    shared = {"seed": record.seed, "device": "cpu", "data_root": record.config.get("data_root")}
+    try:
+        spec = _plain(build.construct("task", config["task"], **shared).spec)
+    except MissingData:
+        spec = None
+    said = ("id", "seed", "status", "steps", "metrics", "parameters", "partial", "golden")
+    about = {key: getattr(record, key) for key in said}
+    trained = {key: getattr(record, key) for key in ("commit", "seconds", "machine", "versions")}
+    best = asdict(record.best) if record.best else None
+    return content["model"], {**about, "best": best, "trained": trained, "config": config, "spec": spec}
+
+
+def _plain(spec: Spec) -> Mapping[str, Any] | None:
+    """A spec as JSON has it; None with word vectors, which are data."""
+    plain = {each.name: getattr(spec, each.name) for each in fields(spec)}
+    if not isinstance(spec.embedding, int | None):
+        return None
+    return {**plain, "awd": asdict(spec.awd) if spec.awd else None}
+
+
+def _spec(plain: Mapping[str, Any]) -> Spec:
+    from timescales.tasks import AWD, Spec
+
+    awd = plain["awd"]
+    if awd is not None:
+        awd = AWD(**{**awd, "cutoffs": None if awd["cutoffs"] is None else tuple(awd["cutoffs"])})
+    return Spec(**{**plain, "select": tuple(plain["select"]), "awd": awd})
+
+
+def packed(tensors: Mapping[str, Tensor], about: About) -> bytes:
+    """The bytes of a file."""
+    from safetensors.torch import save
+
+    plain = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
+    return save(plain, {KEY: json.dumps(about, sort_keys=True)})
+
+
+def read(path: Path) -> tuple[dict[str, Tensor], About]:
+    """The tensors of a file, and what it says of them. Raises ConfigError for a file that is none of ours."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, "pt") as opened:
+            about = json.loads((opened.metadata() or {})[KEY])
+            return {name: opened.get_tensor(name) for name in opened.keys()}, about  # noqa: SIM118  # no mapping
+    except (SafetensorError, OSError, KeyError, ValueError) as error:
+        why = "it has no configuration" if isinstance(error, KeyError) else error
+        raise ConfigError(f"{path} has no weights that timescales wrote: {why}") from error
+
+
+def about_file(path: Path) -> About | None:
+    """What a file says of its weights; None if it is not there or says nothing."""
+    try:
+        with path.open("rb") as opened:
+            header = json.loads(opened.read(int.from_bytes(opened.read(8), "little")))
+        return json.loads(header["__metadata__"][KEY])
+    except (OSError, ValueError, KeyError, OverflowError, MemoryError):
+        return None
+
+
+def model_of(tensors: Mapping[str, Tensor], about: About, device: str = "cpu") -> SequenceModel:
+    """The model of weights, in evaluation mode, with what is said of it as `card`. Torch's generators stay as they are.
+
+    Raises ConfigError if the weights are not those of the configuration, or if word vectors that belong to the data
+    are not at hand.
+    """
+    import torch
+
+    from timescales.training import build
+
+    config = {**copy.deepcopy(about["config"]), "engine": "auto", "device": device}
+    spec = about["spec"]
+    with torch.random.fork_rng(range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()):
+        if spec is None:
+            shared = {"seed": about["seed"], "device": device, "data_root": None}
+            known = build.construct("task", config["task"], **shared).spec
+        else:
+            known = _spec(spec)
+        model = build.model_for(config, known)
+    try:
+        model.load_state_dict(dict(tensors))
+    except RuntimeError as error:
+        raise ConfigError(f"the weights of {about['id']} do not fit its configuration in this version") from error
+    model.card = about
+    return model.eval()
+
+
+# --- by name ----------------------------------------------------------------------------------------------------------
+
+
+def load(
+    name: str | Path,
+    seed: int = 0,
+    where: Settings | None = None,
+    results: str | Path | None = None,
+    device: str = "cpu",
+) -> SequenceModel:
+    """The trained model of a run, at its best validation, in evaluation mode; `card` of it says what it is.
+
+    Args:
+        name: one of
+            "TABLE/MODEL": a run of a table in results/, such as "chien_table3/plstm";
+            an id or a name of a run, a run's directory, or a file that ends with .safetensors;
+            "FOLDER" or "FOLDER/MODEL": a folder with files of weights, as results/TABLE/weights has them;
+            "hf:OWNER/REPOSITORY" or "hf:OWNER/REPOSITORY/MODEL": such a folder at the Hugging Face hub
+            (pip install 'timescales-rnn[hub]').
+        seed: of the run, where a table, folder or repository has several.
+        where: settings of the run, {"task.sampling": "async"}. Of several runs that fit the first is taken, with a
+            warning that names the others' settings.
+        results: the folder of the tables; by default results/ of the checkout or, in an installation, of the current
+            folder.
+        device: where the model is put.
+
+    Weights of a run that are not in results/ are taken from runs/ and results/archived. Raises ConfigError if there is
+    no such run, or nothing of its weights.
+    """
+    text, place = str(name), Path(results or (paths.RESULTS if paths.in_checkout() else "results"))
+    if text.startswith(HUB):
+        tensors, about = read(_of_hub(text.removeprefix(HUB), seed, where))
+        if not all(about["config"][part]["_target_"].startswith("timescales.") for part in ("model", "task")):
+            raise ConfigError(f"{text} names a class that is not of timescales: download it, and load its folder")
+        return model_of(tensors, about, device)
+    path = _file(text, place)
+    if path is None:
+        parent, _, model = text.rpartition("/")
+        if (place / parent / "runs.csv").is_file() and parent:
+            path = _of_table(parent, model, seed, where, place)
+        elif (folder := _folder(Path(text))) is not None:
+            path = folder / _chosen(read_index(folder / INDEX), text, None, seed, where).file
+        elif (folder := _folder(Path(parent or "."))) is not None:
+            path = folder / _chosen(read_index(folder / INDEX), text, model, seed, where).file
+        else:
+            raise ConfigError(
+                f"{text} is no table and model in {place}, run, file or folder of weights: give TABLE/MODEL such as "
+                "chien_table3/plstm, a path, or hf:OWNER/REPOSITORY"
+            )
+    return model_of(*(of_run(path) if path.is_dir() else read(path)), device)
+
+
+def _folder(path: Path) -> Path | None:
+    """A folder of weights, or that of a table's folder; None for another."""
+    return next((p for p in (path, path / FOLDER) if (p / INDEX).is_file()), None)
+
+
+def _file(word: str, results: Path) -> Path | None:
+    """A file of weights, or the directory of a run with best.pt, by its path, name or id."""
+    if word.endswith(SUFFIX):
+        return Path(word)
+    committed = sorted(results.glob(f"*/{FOLDER}/{word}{SUFFIX}")) if found.is_id(word) else []
+    if committed:
+        return committed[0]
+    directory = found.find(word)
+    return directory if directory is not None and (directory / "best.pt").is_file() else None
+
+
+def _of_table(table: str, model: str, seed: int, where: Settings | None, results: Path) -> Path:
+    """The weights of a run of a table."""
+    rows = [row for row in store.read_rows(results / table / "runs.csv") if row.status == "finished"]
+    entries = [Entry(row.id, row.seed, row.profile, 0, _file(row.id, results) is not None, row.axes) for row in rows]
+    path = _file(_chosen(entries, f"{table}/{model}", model, seed, where).id, results)
+    assert path is not None
+    return path
+
+
+def _of_hub(name: str, seed: int, where: Settings | None) -> Path:
+    """The file of a run in a repository of the hub, downloaded into the hub's cache."""
+    with extras.library():
+        from huggingface_hub import hf_hub_download
+        from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+    words = name.split("/")
+    if len(words) not in (2, 3):
+        raise ConfigError(f"{HUB}{name}: give {HUB}OWNER/REPOSITORY or {HUB}OWNER/REPOSITORY/MODEL")
+    repository, model = "/".join(words[:2]), words[2] if len(words) == 3 else None
+    try:
+        entries = read_index(Path(hf_hub_download(repository, INDEX)))
+        return Path(hf_hub_download(repository, _chosen(entries, name, model, seed, where).file))
+    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
+        raise ConfigError(f"{HUB}{repository}: {str(error).strip().splitlines()[0]}") from error
+
+
+def _chosen(entries: Sequence[Entry], name: str, model: str | None, seed: int, where: Settings | None) -> Entry:
+    """The entry of a run. Raises ConfigError if there is none, or none whose weights are at hand."""
+    wanted: Settings = {**({"model": model} if model else {}), **(where or {})}
+    fitting = [
+        each
+        for each in entries
+        if each.seed == seed and all(str(each.settings.get(key)) == str(value) for key, value in wanted.items())
+    ]
+    there = [each for each in fitting if each.kept]
+    if not there and fitting:
+        raise ConfigError(f"{name}: the weights of {fitting[0].id} are not at hand: train it, or take another seed")
+    if not there:
+        seeds = ", ".join(map(str, sorted({each.seed for each in entries if each.kept}))) or "none"
+        raise ConfigError(f"{name} has no run with seed={seed} and {dict(wanted)}; seeds that have weights: {seeds}")
+    if len(there) > 1:
+        first, keys = there[0], sorted(there[0].settings)
+        varying = [key for key in keys if len({str(each.settings.get(key)) for each in there}) > 1]
+        shown = ", ".join(f"{key}={first.settings[key]}" for key in varying)
+        line = f"{len(there)} runs of {name} fit; this is the first, {first.id} ({shown}): where={{...}} chooses"
+        warnings.warn(line, stacklevel=4)
+    return there[0]
