@@ -40,7 +40,7 @@ html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_copy_source = False
 html_show_sourcelink = False
-html_sidebars = {"index": []}
+html_sidebars = {page: [] for page in ("index", "docs/atlas", "docs/gates")}  # no pages are below these
 html_theme_options = {
     "logo": {"text": "timescales"},
     "header_links_before_dropdown": 11,
