@@ -6,20 +6,32 @@ from typing import Any
 from timescales.nn.inits import ForgetInit
 from timescales.nn.cells.cell import Cell as Cell
 from timescales.nn.rnn import CellRNN as CellRNN
+from timescales.nn.cells.cfc import CfC as _CfC
+from timescales.nn.cells.cfc import CfCCell as CfCCell
 from timescales.nn.cells.chrono import ChronoLSTM as _ChronoLSTM
+from timescales.nn.cells.cornn import CoRNN as _CoRNN
+from timescales.nn.cells.cornn import CoRNNCell as CoRNNCell
 from timescales.nn.cells.elstm import ELSTM as _ELSTM
 from timescales.nn.cells.elstm import ELSTMCell as ELSTMCell
+from timescales.nn.cells.eurnn import EURNN as _EURNN
+from timescales.nn.cells.eurnn import EURNNCell as EURNNCell
 from timescales.nn.cells.exprnn import ExpRNN as _ExpRNN
 from timescales.nn.cells.exprnn import ExpRNNCell as ExpRNNCell
+from timescales.nn.cells.goru import GORU as _GORU
+from timescales.nn.cells.goru import GORUCell as GORUCell
 from timescales.nn.cells.gru import GRU as _GRU
 from timescales.nn.cells.gru import GRUCell as GRUCell
 from timescales.nn.cells.gated import GatedGRUCell as _GatedGRUCell
 from timescales.nn.cells.gated import GatedLSTMCell as _GatedLSTMCell
 from timescales.nn.cells.gated import GatedRNN as _GatedRNN
+from timescales.nn.cells.hgrn import HGRN as _HGRN
+from timescales.nn.cells.hgrn import HGRNCell as HGRNCell
 from timescales.nn.cells.indrnn import IndRNN as _IndRNN
 from timescales.nn.cells.indrnn import IndRNNCell as IndRNNCell
 from timescales.nn.cells.janet import JANET as _JANET
 from timescales.nn.cells.janet import JANETCell as JANETCell
+from timescales.nn.cells.lem import LEM as _LEM
+from timescales.nn.cells.lem import LEMCell as LEMCell
 from timescales.nn.cells.lru import LRU as _LRU
 from timescales.nn.cells.lru import LRUCell as LRUCell
 from timescales.nn.cells.lstm import LSTM as _LSTM
@@ -31,25 +43,53 @@ from timescales.nn.cells.mingru import MinGRU as _MinGRU
 from timescales.nn.cells.mingru import MinGRUCell as MinGRUCell
 from timescales.nn.cells.minlstm import MinLSTM as _MinLSTM
 from timescales.nn.cells.minlstm import MinLSTMCell as MinLSTMCell
+from timescales.nn.cells.nru import NRU as _NRU
+from timescales.nn.cells.nru import NRUCell as NRUCell
 from timescales.nn.cells.pgru import PGRU as _PGRU
 from timescales.nn.cells.pgru import PGRUCell as PGRUCell
 from timescales.nn.cells.plstm import PLSTM as _PLSTM
 from timescales.nn.cells.plstm import PLSTMCell as _PLSTMCell
 from timescales.nn.cells.plscan import PLScan as _PLScan
 from timescales.nn.cells.plscan import PLScanCell as PLScanCell
+from timescales.nn.cells.paragru import ParaGRU as _ParaGRU
+from timescales.nn.cells.paragru import ParaGRUCell as ParaGRUCell
+from timescales.nn.cells.paralstm import ParaLSTM as _ParaLSTM
+from timescales.nn.cells.paralstm import ParaLSTMCell as ParaLSTMCell
+from timescales.nn.cells.phased import PhasedLSTM as _PhasedLSTM
+from timescales.nn.cells.phased import PhasedLSTMCell as PhasedLSTMCell
+from timescales.nn.cells.rglru import RGLRU as _RGLRU
+from timescales.nn.cells.rglru import RGLRUCell as RGLRUCell
 from timescales.nn.cells.rmc import RMC as _RMC
 from timescales.nn.cells.rmc import RMCCell as RMCCell
 from timescales.nn.rnn import RNN as RNN
 from timescales.nn.state import RNNState as RNNState
+from timescales.nn.cells.slstm import SLSTM as _SLSTM
+from timescales.nn.cells.slstm import SLSTMCell as SLSTMCell
+from timescales.nn.cells.sru import SRU as _SRU
+from timescales.nn.cells.sru import SRUCell as SRUCell
+from timescales.nn.cells.signed_mingru import SignedMinGRU as _SignedMinGRU
+from timescales.nn.cells.signed_mingru import SignedMinGRUCell as SignedMinGRUCell
 from timescales.nn.cells.ur import URLSTM as _URLSTM
 from timescales.nn.cells.ur import URLSTMCell as URLSTMCell
+from timescales.nn.cells.urnn import URNN as _URNN
+from timescales.nn.cells.urnn import URNNCell as URNNCell
 from timescales.nn.explain import explain as explain
 from timescales.nn.engine.cpu.workspace import free_memory as free_memory
+from timescales.runs.weights import load as load
 from timescales.nn.rnn import one_cell_per_layer as one_cell_per_layer
 from timescales.reports.frames import results as results
 
 __version__: str
-__all__ = ["__version__", "Cell", "CellRNN", "ChronoLSTM", "ELSTM", "ELSTMCell", "ExpRNN", "ExpRNNCell", "GRU", "GRUCell", "GatedGRUCell", "GatedLSTMCell", "GatedRNN", "IndRNN", "IndRNNCell", "JANET", "JANETCell", "LRU", "LRUCell", "LSTM", "LSTMCell", "LeakyRNN", "LeakyRNNCell", "MTSLSTM", "MinGRU", "MinGRUCell", "MinLSTM", "MinLSTMCell", "PGRU", "PGRUCell", "PLSTM", "PLSTMCell", "PLScan", "PLScanCell", "RMC", "RMCCell", "RNN", "RNNState", "URLSTM", "URLSTMCell", "explain", "free_memory", "one_cell_per_layer", "results"]
+__all__ = ["__version__", "Cell", "CellRNN", "CfC", "CfCCell", "ChronoLSTM", "CoRNN", "CoRNNCell", "ELSTM", "ELSTMCell", "EURNN", "EURNNCell", "ExpRNN", "ExpRNNCell", "GORU", "GORUCell", "GRU", "GRUCell", "GatedGRUCell", "GatedLSTMCell", "GatedRNN", "HGRN", "HGRNCell", "IndRNN", "IndRNNCell", "JANET", "JANETCell", "LEM", "LEMCell", "LRU", "LRUCell", "LSTM", "LSTMCell", "LeakyRNN", "LeakyRNNCell", "MTSLSTM", "MinGRU", "MinGRUCell", "MinLSTM", "MinLSTMCell", "NRU", "NRUCell", "PGRU", "PGRUCell", "PLSTM", "PLSTMCell", "PLScan", "PLScanCell", "ParaGRU", "ParaGRUCell", "ParaLSTM", "ParaLSTMCell", "PhasedLSTM", "PhasedLSTMCell", "RGLRU", "RGLRUCell", "RMC", "RMCCell", "RNN", "RNNState", "SLSTM", "SLSTMCell", "SRU", "SRUCell", "SignedMinGRU", "SignedMinGRUCell", "URLSTM", "URLSTMCell", "URNN", "URNNCell", "explain", "free_memory", "load", "one_cell_per_layer", "results"]
+
+class CfC(_CfC):
+    """Closed-form continuous-time network: a gate of the elapsed time between two candidates. See `CfCCell`.
+
+    Call: as `GRU`, with dt (S, B), the time since the previous step (default: 1).
+    Forgets: at once, but for what its recurrent weights carry on.
+    Source: Hasani et al. 2022.
+    """
+    def __init__(self, input_size: int, hidden_size: int | Sequence[int], num_layers: int = 1, *, batch_first: bool = False, dropout: float = 0.0, engine: str = 'auto') -> None: ...
 
 class ChronoLSTM(_ChronoLSTM):
     """LSTM with chrono initialisation: forget bias ln U[1, T_max - 1], input bias its negative. See `LSTMCell`.
@@ -63,6 +103,16 @@ class ChronoLSTM(_ChronoLSTM):
     """
     def __init__(self, input_size: int, hidden_size: int | Sequence[int], num_layers: int = 1, *, T_max: float, frozen: Sequence[Any] = (), batch_first: bool = False, dropout: float = 0.0, engine: str = 'auto') -> None: ...
 
+class CoRNN(_CoRNN):
+    """coRNN: coupled oscillators that the input drives. See `CoRNNCell`.
+
+    Call: as `PLSTM`; the state has h and z, the velocity. A step has two products, for which there is no kernel:
+    engine="auto" is the eager engine.
+    Forgets: as a damped oscillator, all units at one rate, which is not trained.
+    Source: Rusch & Mishra 2021.
+    """
+    def __init__(self, input_size: int, hidden_size: int | Sequence[int], num_layers: int = 1, *, batch_first: bool = False, dropout: float = 0.0, engine: str = 'auto', delta: float = 0.042, gamma: float = 2.7, epsilon: float = 4.7) -> None: ...
+
 class ELSTM(_ELSTM):
     """Exponential LSTM: units decay exponentially in the time since the previous step. See `ELSTMCell`.
 
@@ -72,6 +122,16 @@ class ELSTM(_ELSTM):
     """
     def __init__(self, input_size: int, hidden_size: int | Sequence[int], num_layers: int = 1, *, batch_first: bool = False, dropout: float = 0.0, engine: str = 'auto', coupled: bool = True, forget_init: ForgetInit = None, T_max: float | None = None) -> None: ...
 
+class EURNN(_EURNN):
+    """Tunable unitary RNN: complex units that a chain of rotations turns, and never shrinks. See `EURNNCell`.
+
+    Call: as `GRU`; hidden_size is even, and the output has the real parts, then the imaginary ones. It has no kernel:
+    engine="auto" is the eager engine.
+    Forgets: not at all: the recurrent matrix is unitary.
+    Source: Jing et al. 2017.
+    """
+    def __init__(self, input_size: int, hidden_size: int | Sequence[int], num_layers: int = 1, *, batch_first: bool = False, dropout: float = 0.0, engine: str = 'auto', capacity: int = 2, style: str = 'tunable') -> None: ...
+
 class ExpRNN(_ExpRNN):
     """Orthogonal recurrent network: the recurrent matrix is orthogonal. See `ExpRNNCell`.
 
@@ -80,6 +140,15 @@ class ExpRNN(_ExpRNN):
     Source: Lezcano-Casado & Martínez-Rubio 2019.
     """
     def __init__(self, input_size: int, hidden_size: int | Sequence[int], num_layers: int = 1, *, batch_first: bool = False, dropout: float = 0.0, engine: str = 'auto', skew_init: str = 'cayley') -> None: ...
+
+class GORU(_GORU):
+    """Gated orthogonal recurrent unit: a GRU whose candidate turns the state by an orthogonal matrix. See `GORUCell`.
+
+    Call: as `GRU`; dt is ignored.
+    Forgets: exponentially, at a rate that it learns; what it writes anew keeps the length of the state.
+    Source: Jing et al. 2019.
+    """
+    def __init__(self, input_size: int, hidden_size: int | Sequence[int], num_layers: int = 1, *, batch_first: bool = False, dropout: float = 0.0, engine: str = 'auto', capacity: int = 2, style: str = 'tunable') -> None: ...
 
 class GRU(_GRU):
     """Gated recurrent unit. It equals torch.nn.GRU. `GRUCell` has the equations and the arguments.
@@ -137,6 +206,15 @@ class GatedRNN(_GatedRNN):
     """
     def __init__(self, input_size: int, hidden_size: int | Sequence[int], num_layers: int = 1, *, core: str = 'lstm', batch_first: bool = False, dropout: float = 0.0, engine: str = 'auto', zoneout_c: float = 0.0, gate: str = 'ur', forget_bias: float = 1.0, T_max: str | float = 'hidden_size', downsize: int = 16, train_bias: bool = True, subtract_bias: bool | None = None, zoneout_h: float = 0.0, gru_form: str = 'forget') -> None: ...
 
+class HGRN(_HGRN):
+    """HGRN: a linear recurrence whose forget gate has a lower bound, larger in higher layers. See `HGRNCell`.
+
+    Call: as `PLSTM`; the state has h and c.
+    Forgets: exponentially, at a rate that the input sets, but no faster than a bound that is learned.
+    Source: Qin et al. 2023.
+    """
+    def __init__(self, input_size: int, hidden_size: int | Sequence[int], num_layers: int = 1, *, batch_first: bool = False, dropout: float = 0.0, engine: str = 'auto') -> None: ...
+
 class IndRNN(_IndRNN):
     """IndRNN: each unit reads its own output alone, by one weight. See `IndRNNCell`.
 
@@ -154,6 +232,16 @@ class JANET(_JANET):
     Source: van der Westhuizen & Lasenby 2018.
     """
     def __init__(self, input_size: int, hidden_size: int | Sequence[int], num_layers: int = 1, *, batch_first: bool = False, dropout: float = 0.0, engine: str = 'auto', forget_init: ForgetInit = None, T_max: float | None = None, beta: float = 1.0) -> None: ...
+
+class LEM(_LEM):
+    """Long expressive memory: two coupled fields whose time steps the input sets. See `LEMCell`.
+
+    Call: as `PLSTM`; the state has h and z. A step has two products, for which there is no kernel: engine="auto" is the
+    eager engine.
+    Forgets: exponentially, at a rate that it learns, in two fields.
+    Source: Rusch et al. 2022.
+    """
+    def __init__(self, input_size: int, hidden_size: int | Sequence[int], num_layers: int = 1, *, batch_first: bool = False, dropout: float = 0.0, engine: str = 'auto', delta: float = 1.0) -> None: ...
 
 class LRU(_LRU):
     """Linear recurrent unit: damped oscillators that the input drives, without gates. See `LRUCell`.
@@ -233,6 +321,16 @@ class MinLSTM(_MinLSTM):
     """
     def __init__(self, input_size: int, hidden_size: int | Sequence[int], num_layers: int = 1, *, batch_first: bool = False, dropout: float = 0.0, engine: str = 'auto', forget_init: ForgetInit = None, T_max: float | None = None) -> None: ...
 
+class NRU(_NRU):
+    """Non-saturating recurrent unit: a memory that is written and erased by addition, without gates. See `NRUCell`.
+
+    Call: as `GRU`; the state has h and `memory`, (num_layers, B, memory_size). dt is ignored. Its matrices have no
+    kernel: engine="auto" is the eager engine.
+    Forgets: only what it subtracts; nothing decays.
+    Source: Chandar et al. 2019.
+    """
+    def __init__(self, input_size: int, hidden_size: int | Sequence[int], num_layers: int = 1, *, batch_first: bool = False, dropout: float = 0.0, engine: str = 'auto', memory_size: int = 64, heads: int = 4) -> None: ...
+
 class PGRU(_PGRU):
     """Power-law GRU: a GRU with the power-law gate of `PLSTM`. See `PGRUCell`.
 
@@ -295,6 +393,43 @@ class PLScan(_PLScan):
     """
     def __init__(self, input_size: int, hidden_size: int | Sequence[int], num_layers: int = 1, *, batch_first: bool = False, dropout: float = 0.0, engine: str = 'auto', epsilon: float = 0.001, power: str | float = 'learned', power_init: Sequence[float] = (0.0, 1.0), epsilon_form: str = 'paper') -> None: ...
 
+class ParaGRU(_ParaGRU):
+    """ParaGRU: a GRU whose units read their own output alone. See `ParaGRUCell`.
+
+    Call: as `GRU`; dt is ignored.
+    Forgets: exponentially, at a rate that it learns; the gate reads the unit's own output.
+    Source: Danieli et al. 2025.
+    """
+    def __init__(self, input_size: int, hidden_size: int | Sequence[int], num_layers: int = 1, *, batch_first: bool = False, dropout: float = 0.0, engine: str = 'auto', forget_init: ForgetInit = None) -> None: ...
+
+class ParaLSTM(_ParaLSTM):
+    """ParaLSTM: an LSTM with peepholes whose units read their own output alone. See `ParaLSTMCell`.
+
+    Call: as `LSTM`; dt is ignored.
+    Forgets: exponentially, at a rate that it learns; the gate reads the unit's own output and cell.
+    Source: Danieli et al. 2025.
+    """
+    def __init__(self, input_size: int, hidden_size: int | Sequence[int], num_layers: int = 1, *, batch_first: bool = False, dropout: float = 0.0, engine: str = 'auto', forget_init: ForgetInit = None) -> None: ...
+
+class PhasedLSTM(_PhasedLSTM):
+    """Phased LSTM: an LSTM whose units are updated only in the open phase of a clock. See `PhasedLSTMCell`.
+
+    Call: as `LSTM`, with dt (S, B), the time since the previous step (default: 1). The state has h, c and `time`, the
+    time since the start, which goes on where a state is carried.
+    Forgets: exponentially while a unit's clock is open, and hardly at all while it is closed.
+    Source: Neil et al. 2016.
+    """
+    def __init__(self, input_size: int, hidden_size: int | Sequence[int], num_layers: int = 1, *, batch_first: bool = False, dropout: float = 0.0, engine: str = 'auto', period_init: Sequence[float] = (0.0, 3.0), shift_init: Sequence[float] | None = None, open_ratio: float = 0.05, train_open_ratio: bool = False, leak: float = 0.001, peephole: bool = True) -> None: ...
+
+class RGLRU(_RGLRU):
+    """RG-LRU: a diagonal linear recurrence, whose decay a gate of the input sets. See `RGLRUCell`.
+
+    Call: as `GRU`, with dt (S, B), the time since the previous step (default: 1).
+    Forgets: exponentially, at a rate that is learned and that the input slows down.
+    Source: De et al. 2024.
+    """
+    def __init__(self, input_size: int, hidden_size: int | Sequence[int], num_layers: int = 1, *, batch_first: bool = False, dropout: float = 0.0, engine: str = 'auto', c: float = 8.0, decay_init: Sequence[float] = (0.9, 0.999), signed: bool = False) -> None: ...
+
 class RMC(_RMC):
     """Relational memory core: memories that attend to each other, each behind a gate. See `RMCCell`.
 
@@ -305,6 +440,35 @@ class RMC(_RMC):
     """
     def __init__(self, input_size: int, hidden_size: int | Sequence[int], num_layers: int = 1, *, batch_first: bool = False, dropout: float = 0.0, engine: str = 'auto', memories: int = 2, heads: int = 1, memory_size: int | None = None, key_size: int | None = None, blocks: int = 1, gate: str = '-', gate_style: str = 'unit', forget_bias: float = 1.0, T_max: str | float = 'hidden_size', downsize: int = 16, train_bias: bool = True, subtract_bias: bool | None = None) -> None: ...
 
+class SLSTM(_SLSTM):
+    """sLSTM: an LSTM with exponential gates, whose cell is a weighted mean. See `SLSTMCell`.
+
+    Call: as `PLSTM`; the state has h, c and log_n. Without a state log_n starts at -8192, where nothing was written.
+    dt is ignored.
+    Forgets: exponentially, at a rate that it learns; where its forget gate is 1, as 1 / t.
+    Source: Beck et al. 2024.
+    """
+    def __init__(self, input_size: int, hidden_size: int | Sequence[int], num_layers: int = 1, *, batch_first: bool = False, dropout: float = 0.0, engine: str = 'auto', heads: int = 1, forget: str = 'sigmoid', forget_init: ForgetInit = None) -> None: ...
+
+class SRU(_SRU):
+    """Statistical recurrent unit: moving averages of learned statistics, at several fixed rates. See `SRUCell`.
+
+    Call: as `GRU`, with dt (S, B), the time since the previous step (default: 1). The state has h and `averages`. Its
+    matrices have no kernel: engine="auto" is the eager engine.
+    Forgets: exponentially, at several fixed rates at once.
+    Source: Oliva et al. 2017.
+    """
+    def __init__(self, input_size: int, hidden_size: int | Sequence[int], num_layers: int = 1, *, batch_first: bool = False, dropout: float = 0.0, engine: str = 'auto', statistics: int | None = None, summary: int | None = None, alphas: Sequence[float] = (0.0, 0.25, 0.5, 0.9, 0.99)) -> None: ...
+
+class SignedMinGRU(_SignedMinGRU):
+    """Signed minGRU: a minGRU whose units may change their sign in a step. See `SignedMinGRUCell`.
+
+    Call: as `GRU`, with dt (S, B), the time since the previous step (default: 1).
+    Forgets: exponentially, as `mingru`; what it holds may change its sign.
+    Source: Grazzi et al. 2024; Feng et al. 2024.
+    """
+    def __init__(self, input_size: int, hidden_size: int | Sequence[int], num_layers: int = 1, *, batch_first: bool = False, dropout: float = 0.0, engine: str = 'auto', forget_init: ForgetInit = None, T_max: float | None = None) -> None: ...
+
 class URLSTM(_URLSTM):
     """UR-LSTM: an LSTM with uniform gate initialisation and a refine gate. See `URLSTMCell`.
 
@@ -314,3 +478,13 @@ class URLSTM(_URLSTM):
     Source: Gu et al. 2020, listing 2.
     """
     def __init__(self, input_size: int, hidden_size: int | Sequence[int], num_layers: int = 1, *, forget_init: ForgetInit | Sequence[ForgetInit] = None, frozen: Sequence[Any] = (), batch_first: bool = False, dropout: float = 0.0, engine: str = 'auto') -> None: ...
+
+class URNN(_URNN):
+    """Unitary evolution RNN: complex units that a unitary matrix turns, and never shrinks. See `URNNCell`.
+
+    Call: as `GRU`; hidden_size is even, and the output has the real parts, then the imaginary ones. Without a state it
+    starts from one that is learned. It has no kernel: engine="auto" is the eager engine.
+    Forgets: not at all: the recurrent matrix is unitary.
+    Source: Arjovsky et al. 2016.
+    """
+    def __init__(self, input_size: int, hidden_size: int | Sequence[int], num_layers: int = 1, *, batch_first: bool = False, dropout: float = 0.0, engine: str = 'auto') -> None: ...

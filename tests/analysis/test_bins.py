@@ -40,7 +40,7 @@ def test_printed_perplexities_agree_with_counts_over_all_splits(row, whole):
     assert by_train > of_all + 6  # so the authors did not count in the training split alone
 
 
-@pytest.mark.skipif("TIMESCALES_DATA" not in os.environ, reason="needs the Penn Treebank under TIMESCALES_DATA/ptb")
+@pytest.mark.skipif(not os.environ.get("TIMESCALES_DATA"), reason="needs the Penn Treebank under TIMESCALES_DATA/ptb")
 def test_the_penn_treebanks_bins_are_the_published_ones():
     folder = Path(os.environ["TIMESCALES_DATA"]) / "ptb"
     text = {

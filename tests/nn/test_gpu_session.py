@@ -338,7 +338,7 @@ def test_families_are_the_tables_open_seeds_and_their_commands_give_its_ids(monk
     monkeypatch.setattr(gpu_plan, "shapes_of", lambda run: Sizes())
     found = list(gpu_plan.plan(["chien_table1", "chien_copy"]))
     tables = [family["table"] for family in found]
-    assert tables.count("chien_table1") == 8
+    assert tables.count("chien_table1") == 16
     assert {len(family["runs"]) for family in found if family["table"] == "chien_table1"} == {3}
     # Three runs of one seed are committed, so four of five seeds are open there: the table's own number.
     assert {len(family["runs"]) for family in found if family["table"] == "chien_copy"} == {4, 5}

@@ -18,6 +18,7 @@ SHOWN = [key for key, assumption in WHOLE["assumed"].items() if assumption.pop("
 # Each cell and claim once: the runs as assumed, without the settings that are shown.
 grid = {key: value for key, value in WHOLE["runs"][0].items() if key not in SHOWN}
 WHOLE["runs"] = [grid | {"task.time_input": [True, False]}]
+WHOLE["cells"] = [cell for cell in WHOLE["cells"] if cell["where"]["model"] != "phased"]  # of runs of their own
 
 
 def changed(**changes):

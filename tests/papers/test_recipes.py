@@ -143,6 +143,7 @@ SAID = {
     "chien/frequency_lstm": WAVES,
     "chien/frequency_chrono": WAVES | {"model.T_max": "auto"},
     "chien/frequency_plstm": WAVES | {"model.epsilon": 1e-5},
+    "chien/frequency_phased": WAVES | {"model.period_init": [1.0, 3.0], "model.shift_init": [0.0, 100.0]},
     "chien/imdb_lstm": FILMS | {"model.hidden_size": 128, "optimizer.lr": 1e-3},
     "chien/imdb_chrono": FILMS | {"model.hidden_size": 128, "optimizer.lr": 1e-3, "model.T_max": 400},
     "chien/imdb_plstm": FILMS | {"model.hidden_size": 154, "optimizer.lr": 5e-4},
@@ -194,5 +195,6 @@ def test_constants_are_the_papers(pair):
 
 def test_constants_of_every_recipe_are_checked():
     tasks = {f"{pair.split('/')[0]}/{task}" for pair in SAID for task in TASKS if pair.split("/")[1].startswith(task)}
-    ours = {f"chien/ptb_char_{model}" for model in pairs.SCANS} | {"chien/text8_mts", "gu/lstm"}
+    stacked = [*pairs.SCANS, "urnn", "eurnn"]  # as many layers as the LSTM's parameters take, or fewer units than fit
+    ours = {f"chien/ptb_char_{model}" for model in stacked} | {"chien/text8_mts", "gu/lstm"}
     assert {recipe.with_suffix("").as_posix() for recipe in RECIPES} <= set(SAID) | tasks | ours

@@ -196,6 +196,16 @@ def test_what_is_wrong_with_many_runs_is_said_once(quick, train, table_text):
     assert "4 of 4 runs failed" in outcome.err
 
 
+def test_a_setting_may_be_of_the_task_of_the_table(quick, train, table_text):
+    for copy, variable in (("{T: 3,", "{high: 3,"), ("task: copy", "task: variable_copy"), ("task.T", "task.high")):
+        table_text = table_text.replace(copy, variable)
+    (quick / "conf" / "table" / "quick.yaml").write_text(table_text)
+    outcome = train("table=quick", "logger=none", "seed=0", "model=lstm", "task.low=1")
+    assert outcome.status == 0, outcome
+    (record,) = (quick / "runs").glob("*/record.json")
+    assert json.loads(record.read_text())["config"]["task"]["low"] == 1
+
+
 def test_a_key_may_be_added_to_all_runs(quick, train):
     assert train("table=quick", "logger=none", "seed=0", "model=lstm", "+model.head_size=3").status == 0
     (path,) = quick.glob("runs/*/record.json")

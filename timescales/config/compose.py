@@ -7,6 +7,7 @@ that what is wrong is named by us and not by Hydra.
 from __future__ import annotations
 
 import contextlib
+import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -16,7 +17,7 @@ from hydra import initialize_config_dir
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Override, OverrideType, ValueType
+from hydra.core.override_parser.types import Override, OverrideType, RangeSweep, ValueType
 from hydra.errors import HydraException, OverrideParseException
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
@@ -123,6 +124,11 @@ class Composer:
         """The overrides that one which sweeps stands for, each with one value; a plain one is its own."""
         if not override.is_sweep_override():
             return [override]
+        values = override.value()
+        if isinstance(values, RangeSweep):
+            numbers = (values.start or 0, values.stop or 0, values.step)
+            if not values.step or not all(map(math.isfinite, numbers)):
+                raise ConfigError(f"{override.input_line}: a range needs finite numbers and a step that is not 0")
         texts = replace(override, config_loader=self.loader).sweep_string_iterator()  # glob(*) asks for files
         return [self.parse(f"{override.get_key_element()}={text}") for text in texts]
 

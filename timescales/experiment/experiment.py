@@ -10,7 +10,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from timescales.config import check, hydra_internals, messages, values
 from timescales.config.command_line import CommandLine, narrows
-from timescales.config.compose import Composer, composing, text_of
+from timescales.config.compose import Composer, chooses, composing, text_of
 from timescales.errors import ConfigError
 from timescales.experiment import execute, extend, plan
 from timescales.experiment.plan import Plan
@@ -91,9 +91,11 @@ def plan_of_table(asked: CommandLine, composer: Composer) -> tuple[Plan, tuple[s
     shared = [o for o in asked.of_runs if not narrows(o) and o.key_or_group not in ("table", "profile")]
     if several := [text_of(override) for override in shared if override.is_sweep_override()]:
         raise ConfigError(f"{several[0]}: give one value: it makes no other runs of a table")
-    cfg = composer([o for o in asked.of_runs if not narrows(o)])
+    cfg = composer([o for o in asked.of_runs if o.key_or_group in ("table", "profile")])
     check.check(cfg)
     requests = plan.requests_of(table, cfg.profile, composer, narrow)
+    files = [override for request in requests[:1] for override in request if chooses(override)]
+    check.check(composer([*files, *shared]))  # task.allow_partial is a key of some tasks alone
     tag = composer.parse(f"++logger.table={table.name}")  # for W&B alone; no part of a run's identity
     made = plan.plan([[*request, *shared, tag] for request in requests], composer, seeds_named=True)
     return made, table.probe

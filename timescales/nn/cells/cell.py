@@ -76,8 +76,9 @@ class Cell(nn.Module):
 
     def __init_subclass__(cls, **arguments: Any) -> None:
         super().__init_subclass__(**arguments)
-        if "__init__" in vars(cls):
-            signatures.complete(cls.__init__, cls.__mro__[1])
+        if "__init__" not in vars(cls):  # else Python shows the signature of __new__
+            cls.__init__ = signatures.copy(cls.__init__)  # type: ignore[method-assign]
+        signatures.complete(cls.__init__, cls.__mro__[1])
         state = vars(cls).get("State")
         if state is not None and getattr(state, "_fields", ("",))[0] != "h":
             raise TypeError(f"{cls.__name__}.State must be a NamedTuple whose first field is h, the output of a step")

@@ -73,7 +73,9 @@ class CoRNNCell(Cell):
     def timescales(self) -> Tensor:
         """-1 / ln of the largest modulus, (H,), the same for all units; infinite where it is 1 or more."""
         d, kept = self.delta, 1.0 - self.delta * self.epsilon
-        step = torch.tensor([[1.0 - d * d * self.gamma, d * kept], [-d * self.gamma, kept]], dtype=torch.float64)
+        step = torch.tensor(
+            [[1.0 - d * d * self.gamma, d * kept], [-d * self.gamma, kept]], dtype=torch.float64, device="cpu"
+        )
         modulus = torch.linalg.eigvals(step).abs().max()
         # Without damping it is 1, but for rounding.
         time = math.inf if modulus > 1.0 - 1e-12 else -1.0 / math.log(modulus)
