@@ -8,7 +8,6 @@ them that needs no server and no network. A warning is an error: a dead link, a 
 from __future__ import annotations
 
 import argparse
-import fnmatch
 import importlib
 import os
 import pkgutil
@@ -17,8 +16,9 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Sequence
-from pathlib import Path
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Sequence
+from pathlib import Path, PurePosixPath
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
@@ -27,23 +27,30 @@ import notebooks  # noqa: E402
 import result_pages  # noqa: E402
 
 SITE = ROOT / "docs" / "site"
+NAME = re.compile(r"`([\w.]+)`")
 LINK = re.compile(r"\]\((?!https?:)([^)#\s]+)((?:#[^)\s]*)?\))")
 # The top of the site: a page of each part, and those below it by patterns; later patterns find what earlier ones left.
-# What no pattern finds goes below the part in whose folder it lies (REST).
+# What no pattern finds goes below the page of its folder.
 NAVIGATION = {
     "Start": ("docs/README", "docs/tour", "docs/tutorial/README", "docs/memory", "README"),
-    "Layers": ("docs/library", "docs/dropin"),
+    "Layers": ("docs/library", "docs/dropin", "docs/weights"),
     "Write a gate": ("docs/gates",),
-    "Train": ("docs/train", "docs/own_*", "docs/data", "docs/scaling", "docs/loggers", "docs/wandb_sweeps", "runs/*"),
+    "Train": ("docs/train", "docs/own_*", "docs/data", "docs/scaling", "docs/loggers", "docs/wandb_sweeps", "runs/*/*"),
     "Tasks": ("docs/tasks/README", "docs/tasks/*", "docs/pairs"),
     "Models": ("docs/models/README", "docs/models/*"),
-    "Reproduce": ("docs/reproduce", "docs/papers/README", "docs/papers/*", "docs/statistics", "docs/coverage"),
+    "Reproduce": ("docs/reproduce", "docs/papers/*", "docs/statistics", "docs/coverage", "docs/deviations"),
     "Results": ("results/README", "results/LOG", "results/*/table", "results/*/README", "docs/results"),
     "Atlas": ("docs/atlas", "docs/atlas/*"),
     "API": ("api/README", "api/*"),
-    "Contribute": ("CONTRIBUTING", "ARCHITECTURE", "CHANGELOG", "docs/threats", "timescales/*", "tests/*"),
+    "Contribute": (
+        "CONTRIBUTING",
+        "ARCHITECTURE",
+        "CHANGELOG",
+        "docs/threats",
+        "timescales/nn/engine/README",
+        "tests/README",
+    ),
 }
-REST = {"docs": "Start", "results": "Results"}
 # Triton's kernels, which have no signatures; the command's entry; the old place of the layers.
 LEFT_OUT = ("timescales.nn.engine.gpu.triton_kernels", "timescales.__main__", "timescales.nn.modules")
 
@@ -114,30 +121,45 @@ def write_reference(folder: Path) -> None:
     rows = []
     for name in timescales.__all__[1:]:
         thing = getattr(timescales, name)
-        words = (thing.__doc__ or "").strip().splitlines()[0]
+        words = NAME.sub(r"{py:obj}`\1`", (thing.__doc__ or "").strip().splitlines()[0])
         rows.append(f"| {{py:obj}}`{name} <{thing.__module__}.{thing.__qualname__}>` | {words} |")
     (folder / "README.md").write_text((SITE / "api.md").read_text() + "\n".join(rows) + "\n")
 
 
 def add_navigation(source: Path) -> None:
-    """The parts of NAVIGATION as Sphinx's lists of pages: of the first page, and of the page of each part."""
-    open_pages = {path.relative_to(source).with_suffix("").as_posix() for path in source.rglob("*.md")} - {"index"}
-    parts: dict[str, list[str]] = {}
+    """The parts of NAVIGATION as Sphinx's lists of pages: the first page's, and those of pages that have some below."""
+    pages = {path.relative_to(source).with_suffix("").as_posix() for path in source.rglob("*.md")} - {"index"}
+    open_pages, parts = set(pages), dict[str, str]()
+    below: dict[str, list[str]] = defaultdict(list)
     for title, patterns in NAVIGATION.items():
         found: list[str] = []
         for pattern in patterns:
-            matching = [page for page in sorted(open_pages) if fnmatch.fnmatchcase(page, pattern)]
+            matching = [page for page in sorted(open_pages) if PurePosixPath(f"/{page}").match(f"/{pattern}")]
             found += matching
             open_pages -= set(matching)
         if found:
-            parts[title] = found
+            parts[title] = found[0]
+            below[found[0]] += found[1:]
     for page in sorted(open_pages):
-        parts[REST[page.partition("/")[0]]].append(page)
-    entries = [f"{title} <{pages[0]}>" for title, pages in parts.items()]
-    append(source / "index.md", entries)
-    for first, *rest in parts.values():
-        if rest:
-            append(source / f"{first}.md", [f"/{page}" for page in rest])
+        below[above(page, pages)].append(page)
+    append(source / "index.md", [f"{title} <{page}>" for title, page in parts.items()])
+    for page, entries in below.items():
+        append(source / f"{page}.md", map(entry, entries))
+
+
+def above(page: str, pages: Collection[str]) -> str:
+    """The page of a page's folder or of the nearest one above it."""
+    folders = PurePosixPath(page).parents
+    found = (f"{folder}/{name}" for folder in folders for name in ("table", "README"))
+    return next(each for each in found if each in pages and each != page)
+
+
+def entry(page: str) -> str:
+    """A page in a list, with a short title where its own is long."""
+    folder, _, name = page.rpartition("/")
+    if folder == "api":
+        return f"{name.removeprefix('timescales.')} </{page}>"
+    return f"{PurePosixPath(folder).name} </{page}>" if name == "table" else f"/{page}"
 
 
 def append(page: Path, entries: Iterable[str]) -> None:

@@ -33,7 +33,8 @@ def complete(results: Path) -> None:
         table, page = folder / "table.md", folder / "README.md"
         if table.is_file():
             rows = store.read_rows(paths.RESULTS / folder.name / "runs.csv")
-            table.write_text("\n".join([table.read_text(), *curves_of(rows, folder), *all_runs(rows), *files(folder)]))
+            text = "\n".join([table.read_text(), *curves_of(rows, folder), *all_runs(rows)])
+            table.write_text("\n".join([text, *files(folder, text)]))
         else:
             text = page.read_text() if page.is_file() else f"# {folder.name}\n"
             page.write_text("\n".join([text, *files(folder)]))
@@ -77,8 +78,11 @@ def draw(path: Path, title: str, lines: Sequence[Line]) -> bool:
 
     def onto(figure: Any) -> None:
         columns = min(len(shown), 3)
-        rows = -(-len(shown) // columns)
-        panels = plotting.panels(figure, columns, rows, 3.6 * columns, 2.8 * rows + 0.8)
+        rows, width = -(-len(shown) // columns), 3.6 * columns
+        names = list(dict.fromkeys(name for name, *_ in lines))[:NAMES]
+        key_columns = max(1, int(width / (0.5 + 0.055 * max(map(len, names)))))
+        key_height = 0.15 * -(-len(names) // key_columns)
+        panels = plotting.panels(figure, columns, rows, width, 2.8 * rows + 0.5 + key_height)
         for ax, key in zip(panels, shown, strict=False):
             labelled: set[str] = set()
             for name, colour, style, points in lines:
@@ -93,7 +97,7 @@ def draw(path: Path, title: str, lines: Sequence[Line]) -> bool:
             if low > 0 and high > 50 * low:
                 ax.set_yscale("log")
         handles = figure.axes[0].get_legend_handles_labels()
-        figure.legend(*handles, loc="outside lower left", ncols=columns, fontsize=7, frameon=False)
+        figure.legend(*handles, loc="outside lower left", ncols=key_columns, fontsize=7, frameon=False)
 
     plotting.write(onto, path, title)
     return True

@@ -131,6 +131,44 @@ def test_links_of_a_page_hold_on_the_site(tmp_path):
     assert copied == (ROOT / "conf/table/chien_copy.yaml").read_text()
 
 
+def test_each_page_is_in_one_list(tmp_path):
+    weights = ("results/chien_copy/weights/README", "results/chien_copy/weights/0ac10b169723")
+    pages = ["README", "docs/README", "docs/other", "docs/models/README", "docs/models/lstm", "results/README"]
+    pages += ["results/LOG", "results/faults", "results/chien_copy/table", "results/bench/README", "api/README"]
+    pages += [*weights, "api/timescales.nn.rnn", "tests/README", "timescales/nn/engine/README", "runs/a/README"]
+    for page in ("index", *pages):
+        (tmp_path / page).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / f"{page}.md").touch()
+    docs.add_navigation(tmp_path)
+    shown = {page: re.search(r":hidden:\n\n(.*)\n```", text, re.S) for page, text in texts(tmp_path)}
+    lists = {page: found[1].split("\n") for page, found in shown.items() if found}
+    assert lists == {
+        "index": [
+            *(
+                "Start <docs/README>",
+                "Train <runs/a/README>",
+                "Models <docs/models/README>",
+                "Results <results/README>",
+            ),
+            *("API <api/README>", "Contribute <timescales/nn/engine/README>"),
+        ],
+        "docs/README": ["/README", "/docs/other"],
+        "docs/models/README": ["/docs/models/lstm"],
+        "results/README": [
+            *("/results/LOG", "chien_copy </results/chien_copy/table>", "/results/bench/README", "/results/faults"),
+        ],
+        "results/chien_copy/table": [f"/{weights[0]}"],
+        weights[0]: [f"/{weights[1]}"],
+        "api/README": ["nn.rnn </api/timescales.nn.rnn>"],
+        "timescales/nn/engine/README": ["/tests/README"],
+    }
+
+
+def texts(folder):
+    """The pages below a folder with their texts."""
+    return [(path.relative_to(folder).with_suffix("").as_posix(), path.read_text()) for path in folder.rglob("*.md")]
+
+
 def test_the_page_of_a_run_has_its_outcome_curve_and_pictures(tmp_path):
     run = tmp_path / "copy-plstm-s0-1"
     (run / "analysis").mkdir(parents=True)

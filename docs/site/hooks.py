@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from docutils import nodes
+from sphinx.util.inspect import stringify_signature
 
 SECTION = re.compile(r"(Arguments|Args|Attributes|Returns|Raises|Yields):$")  # below it are names with texts
 ITEM = re.compile(r" {4}([\w*][\w*., ]*): ")
@@ -19,6 +21,7 @@ def setup(app: Any) -> dict[str, bool]:
     """Called by Sphinx."""
     app.add_html_math_renderer("mathml", (visit_math, None), (visit_block, None))
     app.connect("autodoc-process-docstring", process_docstring)
+    app.connect("autodoc-process-signature", signature_of_class)
     app.connect("missing-reference", find_short_name)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
 
@@ -46,6 +49,15 @@ def process_docstring(app: Any, what: str, name: str, thing: Any, options: Any, 
     if borrowed or (lines and lines[0].startswith("Alias for field number")):
         lines.clear()
     lines[:] = as_rst(lines)
+
+
+def signature_of_class(app: Any, what: str, name: str, thing: Any, *_: Any) -> tuple[str, None] | None:
+    """A class's signature as `inspect` has it; Sphinx takes that of `__new__`, which cells have for any arguments."""
+    if what != "class" or thing.__new__ is object.__new__ or not thing.__module__.startswith("timescales."):
+        return None
+    if issubclass(thing, tuple) or "__init__" not in vars(thing):
+        return None
+    return stringify_signature(inspect.signature(thing), unqualified_typehints=True, show_return_annotation=False), None
 
 
 def as_rst(lines: Sequence[str]) -> Iterator[str]:
