@@ -5,7 +5,7 @@ MINUTES ?= 8
 REQUIRED_TABLE = $(or $(TABLE),$(error name a table: make $@ TABLE=chien_table3))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo tour tutorial docs reproduce reproduce-table1 reproduce-table2 reproduce-table3 small tiny plan status report report-check atlas gallery site notebooks dashboard sensitivity test test-all test-slow test-slurm test-ecosystem faults lint format types bench gpu gpu-pack gpu-collect golden stub clean
+.PHONY: help demo tour tutorial docs reproduce reproduce-table1 reproduce-table2 reproduce-table3 small tiny plan status report report-check atlas gallery site notebooks dashboard sensitivity test test-all test-slow test-slurm test-ecosystem faults lint format types bench gpu gpu-pack gpu-collect freeze dist golden stub clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9.-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -130,6 +130,12 @@ bench: .venv/installed ## time a training step beside other libraries: half an h
 
 stub: .venv/installed ## write timescales/__init__.pyi, the signatures for editors and type checkers
 	$(PY) scripts/stub.py
+
+freeze: .venv/installed ## write tests/stable.txt, what 1.x promises: a diff of it is a change of that
+	$(PY) scripts/freeze.py
+
+dist: .venv/installed ## build the wheel and the sdist, dist/, and check their version (TAG=v1.1.0)
+	$(PY) scripts/release.py --no-isolation $(if $(TAG),--tag $(TAG))
 
 golden: .venv/installed ## write the golden curves again: only when numbers are meant to change (NEW=1: of new models)
 	$(PY) tests/support/golden.py $(if $(NEW),--missing)

@@ -99,4 +99,5 @@ class HGRN(CellRNN):
         super().__init__(*sizes, **arguments)
 
     def make_cells(self, sizes: Sequence[tuple[int, int]], **arguments: Any) -> list[Cell]:
+        """The cells; a higher layer forgets less at least."""
         return [HGRNCell(*size, lower_bound=k / len(sizes), **arguments) for k, size in enumerate(sizes)]
