@@ -54,7 +54,7 @@ def test_a_tables_view_shows_its_runs_and_no_others(dashboard):
     key, groups = filtered(model)
     assert key == {"section": "run", "name": "group"}
     assert groups[-1] == "chien_table3"  # the run that carries its verdicts
-    assert len(groups) == 28 + 1  # 140 runs of five seeds
+    assert len(groups) == 31 + 1  # 155 runs of five seeds
     with compose.composing() as composer:
         asked = ["task=frequency", "model=plstm", "task.sampling=async", "task.time_input=false", "seed=3"]
         cfg = composer(["table=chien_table3", *asked])

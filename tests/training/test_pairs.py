@@ -19,7 +19,7 @@ from timescales.config import folders, identity
 from timescales.config.schema import LoopSettings
 from timescales.errors import ConfigError
 from timescales.nn import registry
-from timescales.nn.cells import ExpRNNCell
+from timescales.nn.cells import EURNNCell, ExpRNNCell, GORUCell, URNNCell
 from timescales.training import build, loop
 from timescales.training.run import TrainingRun
 
@@ -45,6 +45,7 @@ SMALL = {
     "wt103": ["task.length=12", "task.embedding=8", "task.cutoffs=[10]", "model.hidden_size=10"],
     **{task: ["task.length=12", "task.embedding=8", "model.hidden_size=10", "model.num_layers=3"] for task in WORDS},
 }
+MODRELU = (EURNNCell, ExpRNNCell, GORUCell, URNNCell)
 GATES = {"i": "input", "f": "forget", "g": "cell", "o": "output"}
 
 
@@ -65,8 +66,8 @@ def frozen_gates(settings):
 
 
 def biases_of(cell):
-    """The bias of each gate; expRNN has none but that of its activation, a parameter like all others."""
-    gates = () if isinstance(cell, ExpRNNCell) else cell.gates
+    """The bias of each gate; that of a modReLU is a parameter like all others."""
+    gates = [gate for gate in cell.gates if gate != "cell" or not isinstance(cell, MODRELU)]
     return {gate: cell.bias_total(gate).detach().clone() for gate in gates}
 
 

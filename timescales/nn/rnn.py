@@ -204,16 +204,13 @@ class RNN(nn.Module):
         before = self._checked_state(state, hx, x)
         if self.batch_first:
             x = x.transpose(0, 1)
-            dt = None if dt is None else dt.transpose(0, 1)
-            mask = None if mask is None else mask.transpose(0, 1)
-            reset = None if reset is None else reset.transpose(0, 1)
+            dt, mask, reset = (None if value is None else value.transpose(0, 1) for value in (dt, mask, reset))
         run = functools.partial(engines.run, self.engine, reset=reset, states=states)
         after, every = [], []
         for k, cell in enumerate(self.layers):
             if k:
                 x = self.between(x)
-            start = None if before is None else before[k]
-            x, end, *steps = cell(x, start, dt, mask, run)
+            x, end, *steps = cell(x, None if before is None else before[k], dt, mask, run)
             after.append(end)
             every += steps
         output, end = (x.transpose(0, 1) if self.batch_first else x), self.join_state(after)

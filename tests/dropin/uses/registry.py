@@ -77,9 +77,10 @@ class Layer:
         """Of float32 where results are compared with float64, or gradients with larger ones.
 
         ExpRNN has the errors of torch.linalg.matrix_exp: 1e-4, and as much in gradients above 1000. RMC has layer norms
-        over five numbers: 8e-4 in gradients of three layers.
+        over five numbers: 8e-4 in gradients of three layers. URNN divides by the sizes of complex numbers:
+        3e-4 in gradients of three layers.
         """
-        return {"ExpRNN": 5e-3, "RMC": 2e-3}.get(self.name, 1e-4)
+        return {"ExpRNN": 5e-3, "RMC": 2e-3, "URNN": 1e-3}.get(self.name, 1e-4)
 
     @property
     def unread(self) -> int:

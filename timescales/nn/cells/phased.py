@@ -68,6 +68,7 @@ class PhasedLSTMCell(Cell):
         cell: Tensor
         output: Tensor
         open: Tensor
+        proposed: Tensor
 
     def __init__(
         self,
@@ -112,8 +113,8 @@ class PhasedLSTMCell(Cell):
         closed = (self.leak if self.training else 0.0) * phase
         return torch.where(phase < 0.5 * r, rising, torch.where(phase < r, 2.0 - rising, closed))
 
-    def _parts(self, gx: Tensor, gh: Tensor, state: State, dt: Tensor | float) -> tuple[Tensor, ...]:
-        """The gates i, f, g and o, the openness k, the proposed cell c~, and the time."""
+    def act(self, gx: Tensor, gh: Tensor, state: State, dt: Tensor | float = 1.0) -> Act:
+        """What a unit writes and keeps, k i and 1 - k (1 - f), its g, o and k, and the proposed c~, each (..., H)."""
         i, f, g, o = (gx + gh).chunk(4, -1)
         if self.peephole:
             i = i + self.per_unit(self.peephole_input, i) * state.c
@@ -122,17 +123,13 @@ class PhasedLSTMCell(Cell):
         c = f * state.c + i * g
         if self.peephole:
             o = o + self.per_unit(self.peephole_output, o) * c
-        time = state.time + dt
-        return i, f, g, o.sigmoid(), self.time_gate(time), c, time
-
-    def act(self, gx: Tensor, gh: Tensor, state: State, dt: Tensor | float = 1.0) -> Act:
-        """What a unit writes and keeps, k i and 1 - k (1 - f), and its g, o and k, each (..., H)."""
-        i, f, g, o, k, _, _ = self._parts(gx, gh, state, dt)
-        return self.Act(k * i, 1.0 - k * (1.0 - f), g, o, k)
+        k = self.time_gate(state.time + dt)
+        return self.Act(k * i, 1.0 - k * (1.0 - f), g, o.sigmoid(), k, c)
 
     def step(self, gx: Tensor, gh: Tensor, state: State, dt: Tensor | float = 1.0) -> State:
-        _, _, _, o, k, c, time = self._parts(gx, gh, state, dt)
-        return self.State(k * (o * c.tanh()) + (1.0 - k) * state.h, k * c + (1.0 - k) * state.c, time)
+        act = self.act(gx, gh, state, dt)
+        h = act.open * (act.output * act.proposed.tanh()) + (1.0 - act.open) * state.h
+        return self.State(h, act.forget * state.c + act.input * act.cell, state.time + dt)
 
     def timescales(self) -> Tensor:
         """-1 / the mean of ln(1 - k (1 - f)) over a cycle at zero input and state, without the leak, (H,).

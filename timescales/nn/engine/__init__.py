@@ -42,14 +42,20 @@ def run(
     Raises: WrongShape, a ValueError, for tensors that do not fit the cell (arguments.py).
     """
     weights, state = arguments.fitted(cell, x, weights, state, dt, mask, reset)
-    begins = None
-    if reset is not None:
-        state, begins = again.split(reset, arguments.first_state(cell, *x.shape[1:-1]), state)
+    state, begins = (state, None) if reset is None else again.split(reset, cell, state)
+    others = named(weights, state, dt, mask, begins)
+    engine = _choose(name, cell, x, mask is not None, dt is not None, others, begins is not None or states)
+    return engine(cell, x, weights, state, dt, mask, begins, states)
+
+
+def named(
+    weights: Weights, state: Any, dt: Tensor | None, mask: Tensor | None, begins: again.Again | None
+) -> list[tuple[str, Any]]:
+    """The tensors of a call beside x, each with a name for messages."""
     others = [*(("the weights", w) for w in weights), *(("the state", v) for v in state), ("dt", dt), ("mask", mask)]
     if begins is not None:
         others += [*(("the initial state", v) for v in begins.initial), ("reset", begins.after)]
-    engine = _choose(name, cell, x, mask is not None, dt is not None, others, begins is not None or states)
-    return engine(cell, x, weights, state, dt, mask, begins, states)
+    return others
 
 
 def pick(name: str, cell: Cell, x: Tensor, masked: bool = False, timed: bool = False, stepwise: bool = False) -> Engine:

@@ -11,6 +11,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from timescales.nn.cells.cell import Cell
+from timescales.nn.engine import arguments
+
 
 class Again(NamedTuple):
     """Where sequences begin again, and from which state.
@@ -38,14 +41,14 @@ def begin(reset: Tensor, initial: Any, state: Any) -> Any:
     return type(state)(*fields)
 
 
-def split(reset: Tensor, initial: Any, state: Any) -> tuple[Any, Again]:
+def split(reset: Tensor, cell: Cell, state: Any) -> tuple[Any, Again]:
     """The state before the first step, and where the sequences begin again after it.
 
     Arguments:
-        reset: (S, B), nonzero where the state is the initial one before a step.
-        initial, state: the initial state, and the state that was given; fields (B, H).
+        reset: (S, B), nonzero where the state is the cell's initial one before a step.
+        state: the state that was given; fields (B, H).
     """
-    reset = reset.bool()
+    reset, initial = reset.bool(), arguments.first_state(cell, *reset.shape[1:])
     if not len(reset):
         return state, Again(reset, initial)
     return begin(reset[0], initial, state), Again(torch.cat([reset[1:], torch.zeros_like(reset[:1])]), initial)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -43,9 +43,8 @@ def run(
     x, dt = fill_masked(x, dt, mask)
     outputs, every = [], []
     # Under autocast only the products are in half precision, where a gate near 1 becomes 1 and forgets nothing.
-    dtype = state.h.dtype
     # unbind instead of gx[t]: the gradient of each indexing would be a tensor of the size of the whole sequence.
-    projected = project(x, weights.ih, weights.bias_ih).to(dtype).unbind(0)
+    projected = project(x, weights.ih, weights.bias_ih).to(state.h.dtype).unbind(0)
     steps: Iterable[Tensor | float] = dt.unsqueeze(-1).unbind(0) if dt is not None else [1.0] * len(projected)
     masks = mask.bool().unsqueeze(-1).unbind(0) if mask is not None else None
     for t, (gx, step_dt) in enumerate(zip(projected, steps, strict=True)):
@@ -59,10 +58,13 @@ def run(
             every.append(new)
         state = new if again is None else begin(again.after[t], again.initial, new)
     output = torch.stack(outputs) if outputs else x.new_zeros(*x.shape[:-1], cell.hidden_size)
-    if not states:
-        return output, state
+    return (output, state, stacked(output, every, state)) if states else (output, state)
+
+
+def stacked(output: Tensor, every: Sequence[Any], state: Any) -> Any:
+    """The state after every step, fields (S, B, H): from one state for each step, of which `output` has the h."""
     others = [torch.stack(values) for values in zip(*every, strict=True)] or [v.new_zeros(0, *v.shape) for v in state]
-    return output, state, cell.State(output, *others[1:])
+    return type(state)(output, *others[1:])
 
 
 def recurrent_share(h: Tensor, weights: Weights) -> Tensor | None:
