@@ -71,7 +71,9 @@ def test_a_finished_run_does_not_hide_a_wrong_value(train):
 
 
 def test_sweep_survives_a_bug_in_one_job(train, tmp_path, monkeypatch):
-    from timescales.training import run
+    from timescales.training import loop, run  # loop reads run.TrainingRun when it is imported
+
+    assert loop.TrainingRun is run.TrainingRun
 
     original, calls = run.TrainingRun, []
 
@@ -282,10 +284,10 @@ def test_a_setting_holds_for_those_models_that_have_it(train, tmp_path, sweep, w
     [
         (
             "model=gru,janet model.epsilon=.1",
-            "model.epsilon: no such key; there is one with model=pgru or plscan or plstm",
+            "model.epsilon: no such key; there is one with model=cornn or pgru or plscan or plstm",
         ),
         ("model=plstm,lstm model.epsilom=.1", "model.epsilom: no such key; did you mean model.epsilon?"),
-        ("hydra/sweeper=basic model=plstm,pgru model.epsilon=.1", "there is one with model=pgru or plscan or plstm"),
+        ("hydra/sweeper=basic model=plstm,pgru model.epsilon=.1", "there is one with model=cornn or pgru or plscan or plstm"),
     ],
 )
 def test_a_setting_that_no_model_of_the_sweep_has_is_an_error(train, tmp_path, sweep, line):

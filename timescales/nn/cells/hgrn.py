@@ -99,5 +99,5 @@ class HGRN(CellRNN):
         super().__init__(*sizes, **arguments)
 
     def make_cells(self, sizes: Sequence[tuple[int, int]], **arguments: Any) -> list[Cell]:
-        """The cells; a higher layer forgets less at least."""
+        """The cells, one per layer, whose lower bounds rise from 0. sizes: input size and hidden size of each."""
         return [HGRNCell(*size, lower_bound=k / len(sizes), **arguments) for k, size in enumerate(sizes)]
