@@ -105,7 +105,7 @@ def update_measured(rows: list[dict[str, Any]], configs: dict[str, Config], mach
     new = []
     for row in rows:
         engine, _, kind = row["variant"].partition(" ")
-        is_whole = engine in choice.DEFAULT and kind in KINDS  # neither a part of a step nor several seeds
+        is_whole = engine in choice.MEASURABLE and kind in KINDS  # neither a part of a step nor several seeds
         if row["part"] == "layer" and "ms" in row and row["precision"] == "fp32" and is_whole:
             S, B, _, H, _ = configs[row["config"]]
             new.append(choice.Row(kind, S, B, H, engine, round(row["ms"], 4), machine))

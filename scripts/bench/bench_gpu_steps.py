@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable
 from typing import Any
@@ -11,8 +12,9 @@ from bench_variants import Config
 from torch import Tensor, nn
 
 from timescales import GRU, LSTM, PLSTM, RMC, RNN, URLSTM, GatedRNN
+from timescales.nn import engine as engines
 from timescales.nn.engine import equations
-from timescales.nn.engine.gpu import buffers, capture, emit_triton, graph, loops, pointwise
+from timescales.nn.engine.gpu import buffers, capture, emit_triton, loops, pointwise
 
 SEEDS = 5  # as many as most tables have; they are trained together
 UNIT = "nn.LSTM"
@@ -44,6 +46,7 @@ def make_step(name: str, config: Config, device: str, precision: str = "fp32") -
     Parts of a pass: "products lstm" has the products within the loop over the steps, "kernels lstm" the pointwise
     kernels; "bare products" has all products of an LSTM, those before and after the loop too.
 
+    "FlashRNN lstm" and "haste lstm" are kernels of others, where they are installed.
     "compiled RMCCell" is the eager engine with torch.compile; on a CPU, for a rehearsal, without its code generator.
     """
     S, B, I, H, _ = config  # noqa: E741
@@ -52,10 +55,16 @@ def make_step(name: str, config: Config, device: str, precision: str = "fp32") -
         return products_step(config, device)
     if first in LOOP_PARTS:
         return part_step(first, rest, config, device)
-    if name.endswith(f"x{SEEDS}"):
-        return batched_seeds_step(name.split()[1], config, device)
+    if several := re.fullmatch(r"(\w+) (\w+) x(\d+)", name):
+        return batched_seeds_step(several[1], several[2], int(several[3]), config, device)
+    if first == "FlashRNN":
+        return flashrnn_step(config, device)
     if name == UNIT:
         model: nn.Module = nn.LSTM(I, H)
+    elif first == "haste":
+        import haste_pytorch  # built by hand from its repository: rarely here
+
+        model = haste_pytorch.LSTM(I, H)
     else:
         engine, kind = name.split()
         make, arguments = (KINDS | OTHERS)[kind]
@@ -75,16 +84,37 @@ def make_step(name: str, config: Config, device: str, precision: str = "fp32") -
     return step
 
 
-def batched_seeds_step(kind: str, config: Config, device: str) -> Step:
-    """One forward and backward pass of several seeds in one call of the graph engine."""
+def batched_seeds_step(engine: str, kind: str, seeds: int, config: Config, device: str) -> Step:
+    """One forward and backward pass of several seeds in one call of an engine."""
     S, B, I, H, _ = config  # noqa: E741
     make, arguments = KINDS[kind]
     cell = make(I, H, **arguments).to(device).layers[0]
     for name, parameter in list(cell.named_parameters()):
-        setattr(cell, name, nn.Parameter(parameter.detach().expand(SEEDS, *parameter.shape).contiguous()))
-    x, d_output = torch.randn(S, SEEDS, B, I, device=device), torch.randn(S, SEEDS, B, H, device=device) / B
-    state, wanted = cell.initial_state(SEEDS, B), list(cell.parameters())
-    return lambda: torch.autograd.grad(graph.run(cell, x, cell.weights(), state)[0], wanted, d_output)
+        setattr(cell, name, nn.Parameter(parameter.detach().expand(seeds, *parameter.shape).contiguous()))
+    x, d_output = torch.randn(S, seeds, B, I, device=device), torch.randn(S, seeds, B, H, device=device) / B
+    state, wanted = cell.initial_state(seeds, B), list(cell.parameters())
+    run = engines.pick(engine, cell, x)
+    return lambda: torch.autograd.grad(run(cell, x, cell.weights(), state)[0], wanted, d_output)
+
+
+def flashrnn_step(config: Config, device: str) -> Step:
+    """One forward and backward pass of FlashRNN's LSTM with one head, in bfloat16, and the product before it."""
+    from flashrnn import flashrnn  # it compiles its kernels, for which it needs nvcc: rarely here
+
+    S, B, I, H, _ = config  # noqa: E741
+
+    def new(*shape: int) -> Tensor:
+        return (torch.randn(*shape, device=device) / H**0.5).bfloat16().requires_grad_()
+
+    x, d_output = new(B, S, I).detach(), new(B, S, 1, H).detach()
+    weights = ih, hh, bias = new(4 * H, I), new(4, 1, H, H), new(4, 1, H)
+
+    def step() -> object:
+        gates = nn.functional.linear(x, ih).view(B, S, 4, 1, H)
+        states, _ = flashrnn(gates, hh, bias, function="lstm", backend="cuda_fused")
+        return torch.autograd.grad(states[0], weights, d_output)
+
+    return step
 
 
 def products_step(config: Config, device: str) -> Step:

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
-from bench_gpu_steps import PRECISIONS, SEEDS, captured, synchronize
+from bench_gpu_steps import PRECISIONS, SEEDS, synchronize
 from bench_variants import endless_run
+from torch import Tensor
 from torch.optim import Optimizer
 
 from timescales.config import compose, identity
+from timescales.models.sequence import Output
 from timescales.nn.engine.gpu import capture
-from timescales.training import build, loop, optimizers, stack
+from timescales.tasks import Batch
+from timescales.training import build, graphs, loop, optimizers, stack
 from timescales.training.run import TrainingRun
 
 TRAININGS = {
@@ -95,8 +98,8 @@ def stacked(
 
 
 def steps(device: str, seconds: float) -> Iterator[list[dict[str, Any]]]:
-    """Rows with the times of a whole training step of the copy task, T = 200: of one seed and of several, launched as
-    in training and as one CUDA graph. If one fails, its row has the reason.
+    """Rows with the times of a whole training step of the copy task, T = 200: of one seed and of several, launched one
+    operation after the other and as one CUDA graph (training/graphs.py). If one fails, its row has the reason.
     """
     with compose.composing() as composer:
         for model, seeds, whole in itertools.product(("plstm", "lstm"), (SEEDS, 1), (False, True)):
@@ -116,26 +119,35 @@ def steps(device: str, seconds: float) -> Iterator[list[dict[str, Any]]]:
 
 
 def captured_training(config: dict[str, Any], device: str, seconds: float, seeds: int) -> dict[str, Any]:
-    """As `training`, with all of a training step that runs on the GPU in one CUDA graph, again and again on one batch.
-
-    This is a measurement, not a way of training: a capture would need a new batch copied into its tensors at each step.
+    """As `training`, with the captured steps of `loop.fit`: each measured step of that is a training of its own, which
+    captures nothing. On a CPU nothing is captured.
     """
-    config = {**config, "optimizer": config["optimizer"] | {"capturable": device != "cpu"}}
     runs, model, optimizer = stacked(config, seeds)
-    batches, states = [run.draw_batch() for run in runs], [run.state for run in runs]
-    clip_norm = runs[0].settings.clip_norm
+    clip_norm, device_of = runs[0].settings.clip_norm, runs[0].device
 
-    def step() -> None:  # the lines of `loop.fit` that run on the GPU
-        optimizer.zero_grad(set_to_none=True)
+    def gradients(batches: Sequence[Batch], states: Sequence[Any]) -> tuple[list[Tensor], list[Output]]:
         outputs = model(batches, states)
         parts = list(zip(runs, outputs, batches, strict=True))
-        losses = [run.task.loss(out.logits, batch) + run.task.penalty(out) for run, out, batch in parts]
-        torch.autograd.backward(losses)
+        losses = [run.task.loss(out.logits, batch) for run, out, batch in parts]
+        penalties = [run.task.penalty(out) for run, out, _ in parts]
+        torch.autograd.backward([loss + penalty for loss, penalty in zip(losses, penalties, strict=True)])
         if clip_norm is not None:
             model.clip_gradients(clip_norm)
-        optimizers.step(optimizer, batches[0].lr_scale)
+        return losses, outputs
 
-    return timed(step if device == "cpu" else captured(step), device, seconds)
+    def step() -> None:  # the lines of `loop.fit`
+        batches = [run.draw_batch() for run in runs]
+        optimizer.zero_grad(set_to_none=True)
+        losses, outputs = captures.of(gradients)(batches, [run.state for run in runs])
+        optimizers.step(optimizer, batches[0].lr_scale)
+        for run, loss, output in zip(runs, losses, outputs, strict=True):
+            run.record_step(loss, output)
+
+    with graphs.StepGraphs(model, device_of) as captures:
+        found = timed(step, device, seconds)
+        if device_of.type == "cuda" and not captures.graphs:
+            found["note"] += "; nothing was captured"
+    return found
 
 
 def timed(step: Callable[[], object], device: str, seconds: float) -> dict[str, Any]:

@@ -95,8 +95,8 @@ def layer(job: Job) -> None:
 
 
 def cluster(job: Job) -> None:
-    """The persistent kernel on clusters of thread blocks, which is not written yet."""
-    job.out.update("cluster", status="not written yet")
+    """The cluster engine: the trial of all cells, and its microseconds per step beside the other engines."""
+    job.run("cluster", [str(BENCH / "gpu_cluster.py"), "--seconds", f"{job.seconds - 5:.0f}"])
 
 
 def tests(job: Job) -> None:
@@ -120,7 +120,7 @@ def outcomes(output: str) -> dict[str, Any]:
 
 
 def step(job: Job) -> None:
-    """Milliseconds of a whole training step, of one seed and of five, as launched in training and captured whole."""
+    """Milliseconds of a whole training step, of one seed and of five, launched and captured (training/graphs.py)."""
     command = [str(BENCH / "bench_gpu.py"), "--parts", "steps", "--seconds", "12"]
     job.run("step", [*command, "--minutes", f"{job.seconds / 60 - 0.05:.2f}"])
 

@@ -13,6 +13,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
+import gpu_cluster  # noqa: E402
 import gpu_learned  # noqa: E402
 from bench_gpu_report import CONFIGS, slug, update_measured, with_ratios, write  # noqa: E402
 
@@ -50,13 +51,13 @@ def measurements(results: dict[str, Any], root: Path) -> list[str]:
     """Write the benchmark, the times that engine=auto goes by, and the ten lines."""
     machine = results.get("machine", {}).get("rows", {})
     name, version = machine.get("device_name"), machine.get("torch", "unknown")
-    rows = [row for stage in ("layer", "step") for row in results.get(stage, {}).get("rows", [])]
+    rows = [row for stage in ("layer", "cluster", "step") for row in results.get(stage, {}).get("rows", [])]
     if not name or not rows:
         return ["no measurements came back"]
     base = root / "results" / "bench" / slug(name)
     write(with_ratios(rows), base, name, version)
     measured = root / "timescales" / "nn" / "engine" / "gpu" / "measured.csv"
-    update_measured(rows, CONFIGS, name, measured)
+    update_measured(rows, CONFIGS | gpu_cluster.SIZES, name, measured)
     page = base.with_name(f"{base.name}-learned.md")
     commit = machine.get("commit") or "an unknown commit"
     head = f"# What was learned on {name}\n\nWritten by `scripts/bench/gpu.py` at {commit}.\n\n"

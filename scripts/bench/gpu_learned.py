@@ -8,7 +8,7 @@ from typing import Any
 Results = Mapping[str, Any]
 NOTHING = "not measured"
 SIZES = {"A": "220, 128, 128", "B": "784, 128, 256", "B512": "784, 128, 512"}  # steps, batch, hidden of bench_gpu.py
-LENGTHS = {name: int(sizes.split(",")[0]) for name, sizes in SIZES.items()} | {"tiny": 8}
+LENGTHS = {name: int(sizes.split(",")[0]) for name, sizes in SIZES.items()} | {"L": 1000, "tiny": 8}
 
 
 def lines(results: Results) -> list[tuple[str, str]]:
@@ -56,11 +56,21 @@ def ceilings(rows: Iterable[Mapping[str, Any]]) -> str:
 
 
 def clusters(results: Results) -> str:
-    """How many clusters of thread blocks run at once, and that their kernel is not there yet."""
+    """How many clusters of thread blocks run at once, and what the cluster engine takes, if it is right."""
     found = results.get("machine", {}).get("rows", {}).get("clusters", NOTHING)
     if isinstance(found, dict):
         found = "at once: " + ", ".join(f"{count} of {size}" for size, count in found.items())
-    return f"{found}; cluster kernel: {results.get('cluster', {}).get('status', NOTHING)}"
+    rows = results.get("cluster", {}).get("rows", [])
+    trials = [row for row in rows if row["part"] == "trial"]
+    right = sum(row["note"] == "right" for row in trials)
+    speeds = [
+        f"{row['config']} {row['variant'].removeprefix('cluster ')} {1000 * row['ms'] / LENGTHS[row['config']]:.3g}"
+        for row in rows
+        if row["part"] == "layer" and row["variant"].startswith("cluster") and "ms" in row
+    ]
+    engine = f"{right} of {len(trials)} trials right" if trials else NOTHING
+    passes = [row["note"] for row in rows if row["part"] == "profile" and "passes a load" in row["note"]]
+    return f"{found}; cluster engine: {', '.join([engine, *speeds, *passes])}"
 
 
 def engine(found: Results) -> str:

@@ -51,7 +51,7 @@ LINES = [
     ("loop.patience=x loop.patience=3", "loop.patience must be a whole number or null; not x"),
     ("resume=x", "resume must be true or false; not x"),
     ("device=[cpu]", "device must be a text; not [cpu]"),
-    ("engine=[a]", "engine must be one of auto, eager, fused, graph, cudnn; not [a]"),
+    ("engine=[a]", "engine must be one of auto, eager, fused, graph, cluster, cudnn; not [a]"),
     ("seed=${nope}", "seed=${nope}: ${...} must name a key that --cfg job shows"),
     ("seed='${'", "seed='${': ${...} must name a key that --cfg job shows"),
     ("hydra.callbacks=${oc.dict.keys:model}", "=${oc.dict.keys:model}: has no effect here: leave it out"),

@@ -111,7 +111,7 @@ def test_measurements_are_well_formed():
         assert csv.DictReader(file).fieldnames == list(choice.Row._fields)
     for row in choice.measured():
         assert row.cell == "lstm" or hasattr(timescales.nn.cells, row.cell)
-        assert row.engine in choice.DEFAULT
+        assert row.engine in choice.MEASURABLE
 
 
 def test_kinds_of_cells():

@@ -60,7 +60,8 @@ def test_what_is_explained(capsys):
     assert text.startswith("LSTMCell(3, 4)\n")
     assert "16 pre-activations, 4 of c; 80 bytes" in text
     assert "eager: yes" in text
-    assert "fused: yes" in text
+    assert "fused: yes\n" in text
+    assert "cluster: yes, but on a CPU only to test it; no call with reset= or states=True\n" in text
     assert "auto: takes fused" in text
     assert (FOLDER / "lstm.h").read_text().splitlines()[1] in text
     assert printed(capsys, timescales.LSTM(3, 4).layers[0]) == text

@@ -271,7 +271,7 @@ def test_pick():
     assert engines.pick("auto", cell, x) is fused.run
     assert engines.pick("eager", cell, x) is eager.run
     assert engines.pick("auto", cell, x.unsqueeze(1)) is fused.run  # batched seeds
-    with pytest.raises(ValueError, match="engine must be one of auto, eager, fused, graph, cudnn; not 'fast'"):
+    with pytest.raises(ValueError, match="engine must be one of auto, eager, fused, graph, cluster, cudnn; not 'fast'"):
         engines.pick("fast", cell, x)
     model.double()
     assert engines.pick("auto", cell, x.double()) is eager.run

@@ -24,7 +24,8 @@ from timescales.nn.engine.equations import of_cell
 from timescales.nn.engine.gpu import capture, graph
 from timescales.nn.engine.gpu.buffers import Buffers
 from timescales.tasks import Copy
-from timescales.training import build
+from timescales.training import build, graphs, loop
+from timescales.training.run import TrainingRun
 
 pytestmark = pytest.mark.gpu
 DEVICE = os.environ.get("TIMESCALES_GPU_TESTS", "cuda")
@@ -219,6 +220,25 @@ def test_replicas_equal_single_calls():
         output, _ = graph.run(cell, x, cell.weights(), cell.initial_state(4, B))
     for r, one in enumerate(cells):
         close(output[:, r], graph.run(one, x[:, r], one.weights(), one.initial_state(B))[0])
+
+
+@pytest.mark.parametrize("model", ["lstm", "plstm"])
+def test_captured_training_steps_equal_launched_ones(model, monkeypatch, capsys):
+    """Rehearsed on a CPU, nothing is captured."""
+    curves, made = [], []
+    real = graphs.StepGraph
+    monkeypatch.setattr(graphs, "StepGraph", lambda *a: made.append(a) or real(*a))
+    for captured in (False, True):
+        with pytest.MonkeyPatch.context() as patch:
+            if not captured:
+                patch.setattr(graphs, "is_wanted", lambda *a: False)
+            network, job, optimizer = build.build(config(DEVICE, f"model={model}"))
+            run = TrainingRun(network, job, optimizer, lambda *a: None, LoopSettings(max_epochs=4, clip_norm=1.0), None)
+            loop.fit_single(run)
+            curves.append([row["valid/loss"] for row in run.progress.curve])
+    assert "no CUDA graph" not in capsys.readouterr().err
+    assert len(made) == ON_GPU
+    assert curves[1] == pytest.approx(curves[0], rel=1e-3)
 
 
 @pytest.mark.parametrize("model", ["lstm", "plstm"])

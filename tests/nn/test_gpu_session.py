@@ -154,7 +154,7 @@ def test_a_short_rehearsal_writes_to_out_and_ends_with_ten_lines(tmp_path):
     assert done.stdout.splitlines()[-10].startswith(
         "| machine            | a CPU, rehearsing; no nvidia-smi; python 3."
     )
-    assert learned[2][1].endswith("; cluster kernel: not written yet")
+    assert "; cluster engine: 2 of 2 trials right, tiny lstm " in learned[2][1]
 
 
 def test_without_a_gpu_it_ends_at_once(tmp_path):
@@ -369,6 +369,19 @@ def measured_rows():
     return [*rows, layer | {"variant": "kernels lstm", "note": "RuntimeError: no kernel"}]
 
 
+def test_what_nsight_compute_says_is_read():
+    import gpu_cluster
+
+    head = '"ID","Kernel Name","Metric Name","Metric Unit","Metric Value"'
+    rows = [f'"0","backward","{gpu_cluster.PASSES}","","2,048"', f'"0","backward","{gpu_cluster.LOADS}","inst","1,024"']
+    said = "\n".join(["==PROF== Connected to process 1", head, *rows])
+    assert gpu_cluster.said_by_ncu(said) == "2.00 passes a load from shared memory, 1024 loads"
+    denied = "==ERROR== ERR_NVGPUCTRPERM - The user does not have permission"
+    assert gpu_cluster.said_by_ncu(denied) == f"ncu: {denied}"
+    row = gpu_cluster.shared_loads("cpu", 1.0)
+    assert row["note"].startswith(("no ncu here", "ncu: "))
+
+
 def came_back(folder, device="cuda"):
     """A folder as gpu.py leaves it."""
     step = {"part": "training", "config": "copy T=200", "variant": "lstm x5", "precision": "fp32", "ms": 4.0}
@@ -379,7 +392,14 @@ def came_back(folder, device="cuda"):
         "machine": {"rows": machine},
         "engine": {"rows": {"lstm": {"captured": 2e-6}}, "status": 0},
         "layer": {"rows": measured_rows()},
-        "cluster": {"status": "not written yet"},
+        "cluster": {
+            "rows": [
+                {"part": "trial", "variant": "lstm", "note": "right"},
+                {"part": "trial", "variant": "gated", "note": "it has no cumax"},
+                {"part": "layer", "config": "A", "variant": "cluster lstm", "precision": "fp32", "ms": 0.44},
+                {"part": "profile", "config": "A", "variant": "cluster lstm backward", "note": "1.02 passes a load"},
+            ]
+        },
         "tests": {"counts": {"passed": 120, "failed": 1}, "failed": ["tests/nn/test_gpu.py::a"], "status": 1},
         "step": {"rows": [step | {"note": "250.0 steps/s, CPU 93 % of each seed"}]},
         "tables": {"families": [{"table": "gu_synthetic", "ended": 3}], "factor": 1.2, "open": 9, "left_out": []},
@@ -399,7 +419,8 @@ def test_ten_lines_say_what_was_learned(tmp_path):
     ]
     found = dict(found)
     assert found["ceilings"] == "copy 3 TB/s, fp32 51 TFLOP/s"
-    assert found["clusters"] == "at once: 16 of 8 x 128; cluster kernel: not written yet"
+    engine = "1 of 2 trials right, A lstm 2, 1.02 passes a load"
+    assert found["clusters"] == f"at once: 16 of 8 x 128; cluster engine: {engine}"
     assert found["graph engine"] == "right: lstm captured 2e-06"
     us = "products 3, kernels failed (RuntimeError: no kernel), graph 15, x5 20, nn.LSTM 5, fp16 4"
     assert found["us a step, A"] == us
@@ -450,6 +471,7 @@ def test_what_comes_back_is_put_where_it_belongs(tmp_path, checkout):
     assert {(r.cell, r.S, r.B, r.H, r.engine, r.ms) for r in choice.measured()} == {
         ("lstm", 220, 128, 128, "graph", 3.3),
         ("lstm", 220, 128, 128, "cudnn", 1.2),
+        ("lstm", 220, 128, 128, "cluster", 0.44),
     }
     assert record.has_ended(checkout / "runs" / "new")
     assert (checkout / "runs" / "new" / "best.pt").stat().st_size == 2000

@@ -21,7 +21,7 @@ MOST_SEEDS = 1000  # in one launch: all configurations are composed before the f
 GROUPS = ("paper", "model", "optimizer", "task", "recipe", "logger", "table")  # of which conf/config.yaml chooses files
 # The values of keys that have few.
 CHOICES: dict[str, tuple[Any, ...]] = {
-    "engine": ("auto", "eager", "fused", "graph", "cudnn"),
+    "engine": ("auto", "eager", "fused", "graph", "cluster", "cudnn"),
     "precision": ("fp32", "tf32"),
     "logger.name": ("wandb", "tensorboard", "trackio", "csv", "none"),
     "force": (True, False, "stale"),

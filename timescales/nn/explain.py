@@ -161,11 +161,19 @@ def _engines(cell: Cell, dt: bool) -> list[str]:
             _, _, reason = str(error).partition(": ")
             lines.append(f"{name}: no, {reason}")
         else:
-            lines.append(
-                f"{name}: yes" + (", but on a CPU only to test it" if name == "graph" and not x.is_cuda else "")
-            )
+            only = name in ("graph", "cluster") and not x.is_cuda
+            lines.append(f"{name}: yes" + ", but on a CPU only to test it" * only + _but(name, cell, x, dt))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the lines above say what it would warn of
         chosen = engine.pick("auto", cell, x, timed=dt)
     lines.append(f"auto: takes {chosen.__module__.rpartition('.')[2]}")
     return _indented(lines)
+
+
+def _but(name: str, cell: Cell, x: Tensor, dt: bool) -> str:
+    """Which calls an engine that runs the cell does not take."""
+    try:
+        engine.pick(name, cell, x, timed=dt, stepwise=True)
+    except ValueError:
+        return "; no call with reset= or states=True"
+    return ""

@@ -51,8 +51,8 @@ class RNN(nn.Module):
         batch_first: if True, x, output, dt and mask are (B, S, ...) instead of (S, B, ...). Default: False.
         dropout: probability of dropout on the outputs of every layer except the last, in training. Default: 0. It may
             be set later: `rnn.dropout = 0.5`.
-        engine: the time loop, "auto" (the fastest available, default), "eager", "fused", "graph" or "cudnn". A named
-            engine that cannot run raises ValueError.
+        engine: the time loop, "auto" (the fastest available, default), "eager", "fused", "graph", "cluster"
+            or "cudnn". A named engine that cannot run raises ValueError.
 
     Call: `output, state = rnn(x, state=None, dt=None, mask=None)`; see `forward`.
 

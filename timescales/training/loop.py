@@ -10,24 +10,20 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
-from torch.optim import Optimizer
+from torch import Tensor
 
 from timescales.models.sequence import Output, SequenceModel, State
 from timescales.tasks import Batch, Task
 from timescales.training import optimizers
+from timescales.training.graphs import StepGraphs
 from timescales.training.interrupt import Interrupt, Requested, raise_if_requested
 from timescales.training.memory import one_over_e_values
 from timescales.training.progress import progress
 from timescales.training.run import TrainingRun
-from timescales.training.stack import Single, Stack, StackedOptimizer
+from timescales.training.stack import AnyOptimizer, Single, Stack
 
 
-def fit(
-    runs: Sequence[TrainingRun],
-    model: Single | Stack,
-    optimizer: Optimizer | StackedOptimizer,
-    until: int | None = None,
-) -> None:
+def fit(runs: Sequence[TrainingRun], model: Single | Stack, optimizer: AnyOptimizer, until: int | None = None) -> None:
     """Train until a run ends: after its last step, or when the task, patience or a loss that is not finite says so.
 
     runs: one, or several seeds of one configuration that stand at the same step.
@@ -37,9 +33,8 @@ def fit(
     step or validation is raised. A signal (`Interrupt`) ends all runs after the step, or after the batch of a
     validation, with everything saved and a KeyboardInterrupt in their `error`.
     """
-    clip_norm = runs[0].settings.clip_norm
-    clock = Clock()
-    with Interrupt() as interrupt:
+    clip_norm, clock = runs[0].settings.clip_norm, Clock()
+    with Interrupt() as interrupt, StepGraphs(model, runs[0].device) as graphs:
         if runs[0].in_step:  # its validation was interrupted, or found the memory too small for more runs together
             finish_step(runs, model, optimizer, clock, interrupt)
         while all(run.going for run in runs) and runs[0].progress.step != until:
@@ -48,17 +43,22 @@ def fit(
                 break
 
             optimizer.zero_grad(set_to_none=True)
-            outputs = model(batches, [run.state for run in runs])
-            parts = list(zip(runs, outputs, batches, strict=True))
-            losses = [run.task.loss(output.logits, batch) for run, output, batch in parts]
-            penalties = [run.task.penalty(output) for run, output, _ in parts]
-            torch.autograd.backward([loss + penalty for loss, penalty in zip(losses, penalties, strict=True)])
-            if clip_norm is not None:
-                model.clip_gradients(clip_norm)
+
+            def gradients(batches: Sequence[Batch], states: Sequence[State]) -> tuple[list[Tensor], list[Output]]:
+                outputs = model(batches, states)
+                parts = list(zip(runs, outputs, batches, strict=True))
+                losses = [run.task.loss(output.logits, batch) for run, output, batch in parts]
+                penalties = [run.task.penalty(output) for run, output, _ in parts]
+                torch.autograd.backward([loss + penalty for loss, penalty in zip(losses, penalties, strict=True)])
+                if clip_norm is not None:
+                    model.clip_gradients(clip_norm)
+                return losses, outputs
+
+            losses, outputs = graphs.of(gradients)(batches, [run.state for run in runs])
             optimizers.step(optimizer, batches[0].lr_scale)
 
             for_each(runs, TrainingRun.record_step, losses, outputs)
-            del outputs, parts, losses, penalties  # their memory is free for a validation
+            del outputs, losses  # their memory is free for a validation
             finish_step(runs, model, optimizer, clock, interrupt)
 
 
@@ -112,7 +112,7 @@ class Clock:
 def finish_step(
     runs: Sequence[TrainingRun],
     model: Single | Stack,
-    optimizer: Optimizer | StackedOptimizer,
+    optimizer: AnyOptimizer,
     clock: Clock,
     interrupt: Interrupt,
 ) -> None:
@@ -129,9 +129,7 @@ def finish_step(
         for_each(runs, TrainingRun.save_if_due, [bool(interrupt.requested)] * len(runs))
 
 
-def validate(
-    runs: Sequence[TrainingRun], model: Single | Stack, optimizer: Optimizer | StackedOptimizer, clock: Clock
-) -> None:
+def validate(runs: Sequence[TrainingRun], model: Single | Stack, optimizer: AnyOptimizer, clock: Clock) -> None:
     """Evaluate all runs on the validation split, with the weights that the optimizer keeps for it.
 
     The clock does not count T_1/e: no number of a record depends on whether it is logged.

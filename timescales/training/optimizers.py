@@ -11,13 +11,13 @@ from torch.optim.lr_scheduler import LambdaLR
 
 from timescales.config.schema import LoopSettings
 from timescales.errors import ConfigError
-from timescales.training.stack import StackedOptimizer
+from timescales.training.stack import AnyOptimizer
 
 # Of batched seeds the single optimizers take no step themselves, which torch's schedulers look for.
 warnings.filterwarnings("ignore", r"Detected call of `lr_scheduler.step\(\)` before", UserWarning)
 
 
-def eval_weights(optimizer: Optimizer | StackedOptimizer) -> contextlib.AbstractContextManager[None]:
+def eval_weights(optimizer: AnyOptimizer) -> contextlib.AbstractContextManager[None]:
     """The context in which to evaluate: the optimizer's own `eval_weights`, or nothing if it has none."""
     return optimizer.eval_weights() if hasattr(optimizer, "eval_weights") else contextlib.nullcontext()
 
@@ -57,7 +57,7 @@ def schedule(optimizer: Optimizer, settings: LoopSettings, last_step: int, taken
     return LambdaLR(optimizer, factor, last_epoch=taken - 1)
 
 
-def step(optimizer: Optimizer | StackedOptimizer, lr_scale: float | None = None) -> None:
+def step(optimizer: AnyOptimizer, lr_scale: float | None = None) -> None:
     """One step of the optimizer.
 
     lr_scale: factor of its learning rates in this step alone; None for 1. A `StackedOptimizer` takes None only.

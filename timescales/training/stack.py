@@ -36,6 +36,11 @@ class Single:
     def __init__(self, model: SequenceModel) -> None:
         self.model = model
 
+    @property
+    def tensors(self) -> dict[str, Tensor]:
+        """The parameters and buffers by name."""
+        return dict([*self.model.named_parameters(), *self.model.named_buffers()])
+
     def __call__(self, batches: Sequence[Batch], states: Sequence[State]) -> list[Output]:
         """The output for the batch, from the state."""
         return [self.model(batches[0], states[0])]
@@ -116,6 +121,9 @@ class StackedOptimizer:
                 if state:
                     optimizer.state[p] = {k: v[r] if is_per_element(v, stacked) else v for k, v in state.items()}
         self.shared = bool(self.optimizer.state)  # it is made in the first step
+
+
+AnyOptimizer = Optimizer | StackedOptimizer  # of one model, or of several
 
 
 def separate(models: Sequence[SequenceModel], optimizers: Sequence[Optimizer]) -> None:

@@ -16,7 +16,7 @@ from timescales.nn.engine.cpu import fused
 from timescales.nn.engine.gpu import choice, cudnn
 from timescales.nn.engine.kernel import Named, tracing_reason, unusual_reason
 
-NAMES = ("auto", "eager", "fused", "graph", "cudnn")
+NAMES = ("auto", "eager", "fused", "graph", "cluster", "cudnn")
 
 TO_SILENCE = "engine='eager' silences this, as does compiled = False in the cell's class"
 
@@ -93,11 +93,14 @@ def _choose(
     elif name == "cudnn":
         reason, chosen = reason or cudnn.unsupported_reason(cell, x, masked, stepwise=stepwise), cudnn.run
     else:
-        from timescales.nn.engine.gpu import graph  # it imports Triton, which only a GPU needs
+        from timescales.nn.engine.gpu import cluster, graph  # they import Triton, which only a GPU needs
 
         found = reason or equations.known(cell, timed)
-        reason = reason or graph.unsupported_reason(cell, x, timed, found)
-        chosen = functools.partial(graph.run, found=found)
+        if name == "cluster":
+            reason, chosen = reason or cluster.unsupported_reason(cell, x, timed, found, stepwise), cluster.run
+        else:
+            reason, chosen = reason or graph.unsupported_reason(cell, x, timed, found), graph.run
+        chosen = functools.partial(chosen, found=found)
     if reason is not None:
         raise ValueError(f"the {name} engine cannot run here: {reason}")
     return chosen
@@ -149,7 +152,7 @@ def pick_on_gpu(
     stepwise: bool = False,
 ) -> Engine:
     """The fastest engine on a GPU, according to measured.csv. found: `equations.known`, if the caller has it."""
-    from timescales.nn.engine.gpu import graph
+    from timescales.nn.engine.gpu import cluster, graph
 
     if 0 in x.shape:
         return eager.run
@@ -163,6 +166,8 @@ def pick_on_gpu(
     for name in choice.ranking(choice.kind_of(cell, found), *sizes, torch.cuda.get_device_name(x.device)):
         if name == "cudnn" and cudnn_allowed and cudnn.unsupported_reason(cell, x, masked, found, stepwise) is None:
             return cudnn.run
+        if name == "cluster" and cluster.unsupported_reason(cell, x, timed, found, stepwise) is None:
+            return cluster.run_or_graph
         if name == "graph" and graph.unsupported_reason(cell, x, timed, found) is None:
             return graph.run_or_eager
         if name == "eager":

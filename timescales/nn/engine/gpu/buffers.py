@@ -1,4 +1,4 @@
-"""The memory that the graph engine works in."""
+"""The memory that the graph engine and the cluster engine work in."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from torch import Tensor
 
 from timescales.nn.engine.affine import affine
 from timescales.nn.engine.equations import Block, Equations
+from timescales.nn.engine.gpu.emit_cuda import Kernels
 from timescales.nn.engine.scalar import Node
 
 CHUNK = 64  # steps of a chunk of a scan over time
 
 
 class Buffers:
-    """Memory of one call of the graph engine, for R seeds, S steps, B sequences and H units.
+    """Memory of one call of an engine on a GPU, for R seeds, S steps, B sequences and H units.
 
     The weights and z have the order of `equations.blocks`: x-only, sums, h-only. C is the number of rows of all blocks;
     a block has H / divisor of them.
@@ -26,7 +27,7 @@ class Buffers:
     hh: recurrent weights of the blocks with a recurrent share, (R, rows, H).
     states: by field, (R, S + 1, B, H), the state before each step and after the last. The first is h.
     vectors: (R, H) each. noises: (R, S, B, H) each.
-    dt, mask: (R, S, B) or None.
+    dt, mask: (R, S, B) or None. The mask is 1.0 where a step exists.
     wide: by expanded block, (E, R, B, H): at one step the numbers of all units, then their gradients; None without.
     again: (R, S, B), whether the state after a step is the initial one again, or None. initial: that state, by field
         (R, B, H), or None without `again`. outputs: by field, (R, S, B, H), what a step gave before the sequence began
@@ -35,8 +36,9 @@ class Buffers:
     d_states, d_vectors: (R, B, H) each, gradients that are passed from step to step in backward. The gradient of a
         vector without gradient is None.
     d_initial: by field, (R, B, H), in a scan (R, K, B, H): sums; or None.
-    d_dt: (R, S, B), or None if dt needs no gradient. d_dt_units: (R, B, H), its summands at one step; in a scan
-        (R, S, B, H), of all steps.
+    d_dt: (R, S, B), or None if dt needs no gradient. d_dt_units: (R, B, H), its summands at one step; in a scan and
+        in the cluster engine (R, S, B, H), of all steps.
+    cluster: the kernels of the cluster engine, or None.
 
     affine: the affine maps of a step, if the cell is run as a scan over time in chunks (scan.py), or None. Then, with F
     fields and K chunks of `chunk` steps, maps (F, F, R, K, B, H), drives and starts (F, R, K, B, H) are the chunks'
@@ -56,11 +58,12 @@ class Buffers:
         time_gradient: bool = False,
         resets: bool = False,
         every: bool = False,
+        cluster: Kernels | None = None,
     ) -> None:
         R, S, B = sizes
         self.equations, self.sizes, self.H = equations, sizes, H
-        self.given = (timed, masked, time_gradient, resets, every)
-        self.timed = timed
+        self.given = (timed, masked, time_gradient, resets, every, cluster)
+        self.timed, self.cluster = timed, cluster
         self.columns = columns(equations.blocks, H)
         self.x_columns = width(H, (block for block in equations.blocks if block.has_x))
         self.first_h = width(H, (block for block in equations.blocks if not block.has_h))
@@ -71,7 +74,7 @@ class Buffers:
         self.vectors = [empty(R, H) for _ in equations.vectors]
         self.noises = [empty(R, S, B, H) for _ in range(equations.noises)]
         self.dt = torch.ones(R, S, B, device=device, dtype=torch.float32) if timed else None
-        self.mask = torch.ones(R, S, B, device=device, dtype=torch.uint8) if masked else None
+        self.mask = torch.ones(R, S, B, device=device, dtype=torch.float32) if masked else None
         F = len(equations.fields)
         self.again = torch.zeros(R, S, B, device=device, dtype=torch.uint8) if resets else None
         self.initial = [empty(R, B, H) if resets else None for _ in range(F)]
@@ -83,7 +86,7 @@ class Buffers:
         self.d_vectors = [None if is_zero(node) else empty(R, B, H) for node in equations.d_vectors]
         self.d_initial = [empty(R, B, H) if resets else None for _ in range(F)]
         self.d_dt = empty(R, S, B) if time_gradient else None
-        self.d_dt_units = empty(R, B, H) if time_gradient else None
+        self.d_dt_units = empty(R, *(() if cluster is None else (S,)), B, H) if time_gradient else None
         self.affine = affine(equations)
         if self.affine is not None:
             # Two chunks at least, so that the trial of a cell and the steps before a capture run every pass.
@@ -93,6 +96,11 @@ class Buffers:
             self.d_parts = [empty(R, K, B, H) for _ in equations.vectors]
             self.d_initial = [empty(R, K, B, H) if resets else None for _ in range(F)]
             self.d_dt_units = empty(R, S, B, H) if time_gradient else None
+
+    @property
+    def engine(self) -> str:
+        """The name of the engine."""
+        return "graph" if self.cluster is None else "cluster"
 
     def like(self, steps: int) -> Buffers:
         """Buffers for another number of steps, filled with zeros."""

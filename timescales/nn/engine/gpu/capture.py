@@ -14,6 +14,7 @@ All graphs share cuBLAS's workspace: calls on several streams at the same time a
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import functools
 import gc
 import sys
@@ -85,20 +86,29 @@ FAILED: list[torch.cuda.CUDAGraph] = []  # torch's allocator keeps a pointer to 
 
 def graph_of(b: Buffers, loop: Callable[[Buffers], None]) -> torch.cuda.CUDAGraph:
     """A graph whose replay runs `loop` in the buffers `b`."""
-    with _lock, no_garbage_collection():
+    with _lock:
         warm_up(b, loop)
+        return guarded(lambda: loop(b), b.z.device)
+
+
+def guarded(launch: Callable[[], Any], device: torch.device, pool: Any = None) -> torch.cuda.CUDAGraph:
+    """`record`, without anything else that could end a capture; after a failed one torch is as before."""
+    with _lock, no_garbage_collection():
         try:
-            return record(lambda: loop(b), b.z.device)
+            return record(launch, device, pool)
         except BaseException:
             # torch's random generator still expects the failed capture, and refuses to draw until a capture succeeds.
             with contextlib.suppress(Exception):
-                record(b.d_states[0].zero_, b.z.device)
+                record(torch.zeros(1, device=device).zero_, device)
             raise
 
 
-def record(launch: Callable[[], Any], device: torch.device) -> torch.cuda.CUDAGraph:
-    """A graph of the kernels that `launch` launches."""
-    graph, pool = torch.cuda.CUDAGraph(), torch.cuda.graph_pool_handle()
+def record(launch: Callable[[], Any], device: torch.device, pool: Any = None) -> torch.cuda.CUDAGraph:
+    """A graph of the kernels that `launch` launches. pool: memory that it shares with graphs that run before or after.
+
+    Graphs share what none of them holds in a tensor once it has run.
+    """
+    graph, pool = torch.cuda.CUDAGraph(), torch.cuda.graph_pool_handle() if pool is None else pool
     cause: BaseException | None = None
     try:
         # The outer context restores the current stream if the capture fails; torch's own context does not.
@@ -121,9 +131,22 @@ def record(launch: Callable[[], Any], device: torch.device) -> torch.cuda.CUDAGr
     return graph
 
 
+_allowed = contextvars.ContextVar("allowed", default=True)
+
+
+@contextlib.contextmanager
+def no_graphs() -> Iterator[None]:
+    """Calls in the block capture nothing."""
+    token = _allowed.set(False)
+    try:
+        yield
+    finally:
+        _allowed.reset(token)
+
+
 def is_wanted(x: Tensor) -> bool:
     """Whether to capture graphs. During another capture the steps become part of that one."""
-    return x.is_cuda and not torch.cuda.is_current_stream_capturing()
+    return x.is_cuda and _allowed.get() and not torch.cuda.is_current_stream_capturing()
 
 
 def rounding() -> str:
@@ -294,9 +317,9 @@ class Lease:
             self.release()
 
 
-def announce(reason: str) -> None:
-    """Print one line: the graph engine does not run, and why."""
-    print(f"timescales: no graph engine, something slower runs: {reason}", file=sys.stderr)
+def announce(reason: str, engine: str = "graph") -> None:
+    """Print one line: an engine for GPUs does not run, and why."""
+    print(f"timescales: no {engine} engine, something slower runs: {reason}", file=sys.stderr)
 
 
 def one_line(error: BaseException) -> str:

@@ -19,6 +19,7 @@ from timescales.nn.engine.gpu.cudnn import is_plain_lstm
 
 MEASURED = Path(__file__).with_name("measured.csv")
 DEFAULT = ("cudnn", "graph", "eager")
+MEASURABLE = ("cluster", *DEFAULT)  # the cluster engine is taken only where it was measured
 
 
 class Row(NamedTuple):

@@ -38,6 +38,7 @@ from timescales.nn.engine import eager, equations, kept, watch
 from timescales.nn.engine.again import Again
 from timescales.nn.engine.equations import Equations
 from timescales.nn.engine.gpu import capture, triton_kernels
+from timescales.nn.engine.gpu.emit_cuda import Kernels
 from timescales.nn.engine.gpu.graph_function import GraphFunction, Inputs, Plan, code_of, on_device_of
 from timescales.nn.engine.trial import TOLERANCE, difference
 from timescales.torch_private import tree_map_only
@@ -53,15 +54,22 @@ def unsupported_reason(cell: Cell, x: Tensor, timed: bool = False, found: Equati
 
     timed: with dt. found: `equations.known(cell, timed)`, if the caller has it.
     """
+    if reason := plain_reason(cell, x):
+        return reason
+    found = equations.known(cell, timed) if found is None else found
+    if isinstance(found, str):
+        return f"{found}; use engine='eager'"
+    return trial(cell, found, x.device) if x.is_cuda else None
+
+
+def plain_reason(cell: Cell, x: Tensor) -> str | None:
+    """The reason why x and the weights are not what kernels for a GPU read; None if they are."""
     for name, tensor in (("x", x), ("the weights", cell.weight_ih)):
         if tensor.dtype != torch.float32:
             return f"{name} must be float32, not {tensor.dtype}; use engine='eager'"
     if x.device.type not in ("cpu", "cuda") or x.device != cell.weight_ih.device:
         return f"x and the weights must lie together on a GPU, not on {x.device} and {cell.weight_ih.device}"
-    found = equations.known(cell, timed) if found is None else found
-    if isinstance(found, str):
-        return f"{found}; use engine='eager'"
-    return trial(cell, found, x.device) if x.is_cuda else None
+    return None
 
 
 def trial(cell: Cell, found: Equations, device: torch.device) -> str | None:
@@ -77,24 +85,33 @@ def trial(cell: Cell, found: Equations, device: torch.device) -> str | None:
 
 def _trial(cell: Cell, found: Equations, device: torch.device) -> str | None:
     tolerance = 1e-2 if capture.rounding() == "tf32" else TOLERANCE  # TF32 has ten bits
+    reason = compare(cell, found, device, None, tolerance)
+    return None if reason is None else f"{reason}; use engine='eager'"
+
+
+def compare(
+    cell: Cell, found: Equations, device: torch.device, cluster: Kernels | None, tolerance: float
+) -> str | None:
+    """What differs between an engine on a device and the eager one, in one line, which is printed; None if nothing.
+
+    cluster: the kernels of the cluster engine, or None for the graph engine.
+    """
     try:
-        if triton_kernels.unavailable is not None:
-            raise RuntimeError(triton_kernels.unavailable)
-        run_there = functools.partial(_run_on, device, found)
+        run_there = functools.partial(_run_on, device, found, cluster)
         reason = difference(cell, found.reads_dt, found.noises, run_there, tolerance)
     except torch.OutOfMemoryError:
         raise
     except Exception as error:
         reason = capture.one_line(error)
-    if reason is None:
-        return None
-    capture.announce(reason)
-    return f"{reason}; use engine='eager'"
+    if reason is not None:
+        capture.announce(reason, "graph" if cluster is None else "cluster")
+    return reason
 
 
 def _run_on(
     device: torch.device,
     found: Equations,
+    cluster: Kernels | None,
     cell: Cell,
     x: Tensor,
     weights: Weights,
@@ -104,11 +121,14 @@ def _run_on(
     noises: Sequence[Tensor],
 ) -> tuple[Tensor, Any]:
     """Run a sequence from the CPU on `device`; for the trial."""
+    if cluster is None and triton_kernels.unavailable is not None:
+        raise RuntimeError(triton_kernels.unavailable)
     vectors = found.vector_values(cell, weights.ih)
     x, dt = eager.fill_masked(x, dt, mask)
     there = functools.partial(tree_map_only, Tensor, lambda v: v.to(device))
     x, weights, state, vectors, dt, mask, noises = there((x, weights, state, vectors, dt, mask, list(noises)))
-    plan = Plan(found, cell.hidden_size, capture.Pool() if capture.is_wanted(x) else None, True, True, dt is not None)
+    pool = capture.Pool() if cluster is None and capture.is_wanted(x) else None
+    plan = Plan(found, cell.hidden_size, pool, True, True, dt is not None, False, cluster)
     for _ in range(2):  # the second time it is captured
         (output,), last = _run_whole(plan, x, weights, vectors, state, dt, mask, noises)
     return output.cpu(), type(last)(*(v.cpu() for v in last))
@@ -125,6 +145,7 @@ def run(
     states: bool = False,
     strict: bool = True,
     found: Equations | str | None = None,
+    cluster: Kernels | None = None,
 ) -> tuple[Any, ...]:
     """Run a cell over a sequence; see `eager.run`. Batched seeds are supported.
 
@@ -133,6 +154,7 @@ def run(
 
     strict: raise RuntimeError if no graph can be captured. Otherwise the steps are launched one by one.
     found: `equations.known(cell, dt is not None)`, if the caller has it.
+    cluster: the kernels of the cluster engine (cluster.py), which need no graph, or None.
     """
     if x.shape[0] == 0 or x[0].numel() == 0:
         return eager.run(cell, x, weights, state, dt, mask, again, states)
@@ -142,8 +164,8 @@ def run(
     vectors = found.vector_values(cell, weights.ih)
     after, initial = (None, ()) if again is None else again
     keep = torch.is_grad_enabled() and _need_gradient([x, *weights, *vectors, *state, dt, *initial])
-    pool = POOLS.setdefault(cell, capture.Pool()) if capture.is_wanted(x) else None
-    plan = Plan(found, cell.hidden_size, pool, strict, keep, keep and _need_gradient([dt]), states)
+    pool = POOLS.setdefault(cell, capture.Pool()) if cluster is None and capture.is_wanted(x) else None
+    plan = Plan(found, cell.hidden_size, pool, strict, keep, keep and _need_gradient([dt]), states, cluster)
     steps = len(x) if keep or len(x) <= 2 * PIECE else PIECE
     pieces = []
     for start in range(0, len(x), steps):

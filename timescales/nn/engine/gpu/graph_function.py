@@ -18,6 +18,7 @@ from timescales.nn.engine.affine import affine
 from timescales.nn.engine.equations import Equations
 from timescales.nn.engine.gpu import capture, emit_triton
 from timescales.nn.engine.gpu.buffers import Buffers
+from timescales.nn.engine.gpu.emit_cuda import Kernels
 from timescales.nn.engine.kernel import check_backward, check_shape, no_jvp
 from timescales.torch_private import saved_tensors_have_hooks
 
@@ -37,6 +38,7 @@ class Plan(NamedTuple):
 
     pool: graphs of this cell, or None to run without graphs. strict: see `run`. keep: whether backward follows.
     time_gradient: whether dt needs a gradient. every: whether the state after every step is wanted.
+    cluster: the kernels of the cluster engine; None for the graph engine.
     """
 
     equations: Equations
@@ -46,6 +48,12 @@ class Plan(NamedTuple):
     keep: bool
     time_gradient: bool
     every: bool = False
+    cluster: Kernels | None = None
+
+    @property
+    def engine(self) -> str:
+        """The name of the engine."""
+        return "graph" if self.cluster is None else "cluster"
 
 
 class Inputs(NamedTuple):
@@ -120,7 +128,7 @@ class GraphFunction(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> tuple[Any, ...]:
-        check_backward("graph", grads)
+        check_backward(ctx.plan.engine, grads)
         inputs = Inputs.of(ctx.plan.equations, ctx.saved_tensors)
         lease, ctx.lease = ctx.lease, None
         if lease is None:  # it was not kept, or this is a second backward and the first one overwrote it
@@ -144,7 +152,7 @@ def _forward(plan: Plan, inputs: Inputs) -> capture.Lease:
 
     def make() -> Buffers:
         with torch.inference_mode(False), torch.no_grad():
-            return Buffers(plan.equations, sizes, H, x.device, *given)
+            return Buffers(plan.equations, sizes, H, x.device, *given, plan.cluster)
 
     key: tuple[Any, ...] = ()
     if plan.pool is not None:
@@ -193,7 +201,7 @@ def _check_shapes(b: Buffers, inputs: Inputs) -> None:
     }
     for name, (tensor, shape) in shapes.items():
         if tensor is not None or (name == "weight_hh" and rows) or (name == "dt" and b.timed):
-            check_shape("graph", name, tensor, shape)
+            check_shape(b.engine, name, tensor, shape)
     for name, tensors, shape in (
         ("the state", inputs.state, (*seeds, B, H)),
         ("the initial state", inputs.initial, (*seeds, B, H)),
@@ -201,7 +209,7 @@ def _check_shapes(b: Buffers, inputs: Inputs) -> None:
         ("noise", inputs.noises, (*steps, H)),
     ):
         for tensor in tensors:
-            check_shape("graph", name, tensor, shape)
+            check_shape(b.engine, name, tensor, shape)
 
 
 def _project(b: Buffers, inputs: Inputs) -> None:
@@ -227,7 +235,7 @@ def _run_backward(lease: capture.Lease, inputs: Inputs, grads: Any, first: bool)
     fields = len(b.states)
     for buffer, value in zip(b.d_states, rest[:fields], strict=True):
         if value is not None:
-            check_shape("graph", "a gradient of the last state", value, buffer.shape[0 if inputs.batched else 1 :])
+            check_shape(b.engine, "a gradient of the last state", value, buffer.shape[0 if inputs.batched else 1 :])
         buffer.zero_() if value is None else buffer.copy_(value)
     for of_steps, value in zip(b.d_others, rest[fields:], strict=False):
         assert of_steps is not None
@@ -237,7 +245,7 @@ def _run_backward(lease: capture.Lease, inputs: Inputs, grads: Any, first: bool)
             sums.zero_()
     if d_output is not None:
         d_output = inputs.seeds_first(d_output).float()
-        check_shape("graph", "the gradient of the output", d_output, (*b.sizes, b.H))
+        check_shape(b.engine, "the gradient of the output", d_output, (*b.sizes, b.H))
     lease.backward(d_output, first)
 
 

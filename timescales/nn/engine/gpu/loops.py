@@ -12,7 +12,7 @@ from types import ModuleType
 
 import torch
 
-from timescales.nn.engine.gpu import emit_scan, emit_triton, pointwise, scan
+from timescales.nn.engine.gpu import cluster_kernels, emit_scan, emit_triton, pointwise, scan
 from timescales.nn.engine.gpu.buffers import Buffers
 
 
@@ -23,6 +23,9 @@ def uses_triton(b: Buffers) -> bool:
 
 def loop_forward(b: Buffers) -> None:
     """Run all steps. Before: the first step of the states, and the input's share of the pre-activations in z."""
+    if b.cluster is not None:
+        cluster_kernels.run_forward(b)
+        return
     if b.affine is not None:
         scan_forward(b)
         return
@@ -42,6 +45,9 @@ def loop_backward(b: Buffers, first: bool = True) -> None:
 
     first: whether to compute the gradient of the state before the first step, which costs one product.
     """
+    if b.cluster is not None:
+        cluster_kernels.run_backward(b)
+        return
     if b.affine is not None:
         scan_backward(b)
         return
