@@ -5,7 +5,7 @@ MINUTES ?= 8
 REQUIRED_TABLE = $(or $(TABLE),$(error name a table: make $@ TABLE=chien_table3))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo tour tutorial docs reproduce reproduce-table1 reproduce-table2 reproduce-table3 small tiny plan status report report-check atlas gallery site dashboard sensitivity test test-all test-slow test-slurm test-ecosystem faults lint format types bench gpu gpu-pack gpu-collect golden stub clean
+.PHONY: help demo tour tutorial docs reproduce reproduce-table1 reproduce-table2 reproduce-table3 small tiny plan status report report-check atlas gallery site notebooks dashboard sensitivity test test-all test-slow test-slurm test-ecosystem faults lint format types bench gpu gpu-pack gpu-collect freeze dist golden stub clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9.-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -15,7 +15,7 @@ help: ## list the targets
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "timescales needs Python 3.11 or newer: make PYTHON=python3.11 ...")'
 	$(PYTHON) -m venv .venv
-	$(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,docs]'
 	@touch $@
 
 demo: .venv/installed ## train an LSTM and a pLSTM on a task that needs long memory: 1 to 3 minutes on a quiet CPU
@@ -27,8 +27,7 @@ tour: .venv/installed ## run docs/tour.md: train three models, write a gate, jud
 tutorial: .venv/installed ## run the tutorial, from a first run to your own gate and table: one minute, writes to runs/
 	$(PY) docs/tutorial/tutorial.py
 
-docs: .venv/installed ## write the API reference and the tutorial as HTML to build/docs
-	$(PY) scripts/docs.py
+docs: site ## the same as `make site`, by its older name
 
 reproduce-table1: ## reproduce table 1 of Chien et al. 2021: pixel-by-pixel digits
 	$(MAKE) reproduce TABLE=chien_table1
@@ -70,13 +69,16 @@ atlas: .venv/installed ## the atlas of memory: choose learning rates, train ever
 	$(PY) scripts/report.py ours_atlas
 	$(PY) scripts/atlas.py
 
-gallery: .venv/installed ## write all results as web pages, runs/gallery/index.html (RUNS="runs/..." adds analyses of runs)
-	$(PY) scripts/gallery.py $(RUNS)
+gallery: .venv/installed ## the site with a page for each of your runs, their curves and analyses, runs/gallery: RUNS="runs/copy-*"
+	rm -rf runs/gallery
+	$(PY) scripts/docs.py runs/gallery --runs $(RUNS)
 
-site: .venv/installed ## write results and documentation as one folder for any static host, build/site: 2 minutes of CPU time
+site: .venv/installed ## write documentation, results and API reference for a browser or any static host, build/site: 2 minutes of CPU time
 	rm -rf build/site
-	$(PY) scripts/docs.py build/site/docs --site
-	$(PY) scripts/gallery.py --out build/site
+	$(PY) scripts/docs.py
+
+notebooks: .venv/installed ## write docs/notebooks from the tour and the tutorial, which is run: half a minute
+	$(PY) scripts/notebooks.py
 
 dashboard: .venv/installed ## create the project's views at W&B, one for all tables and one for each (TABLE=...)
 	$(PY) scripts/dashboard.py $(TABLE) $(ARGS)
@@ -128,6 +130,12 @@ bench: .venv/installed ## time a training step beside other libraries: half an h
 
 stub: .venv/installed ## write timescales/__init__.pyi, the signatures for editors and type checkers
 	$(PY) scripts/stub.py
+
+freeze: .venv/installed ## write tests/stable.txt, what 1.x promises: a diff of it is a change of that
+	$(PY) scripts/freeze.py
+
+dist: .venv/installed ## build the wheel and the sdist, dist/, and check their version (TAG=v1.1.0)
+	$(PY) scripts/release.py --no-isolation $(if $(TAG),--tag $(TAG))
 
 golden: .venv/installed ## write the golden curves again: only when numbers are meant to change (NEW=1: of new models)
 	$(PY) tests/support/golden.py $(if $(NEW),--missing)

@@ -1,173 +1,200 @@
-"""The documentation as HTML: `python scripts/docs.py [FOLDER]`, by default into build/docs.
+"""Build the documentation site: `python scripts/docs.py [FOLDER] [--runs RUN_DIR ...]`, by default build/site.
 
-Three parts: the API reference from the docstrings, the pages of docs/, and the tutorial with what it prints, for which
-it is run in a folder of its own. Fails at the first warning. A reader needs no network.
---site links to the pages of results/ (scripts/gallery.py) in the folder above.
+Its pages are those of docs/ and results/, the API reference from the docstrings, the notebooks, and a page for each run
+that is given. They are laid out in a folder where docs/ and results/ keep their places, and Sphinx makes HTML of
+them that needs no server and no network. A warning is an error: a dead link, a page that no other leads to.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import importlib
-import io
 import os
 import pkgutil
 import re
 import shutil
+import subprocess
 import sys
 import tempfile
-import warnings
-from pathlib import Path
-from typing import Any
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Sequence
+from pathlib import Path, PurePosixPath
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
+sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
 
-from timescales import paths  # noqa: E402
-from timescales.reports.html import GUIDE, Site, guide_page  # noqa: E402
+import notebooks  # noqa: E402
+import result_pages  # noqa: E402
 
-DOCS = ROOT / "docs"
-TUTORIAL = DOCS / "tutorial" / "tutorial.py"
-LINK = re.compile(r"(!?)\[([^\]]*)\]\((?!https?:)([^)#\s]+)(#[^)\s]*)?\)")
-MATH = re.compile(r"```math\n(.*?)\n```|\$([^$\n]+)\$", re.S)
+SITE = ROOT / "docs" / "site"
+NAME = re.compile(r"`([\w.]+)`")
+LINK = re.compile(r"\]\((?!https?:)([^)#\s]+)((?:#[^)\s]*)?\))")
+# The top of the site: a page of each part, and those below it by patterns; later patterns find what earlier ones left.
+# What no pattern finds goes below the page of its folder.
+NAVIGATION = {
+    "Start": ("docs/README", "docs/tour", "docs/tutorial/README", "docs/memory", "README"),
+    "Layers": ("docs/library", "docs/dropin", "docs/weights"),
+    "Write a gate": ("docs/gates",),
+    "Train": ("docs/train", "docs/own_*", "docs/data", "docs/scaling", "docs/loggers", "docs/wandb_sweeps", "runs/*/*"),
+    "Tasks": ("docs/tasks/README", "docs/tasks/*", "docs/pairs"),
+    "Models": ("docs/models/README", "docs/models/*"),
+    "Reproduce": ("docs/reproduce", "docs/papers/*", "docs/statistics", "docs/coverage", "docs/deviations"),
+    "Results": ("results/README", "results/LOG", "results/*/table", "results/*/README", "docs/results"),
+    "Atlas": ("docs/atlas", "docs/atlas/*"),
+    "API": ("api/README", "api/*"),
+    "Contribute": (
+        "CONTRIBUTING",
+        "ARCHITECTURE",
+        "CHANGELOG",
+        "docs/threats",
+        "timescales/nn/engine/README",
+        "tests/README",
+    ),
+}
 # Triton's kernels, which have no signatures; the command's entry; the old place of the layers.
 LEFT_OUT = ("timescales.nn.engine.gpu.triton_kernels", "timescales.__main__", "timescales.nn.modules")
 
 
-def cells(text: str) -> list[tuple[bool, str]]:
-    """A script's cells, at its lines `# %%`: (whether it is Markdown, its text without comment signs or its code)."""
-    parts = []
-    for head, body in re.findall(r"^# %%(.*)\n((?:(?!# %%).*\n?)*)", text, re.M):
-        markdown = "[markdown]" in head
-        parts.append((markdown, (re.sub(r"^# ?", "", body, flags=re.M) if markdown else body).strip()))
-    return parts
+def lay_out(source: Path, runs: Sequence[Path] = ()) -> None:
+    """All pages of the site as Markdown, in an empty folder."""
+    for name in ("docs", "results"):
+        shutil.copytree(ROOT / name, source / name, ignore=but_pages)
+    for name in ("README", "ARCHITECTURE", "CONTRIBUTING", "CHANGELOG"):
+        shutil.copy(ROOT / f"{name}.md", source)
+    shutil.copy(SITE / "index.md", source)
+    notebooks.add_pages(source)
+    result_pages.complete(source / "results")
+    for run in runs:
+        result_pages.write_run(run, source / "runs" / run.name)
+    write_reference(source / "api")
+    for page in sorted(source.rglob("*.md")):
+        page.write_text(with_links(page.read_text(), page.parent, source))
+    add_navigation(source)
 
 
-def rendered(path: Path) -> str:
-    """A script of cells as Markdown, with what each cell prints; it is run in the current folder."""
-    names: dict[str, Any] = {"__file__": str(path)}
-    parts = []
-    for markdown, text in cells(path.read_text()):
-        if markdown:
-            parts.append(text)
-            continue
-        out = io.StringIO()
-        with contextlib.redirect_stdout(out):
-            exec(compile(text, str(path), "exec"), names)
-        printed = out.getvalue().rstrip()
-        parts.append(f"```python\n{text}\n```" + (f"\n\n```text\n{printed}\n```" if printed else ""))
-    return "\n\n".join(parts) + "\n"
+def but_pages(folder: str, names: list[str]) -> list[str]:
+    """What of a folder is no page, picture or table; the committed curves of runs are drawn."""
+    kept = (".md", ".png", ".csv", ".ipynb")
+    return [n for n in names if n in ("site", "curves", "blocks") or not (n.endswith(kept) or Path(folder, n).is_dir())]
 
 
-def linked(text: str, page: Path, site: bool) -> str:
-    """A page's Markdown with links that hold between HTML pages; what has no such page is named without a link.
-
-    site: whether the pages of results/ lie in the folder above.
-    """
+def with_links(text: str, folder: Path, source: Path) -> str:
+    """A page whose links to other files of the checkout hold: these are copied; a folder is its README."""
 
     def to(found: re.Match[str]) -> str:
-        picture, words, link, anchor = found.groups()
-        target = (page.parent / link).resolve()
-        target = target / "README.md" if (target / "README.md").is_file() else target
-        there = place_of(target, site)
-        return (
-            f"{picture}[{words}]({os.path.relpath(there, guide_page(page).parent)}{anchor or ''})" if there else words
-        )
+        link, rest = found.groups()
+        target = Path(os.path.normpath(folder / link))
+        if not target.is_relative_to(source):
+            return found[0]
+        original = ROOT / target.relative_to(source)
+        if original.is_dir():
+            readme = next(p / "README.md" for p in (target, *target.parents) if (p / "README.md").is_file())
+            return f"]({os.path.relpath(readme, folder)}{rest}"
+        if original.is_file() and not target.exists():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.touch()  # pages may lead to each other
+            text = original.read_text()
+            target.write_text(with_links(text, target.parent, source) if original.suffix == ".md" else text)
+        return found[0]
 
     return LINK.sub(to, text)
 
 
-def place_of(target: Path, site: bool) -> Path | None:
-    """Where the HTML of a file lies, or a copy of a picture, below the folder; None if there is none."""
-    if not target.exists():
-        return None
-    if target.suffix == ".png":
-        roots = {DOCS: Path(GUIDE), paths.RESULTS: Path(GUIDE, "results")}
-        return next((to / target.relative_to(root) for root, to in roots.items() if target.is_relative_to(root)), None)
-    if target.is_relative_to(DOCS):
-        return guide_page(target) if target.suffix == ".md" else None
-    name = Site(paths.RESULTS).page_of(target) if site else ""
-    return Path("..", name) if name else None
-
-
-def with_mathml(text: str) -> str:
-    """A page's Markdown with its equations as MathML, which browsers show without a script."""
-    from latex2mathml.converter import convert
-
-    def to(found: re.Match[str]) -> str:
-        block, inline = found.groups()
-        if inline:
-            return f"<span>{convert(inline)}</span>"  # a line that begins with <math> would be read as HTML to its end
-        aligned = block.replace("{aligned}", "{align*}")  # the name that the converter knows
-        return f'<div class="equation">{convert(aligned, display="block")}</div>'
-
-    return MATH.sub(to, text)
-
-
-def write_guide(place: Path, site: bool) -> None:
-    """The pages of docs/ as modules of a package, each with a page as its docstring.
-
-    They form the package GUIDE, since pdoc makes a page of each module.
-    """
-    for page in sorted(DOCS.rglob("*.md")):
-        text = with_mathml(linked(page.read_text(), page, site))
-        path = place / GUIDE / page.relative_to(DOCS).with_suffix(".py")
-        path = path.with_name("__init__.py") if page.name == "README.md" else path
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(f"__docformat__ = 'markdown'\n__doc__ = {text!r}\n")
-
-
-def copy_pictures(folder: Path) -> None:
-    """The pictures that the pages of docs/ show, beside the pages."""
-    for page in sorted(DOCS.rglob("*.md")):
-        for _, _, link, _ in LINK.findall(page.read_text()):
-            picture = (page.parent / link).resolve()
-            if picture.suffix == ".png" and (place := place_of(picture, site=False)):
-                (folder / place).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(picture, folder / place)
-
-
 def modules() -> list[str]:
-    """The package's modules, made ready for pdoc: lazy names loaded, named tuples' annotations in their module."""
+    """The package's modules, those that the reference has."""
     import timescales
-    from timescales.nn import cells as layers
 
-    for lazy in (timescales, layers):
-        vars(lazy).update({name: getattr(lazy, name) for name in lazy.__all__})
-    found = [module.name for module in pkgutil.walk_packages(timescales.__path__, "timescales.")]
-    found = ["timescales", *(name for name in found if not name.startswith(LEFT_OUT))]
-    for name in found:
-        importlib.import_module(name)
-    for kind in tuple.__subclasses__():
-        if kind.__module__.startswith("timescales") and hasattr(kind, "_fields"):
-            kind.__new__.__module__ = kind.__module__
-    # pdoc finds a package's modules itself, except where the package has __all__.
-    return [name for name in found if hasattr(sys.modules[name.rpartition(".")[0] or name], "__all__")]
+    names = [module.name for module in pkgutil.walk_packages(timescales.__path__, "timescales.")]
+    return [name for name in names if not name.startswith(LEFT_OUT)]
+
+
+def write_reference(folder: Path) -> None:
+    """A page for each module, and one with the public names, which leads to them."""
+    import timescales
+
+    folder.mkdir()
+    for name in modules():
+        module = importlib.import_module(name)
+        first = (module.__doc__ or "").strip().splitlines()[:1]
+        head = f"# {name}\n\n" + ("" if first else f"`{name}`\n\n")
+        (folder / f"{name}.md").write_text(f"{head}```{{eval-rst}}\n.. automodule:: {name}\n```\n")
+    rows = []
+    for name in timescales.__all__[1:]:
+        thing = getattr(timescales, name)
+        words = NAME.sub(r"{py:obj}`\1`", (thing.__doc__ or "").strip().splitlines()[0])
+        rows.append(f"| {{py:obj}}`{name} <{thing.__module__}.{thing.__qualname__}>` | {words} |")
+    (folder / "README.md").write_text((SITE / "api.md").read_text() + "\n".join(rows) + "\n")
+
+
+def add_navigation(source: Path) -> None:
+    """The parts of NAVIGATION as Sphinx's lists of pages: the first page's, and those of pages that have some below."""
+    pages = {path.relative_to(source).with_suffix("").as_posix() for path in source.rglob("*.md")} - {"index"}
+    open_pages, parts = set(pages), dict[str, str]()
+    below: dict[str, list[str]] = defaultdict(list)
+    for title, patterns in NAVIGATION.items():
+        found: list[str] = []
+        for pattern in patterns:
+            matching = [page for page in sorted(open_pages) if PurePosixPath(f"/{page}").match(f"/{pattern}")]
+            found += matching
+            open_pages -= set(matching)
+        if found:
+            parts[title] = found[0]
+            below[found[0]] += found[1:]
+    for page in sorted(open_pages):
+        below[above(page, pages)].append(page)
+    append(source / "index.md", [f"{title} <{page}>" for title, page in parts.items()])
+    for page, entries in below.items():
+        append(source / f"{page}.md", map(entry, entries))
+
+
+def above(page: str, pages: Collection[str]) -> str:
+    """The page of a page's folder or of the nearest one above it."""
+    folders = PurePosixPath(page).parents
+    found = (f"{folder}/{name}" for folder in folders for name in ("table", "README"))
+    return next(each for each in found if each in pages and each != page)
+
+
+def entry(page: str) -> str:
+    """A page in a list, with a short title where its own is long."""
+    folder, _, name = page.rpartition("/")
+    if folder == "api":
+        return f"{name.removeprefix('timescales.')} </{page}>"
+    return f"{PurePosixPath(folder).name} </{page}>" if name == "table" else f"/{page}"
+
+
+def append(page: Path, entries: Iterable[str]) -> None:
+    """A list of pages below a page, in the navigation alone."""
+    lines = ["", "```{toctree}", ":hidden:", "", *entries, "```", ""]
+    page.write_text(page.read_text() + "\n".join(lines))
+
+
+def build(source: Path, folder: Path) -> None:
+    """Sphinx's HTML of the pages. Raises CalledProcessError at a warning."""
+    static = source / "_static"
+    static.mkdir()
+    shutil.copy(SITE / "site.css", static)
+    for name in ("conf.py", "hooks.py"):
+        shutil.copy(SITE / name, source)
+    command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-d", str(source / "_doctrees")]
+    paths = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    subprocess.run([*command, str(source), str(folder)], check=True, env={**os.environ, "PYTHONPATH": paths})
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("folder", nargs="?", type=Path, default=ROOT / "build" / "docs")
-    parser.add_argument("--site", action="store_true", help="link to the pages of results/ in the folder above")
+    parser.add_argument("folder", nargs="?", type=Path, default=ROOT / "build" / "site")
+    parser.add_argument("--runs", nargs="*", type=Path, default=[], help="directories of trained runs: a page for each")
     options = parser.parse_args()
-    folder = options.folder.resolve()
-    import pdoc
-
-    paths = list(sys.path)
-    with tempfile.TemporaryDirectory() as place, contextlib.chdir(place):
-        print("running the tutorial, about a minute", flush=True)
-        page = f"__docformat__ = 'markdown'\n__doc__ = {rendered(TUTORIAL)!r}\n"
-        (Path(place) / "tutorial.py").write_text(page)
-        write_guide(Path(place), options.site)
-        sys.path[:] = [place, *paths]  # without what the tutorial has put there
-        pdoc.render.configure(template_directory=DOCS / "api", show_source=False)
-        pdoc.render.env.globals["site"] = options.site
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", UserWarning)
-            pdoc.pdoc(GUIDE, *modules(), *(f"!{name}" for name in LEFT_OUT), "tutorial", output_directory=folder)
-    copy_pictures(folder)
-    print(f"written: {os.path.relpath(folder)}/index.html")
+    for run in options.runs:
+        if not (run / "record.json").is_file():
+            sys.exit(f"error: {run} is no run: it has no record.json")
+    with tempfile.TemporaryDirectory() as place:
+        lay_out(Path(place), options.runs)
+        try:
+            build(Path(place), options.folder)
+        except subprocess.CalledProcessError as error:
+            sys.exit(error.returncode)
+    print(f"written: {os.path.relpath(options.folder / 'index.html')}")
 
 
 if __name__ == "__main__":

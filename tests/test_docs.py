@@ -1,130 +1,238 @@
-"""`make site`: the API reference without a warning, the pages of docs/, what the tutorial prints, and the results."""
+"""`make site`: every page is there, also the reference, its links hold, it loads nothing, a browser can search it."""
 
-import html
-import importlib
+import json
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import browser
 import pytest
 from everyday import only
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "scripts"))
+sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "docs" / "site")]
+import hooks  # noqa: E402
+import notebooks  # noqa: E402
 import pages  # noqa: E402
+import result_pages  # noqa: E402
 import sample_data  # noqa: E402
 import task_pages  # noqa: E402
 
-
-def run(script, *arguments, cwd=ROOT):
-    command = [sys.executable, ROOT / "scripts" / script, *arguments]
-    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr.splitlines()[-1]
+import docs  # noqa: E402
+from timescales.runs import store  # noqa: E402
+from timescales.runs.record import Record  # noqa: E402
 
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
-    """The folder of the documentation, in that of the gallery: what `make site` writes."""
-    pytest.importorskip("pdoc")
+    """What `make site` writes; a warning of Sphinx, such as a dead link, fails it."""
     site = tmp_path_factory.mktemp("site")
-    run("docs.py", site / "docs", "--site", cwd=site)
-    return site / "docs"
-
-
-@pytest.fixture(scope="module")
-def gallery(built):
-    """The pages of the results, in the folder above that of the documentation."""
-    run("gallery.py", "--out", built.parent)
-
-
-def text(path):
-    return html.unescape(re.sub(r"<[^>]+>", "", path.read_text()))
+    done = subprocess.run(
+        [sys.executable, ROOT / "scripts" / "docs.py", site], cwd=site, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return site
 
 
 @pytest.mark.full
-def test_equations_and_shapes_are_shown_as_they_are_written(built):
-    import timescales
-
-    things = {
-        "timescales": timescales.PLSTM,
-        "timescales/nn/rnn": timescales.RNN.forward,
-        "timescales/nn/cells/plstm": timescales.PLSTMCell,
-    }
-    for page, thing in things.items():
-        shown = text(built / f"{page}.html")
-        lines = [line.strip() for line in thing.__doc__.splitlines() if line.strip()]
-        at = [shown.find(line) for line in lines]
-        assert -1 not in at, lines[at.index(-1)]
-        assert shown[at[0] : at[-1]].count("\n") >= len(lines) - 1
-
-
-@pytest.mark.full
-def test_every_module_has_its_page(built):
-    written = {str(path.relative_to(built).with_suffix("")) for path in built.rglob("*.html")}
+def test_every_page_module_and_run_is_there(built):
+    for page in PAGES:
+        assert (built / page.relative_to(ROOT)).with_suffix(".html").is_file(), page
     files = (ROOT / "timescales").rglob("*.py")
     modules = {str(path.relative_to(ROOT).with_suffix("")).removesuffix("/__init__") for path in files}
-    left_out = {"timescales/__main__", "timescales/nn/engine/gpu/triton_kernels", "timescales/nn/modules"}
-    assert modules - written == left_out
+    written = {path.stem.replace(".", "/") for path in (built / "api").glob("timescales.*.html")}
+    assert modules - written == {"timescales", *(name.replace(".", "/") for name in docs.LEFT_OUT)}
+    for path in (ROOT / "results").glob("*/runs.csv"):
+        text = (built / "results" / path.parent.name / "table.html").read_text()
+        assert all(row.id in text for row in store.read_rows(path)), path
+    titles = re.findall(r'<a class="nav-link[^>]*>\s*([\w ]+?)\s*</a>', (built / "index.html").read_text())
+    parts = [name for name in docs.NAVIGATION if name != "Atlas" or (ROOT / "docs" / "atlas.md").is_file()]
+    assert list(dict.fromkeys(title for title in titles if title in parts)) == parts
 
 
 @pytest.mark.full
-def test_what_the_tutorial_prints(built):
-    shown = text(built / "tutorial.html")
+def test_the_reference_has_signatures_links_and_sources(built):
+    text = (built / "api/timescales.nn.cells.plstm.html").read_text()
+    assert 'id="timescales.nn.cells.plstm.PLSTM"' in text
+    assert "epsilon_form" in text
+    assert "../_modules/timescales/nn/cells/plstm.html" in text
+    assert 'href="timescales.nn.rnn.html#timescales.nn.rnn.CellRNN"' in text
+    names = (built / "api/README.html").read_text()
+    assert 'href="timescales.nn.cells.plstm.html#timescales.nn.cells.plstm.PLSTM"' in names
+
+
+@pytest.mark.full
+def test_nothing_is_loaded_from_elsewhere_and_equations_are_mathml(built):
+    shown = (built / "docs/models/plstm.html").read_text()
+    assert shown.count("<math ") >= 10
+    assert shown.count("<mtr>") >= 4, "a line for each equation"
+    for page in built.rglob("*.html"):
+        text = page.read_text()
+        assert "<mi>&amp;</mi>" not in text, f"{page}: an environment that the converter does not know"
+        assert re.findall(r"""<(?:script|img|iframe)[^>]*src=["'](https?:[^"']+)""", text) == [], page
+        assert re.findall(r"""<link[^>]*href=["'](https?:[^"']+)""", text) == [], page
+
+
+@pytest.mark.full
+@pytest.mark.skipif(browser.PATH is None, reason="no chromium here: apt-get install chromium")
+def test_a_real_browser_shows_and_searches_it(built):
+    chosen = ("index", "docs/models/plstm", "results/chien_table3/table", "api/timescales.nn.rnn")
+    with browser.Browser() as page:
+        for name in chosen:
+            for width in (1280, 390):
+                page.open(built / f"{name}.html", width, 844)
+                assert page.run("document.documentElement.scrollWidth") <= width, (name, width)
+        page.open(built / "search.html", 1280, 900, query="?q=efab722f0d28")
+        page.run("new Promise((done) => setTimeout(done, 2000))")
+        links = page.run("[...document.querySelectorAll('#search-results a')].map((a) => a.getAttribute('href'))")
+        assert any("results/chien_table3/table.html" in link for link in links)
+        assert all(request.startswith("file:") for request in page.requests)
+
+
+def test_docstrings_become_text_in_which_equations_stay_as_they_are():
+    text = """A cell of `PLSTM` that is *not* torch's.
+
+    i, f = sigmoid(gx + gh)      g = tanh(gx)
+    c' = f c + i g
+
+gx is W x_ and so on.
+
+Arguments:
+    size: the `size or so`.
+
+Source: nobody."""
+    assert list(hooks.as_rst(text.splitlines())) == [
+        *("A cell of `PLSTM` that is \\*not\\* torch's.", "", "::", ""),
+        *("        i, f = sigmoid(gx + gh)      g = tanh(gx)", "        c' = f c + i g", ""),
+        *(
+            "gx is W x\\_ and so on.",
+            "",
+            "**Arguments:**",
+            "",
+            "- **size**: the ``size or so``.",
+            "",
+            "**Source:** nobody.",
+            "",
+        ),
+    ]
+
+
+def test_links_of_a_page_hold_on_the_site(tmp_path):
+    (tmp_path / "results" / "archived").mkdir(parents=True)
+    (tmp_path / "results" / "archived" / "README.md").touch()
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "train.md").touch()
+    text = "[a](train.md#x) [b](../results/archived) [c](../conf/table/chien_copy.yaml) [d](https://x.org)"
+    shown = docs.with_links(text, tmp_path / "docs", tmp_path)
+    assert shown == text.replace("archived)", "archived/README.md)")
+    copied = (tmp_path / "conf/table/chien_copy.yaml").read_text()
+    assert copied == (ROOT / "conf/table/chien_copy.yaml").read_text()
+
+
+def test_each_page_is_in_one_list(tmp_path):
+    weights = ("results/chien_copy/weights/README", "results/chien_copy/weights/0ac10b169723")
+    pages = ["README", "docs/README", "docs/other", "docs/models/README", "docs/models/lstm", "results/README"]
+    pages += ["results/LOG", "results/faults", "results/chien_copy/table", "results/bench/README", "api/README"]
+    pages += [*weights, "api/timescales.nn.rnn", "tests/README", "timescales/nn/engine/README", "runs/a/README"]
+    for page in ("index", *pages):
+        (tmp_path / page).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / f"{page}.md").touch()
+    docs.add_navigation(tmp_path)
+    shown = {page: re.search(r":hidden:\n\n(.*)\n```", text, re.S) for page, text in texts(tmp_path)}
+    lists = {page: found[1].split("\n") for page, found in shown.items() if found}
+    assert lists == {
+        "index": [
+            *(
+                "Start <docs/README>",
+                "Train <runs/a/README>",
+                "Models <docs/models/README>",
+                "Results <results/README>",
+            ),
+            *("API <api/README>", "Contribute <timescales/nn/engine/README>"),
+        ],
+        "docs/README": ["/README", "/docs/other"],
+        "docs/models/README": ["/docs/models/lstm"],
+        "results/README": [
+            *("/results/LOG", "chien_copy </results/chien_copy/table>", "/results/bench/README", "/results/faults"),
+        ],
+        "results/chien_copy/table": [f"/{weights[0]}"],
+        weights[0]: [f"/{weights[1]}"],
+        "api/README": ["nn.rnn </api/timescales.nn.rnn>"],
+        "timescales/nn/engine/README": ["/tests/README"],
+    }
+
+
+def texts(folder):
+    """The pages below a folder with their texts."""
+    return [(path.relative_to(folder).with_suffix("").as_posix(), path.read_text()) for path in folder.rglob("*.md")]
+
+
+def test_the_page_of_a_run_has_its_outcome_curve_and_pictures(tmp_path):
+    run = tmp_path / "copy-plstm-s0-1"
+    (run / "analysis").mkdir(parents=True)
+    values = {"id": "1", "status": "finished", "metrics": {"test/accuracy": 0.5}}
+    values["config"] = {"model": {"name": "plstm"}}
+    curve = [{"step": 5, "valid/accuracy": 0.5}, {"step": 10, "valid/accuracy": 0.7}]
+    (run / "record.json").write_text(json.dumps({**values, "seconds": 3.0, "curve": curve}))
+    shutil.copy(ROOT / "results" / "front.png", run / "analysis" / "reset_units.png")
+    (run / "analysis" / "reset_units.csv").write_text("unit,T\n0,3.5\n")
+    result_pages.write_run(run, tmp_path / "site")
+    text = (tmp_path / "site" / "README.md").read_text()
+    assert Record.read(run).summary in text
+    assert "![reset_units.png](reset_units.png)" in text
+    assert "| 0 | 3.5 |" in text
+    assert (tmp_path / "site" / "curve.png").read_bytes()[1:4] == b"PNG"
+
+
+def test_a_table_gets_the_curves_and_a_line_for_each_run(tmp_path):
+    shutil.copytree(ROOT / "results" / "chien_copy", tmp_path / "chien_copy", ignore=docs.but_pages)
+    result_pages.complete(tmp_path)
+    text = (tmp_path / "chien_copy" / "table.md").read_text()
+    assert text.startswith((ROOT / "results" / "chien_copy" / "table.md").read_text())
+    rows = store.read_rows(ROOT / "results" / "chien_copy" / "runs.csv")
+    assert re.findall(r"^\| ([0-9a-f]{12}) \|", text, re.M)[: len(rows)] == [row.id for row in rows]
+    assert "](curves_paper.png)" in text
+    assert (tmp_path / "chien_copy" / "curves_paper.png").is_file()
+
+
+@pytest.mark.parametrize("name", notebooks.BOOKS)
+def test_a_notebook_is_what_its_source_gives(name):
+    pytest.importorskip("jupytext")
+    assert notebooks.cells(notebooks.BOOKS[name]()) == notebooks.cells(notebooks.read(name)), "make notebooks"
+
+
+def test_what_the_tutorial_prints():
+    pytest.importorskip("jupytext")
+    shown = notebooks.as_page(notebooks.read("tutorial"))
     assert re.search(r"^finished 4\d\d\d parameters", shown, re.M)
-    curve = re.findall(r"^epoch +\d+  valid/loss ([\d.]+)  valid/accuracy ([\d.]+)", shown, re.M)
-    assert len(curve) == 4
-    assert 0.5 < float(curve[0][0]) < 1.0
     assert "output (20, 4, 8) and the last h of each layer (2, 4, 8)" in shown
-    assert "tensor([10., 10., 10., 10., 10., 10., 10., 10.])" in shown
-    assert "4 runs: 2 finished, skipped; 2 to run" in shown
     accuracy = {model: float(value) for model, value in re.findall(r"^\| (lstm|decay) \| ([\d.]+)", shown, re.M)}
     assert accuracy["decay"] > max(75, accuracy["lstm"] + 10)
-    claim = re.search(r"^\| decay > lstm \| (holds|in order) \(n=2\)", shown, re.M)
-    assert claim
-    assert f"small-scale version: {'order shown' if claim[1] == 'holds' else 'in order'}" in shown
 
 
-PAGES = sorted((ROOT / "docs").rglob("*.md"))
+@pytest.mark.full
+@pytest.mark.parametrize("name", notebooks.BOOKS)
+def test_a_notebook_runs(name):
+    pytest.importorskip("nbclient")
+    book = notebooks.execute(notebooks.BOOKS[name]())
+    last = [out.text for cell in book.cells if cell.cell_type == "code" for out in cell.outputs][-1]
+    assert "| plstm > lstm |" in last or "| decay > lstm |" in last
+
+
+def test_the_badge_follows_from_the_citation(tmp_path, monkeypatch):
+    monkeypatch.setattr(notebooks, "ROOT", tmp_path)
+    (tmp_path / "CITATION.cff").write_text("type: software\n")
+    assert notebooks.badge("tour") == ""
+    (tmp_path / "CITATION.cff").write_text('repository-code: "https://github.com/them/it"\n')
+    address = "https://colab.research.google.com/github/them/it/blob/main/docs/notebooks/tour.ipynb"
+    assert notebooks.badge("tour") == f"[Open in Colab]({address})"
+
+
+# Not those of docs/site, whose links hold from the top of the site: Sphinx checks them.
+PAGES = [page for page in sorted((ROOT / "docs").rglob("*.md")) if page.parent != docs.SITE]
 PROSE = [*PAGES, *(ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md"))]
-
-
-@pytest.mark.full
-@pytest.mark.usefixtures("gallery")
-def test_every_page_is_there_and_its_links_and_pictures_hold(built):
-    for page in PAGES:
-        place = (built / "guide" / page.relative_to(ROOT / "docs")).with_suffix(".html")
-        place = place.parent.with_suffix(".html") if page.name == "README.md" else place
-        for link in re.findall(r'(?:href|src)="([^"#]+)', place.read_text()):
-            assert link.startswith(("http", "data:", "$")) or (place.parent / link).is_file(), f"{page}: {link}"
-        for link in re.findall(r'<img src="([^"]+)', place.read_text()):
-            assert (place.parent / link).read_bytes()[1:4] == b"PNG", f"{page}: {link}"
-
-
-@pytest.mark.full
-@pytest.mark.usefixtures("gallery")
-def test_results_and_documentation_link_to_each_other(built):
-    results = {path.name: path.read_text() for path in built.parent.glob("*.html")}
-    for name, text in results.items():
-        for link in re.findall(r'href="(docs/[^"#]+)', text):
-            assert (built.parent / link).is_file(), f"{name}: {link}"
-    assert 'href="docs/guide.html"' in results["index.html"]
-    assert 'href="docs/guide/models/plstm.html"' in results["chien_table3.html"]
-    assert 'href="../../chien_table3.html"' in (built / "guide" / "deviations.html").read_text()
-    for page in ("guide.html", "guide/models/plstm.html", "timescales/nn/rnn.html"):
-        (link,) = re.findall(r'href="([^"]+)">Results</a>', (built / page).read_text())
-        assert ((built / page).parent / link).resolve() == built.parent / "index.html"
-
-
-def test_documentation_alone_has_no_link_to_results(monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
-    docs = importlib.import_module("docs")
-    text = "[a](../results/README.md) [b](train.md#x) [c](../results/speed.csv) [d](../results/chien_copy/table.md)"
-    page = ROOT / "docs" / "README.md"
-    assert docs.linked(text, page, site=False) == "a [b](guide/train.html#x) c d"
-    assert docs.linked(text, page, site=True) == "[a](../index.html) [b](guide/train.html#x) c [d](../chien_copy.html)"
-    text, page = "![p](../../results/chien_copy/figure.png)", ROOT / "docs" / "papers" / "ours.md"
-    assert docs.linked(text, page, site=False) == "![p](../results/chien_copy/figure.png)"
 
 
 @pytest.mark.parametrize("page", PROSE, ids=lambda page: str(page.relative_to(ROOT)))
@@ -161,20 +269,3 @@ def test_generated_parts_of_a_page_are_what_conf_and_docstrings_give(name):
 
 def test_every_task_has_its_picture():
     assert all((ROOT / "docs" / "tasks" / "img" / f"{name}.png").is_file() for name in task_pages.EXAMPLES)
-
-
-@pytest.mark.full
-def test_equations_of_the_guide_are_shown_without_a_network(built):
-    shown = (built / "guide/models/plstm.html").read_text()
-    assert shown.count("<math ") >= 10
-    assert "<msup>" in shown
-    assert shown.count("<mtr>") >= 4, "a line for each equation"
-    texts = [page.read_text() for page in built.rglob("*.html")]
-    assert not any("<mi>&</mi>" in page for page in texts), "an environment that the converter does not know"
-    assert not any("mathjax" in page.lower() for page in texts)
-    loaded = {
-        link
-        for page in texts
-        for link in re.findall(r"""<(?:script|link|img)[^>]*(?:src|href)=["'](https?://[^"']+)""", page)
-    }
-    assert loaded == set()

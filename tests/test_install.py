@@ -97,7 +97,6 @@ def test_the_wheel_holds_what_runs_need(wheel):
         "timescales/nn/engine/cpu/scan.cpp",
         "timescales/nn/engine/cpu/vectors.h",
         "timescales/nn/engine/gpu/measured.csv",
-        "timescales/reports/gallery.css",
         "hydra_plugins/timescales_sweeper.py",
         "hydra_plugins/timescales_launchers.py",
         "timescales/train.py",

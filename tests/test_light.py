@@ -89,8 +89,16 @@ def test_a_command_says_which_extra_it_needs(blocker, tmp_path, command):
     assert done.returncode == 1
 
 
-def test_results_say_which_extra_they_need(blocker, tmp_path):
-    done = run(blocker + "import timescales; timescales.results()", tmp_path)
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import timescales; timescales.results()",
+        "import timescales; timescales.load('chien_table3/plstm')",
+        "from timescales.analysis import load",
+    ],
+)
+def test_results_say_which_extra_they_need(blocker, tmp_path, code):
+    done = run(blocker + code, tmp_path)
     line = done.stderr.strip().splitlines()[-1]
     assert line.startswith("ModuleNotFoundError: ")
     assert "pip install 'timescales-rnn[train]'" in line

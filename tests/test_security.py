@@ -54,7 +54,7 @@ def test_no_call_runs_what_it_is_given():
     )
     found = {(p.name, name) for p in OURS for name, _ in calls(p) if forbidden.fullmatch(name)}
     # The examples of this repository's own pages, and kernels that are made from a traced step.
-    assert found == {(name, call) for name in ("docs.py", "tour.py", "emit_triton.py") for call in ("exec", "compile")}
+    assert found == {(name, call) for name in ("tour.py", "emit_triton.py") for call in ("exec", "compile")}
 
 
 def test_torch_loads_weights_alone():

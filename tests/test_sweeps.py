@@ -287,7 +287,10 @@ def test_a_setting_holds_for_those_models_that_have_it(train, tmp_path, sweep, w
             "model.epsilon: no such key; there is one with model=cornn or pgru or plscan or plstm",
         ),
         ("model=plstm,lstm model.epsilom=.1", "model.epsilom: no such key; did you mean model.epsilon?"),
-        ("hydra/sweeper=basic model=plstm,pgru model.epsilon=.1", "there is one with model=cornn or pgru or plscan or plstm"),
+        (
+            "hydra/sweeper=basic model=plstm,pgru model.epsilon=.1",
+            "there is one with model=cornn or pgru or plscan or plstm",
+        ),
     ],
 )
 def test_a_setting_that_no_model_of_the_sweep_has_is_an_error(train, tmp_path, sweep, line):

@@ -31,7 +31,7 @@ LARGEST = 200_000  # bytes of a picture, since many are committed
 
 Look = dict[str, Any]  # how matplotlib draws a line: {"lw": 1.5, "color": "black"}
 
-# All colours by name, which the gallery also uses as CSS classes: one a model, one a gate.
+# All colours by name: one a model, one a gate.
 SHADES = {
     **{f"m-{name}": code for name, code in COLOURS.items()},
     **{f"g-{name}": code for name, code in GATES.items()},

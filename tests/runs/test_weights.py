@@ -1,6 +1,7 @@
 """Trained weights as files: what a report leaves of a run, and `timescales.load`."""
 
 import copy
+import re
 from pathlib import Path
 
 import pytest
@@ -131,3 +132,11 @@ def test_a_table_and_a_model_give_a_trained_model_with_its_numbers():
     task = build.construct("task", copy.deepcopy(model.card["config"]["task"]), seed=0, device="cpu", data_root=None)
     found = loop.evaluate(model, task, "test", None)["accuracy"]
     assert found == pytest.approx(model.card["metrics"]["test/accuracy"], abs=0.002)  # 10 of 5,000 on other processors
+
+
+def test_the_code_of_the_page_runs(capsys):
+    (code,) = re.findall(r"^```python\n(.*?)^```$", (RESULTS.parent / "docs" / "weights.md").read_text(), re.M | re.S)
+    exec(compile(code, "docs/weights.md", "exec"), {})
+    *_, accuracy = capsys.readouterr().out.split()
+    (said,) = re.findall(r"# of the run: ([\d.]+)", code)
+    assert f"{float(accuracy):.3f}" == said

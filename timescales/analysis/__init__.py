@@ -25,12 +25,15 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from timescales.analysis.run import Trained, load
-from timescales.analysis.study import Study
+from timescales import extras
 from timescales.errors import ConfigError, NotMadeFor
-from timescales.files import write_atomic
-from timescales.runs import lock, record
-from timescales.runs.record import Record
+
+with extras.library():
+    from timescales.analysis.run import Trained, load
+    from timescales.analysis.study import Study
+    from timescales.files import write_atomic
+    from timescales.runs import lock, record
+    from timescales.runs.record import Record
 
 __all__ = [
     "ANALYSES",

@@ -25,7 +25,7 @@ from timescales.runs.store import Row
 
 PAGE = paths.ROOT / "docs" / "atlas.md"
 CELLS = paths.ROOT / "docs" / "atlas"
-NOT_RUN = "**Not run yet.** The protocol above stands first."
+NOT_RUN = "**Not run yet.** The protocol below was written first."
 BEGIN, END = "<!-- {}: written by scripts/atlas.py -->", "<!-- /{} -->"
 
 

@@ -1,0 +1,101 @@
+"""Weights at a hub: `scripts/push.py` uploads them, `timescales.load("hf:...")` gets them, by the hub's own client."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import hub
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+WEIGHTS = ROOT / "results" / "chien_table3" / "weights"
+ID = "2e471ad7b7ea"
+pytest.importorskip("huggingface_hub")
+
+
+@pytest.fixture
+def server():
+    with hub.serving() as made:
+        yield made
+
+
+@pytest.fixture
+def call(server, tmp_path):
+    """Run Python with a hub of this machine alone, and a login of it."""
+
+    def run(*arguments, token="known"):
+        environment = os.environ | {"HF_ENDPOINT": server.address, "HF_HOME": str(tmp_path / "hf"), "HF_TOKEN": token}
+        environment |= {"HF_HUB_DISABLE_XET": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "OMP_NUM_THREADS": "1"}
+        environment |= {"PYTHONPATH": str(ROOT), "NO_PROXY": "127.0.0.1"}
+        done = subprocess.run(
+            [sys.executable, *arguments], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+        )
+        return done.returncode, done.stdout, done.stderr
+
+    return run
+
+
+PUSH = str(ROOT / "scripts" / "push.py")
+LOAD = """
+import timescales
+from timescales.errors import ConfigError
+try:
+    model = timescales.load({name!r}, seed={seed}, where={where!r})
+    print(model.card["id"], model.card["metrics"]["test/accuracy"], model.training)
+except ConfigError as error:
+    print("refused:", error)
+"""
+
+
+def test_weights_go_to_a_hub_and_come_back(call, server):
+    status, out, err = call(PUSH, "chien_table3", "us/waves", "--private")
+    assert status == 0, err
+    assert out.splitlines()[-1] == f"uploaded: {server.address}/us/waves/commit/{hub.COMMIT}"
+    there = server.files["us/waves"]
+    kept = {path.name for path in WEIGHTS.iterdir()}
+    assert set(there) == kept
+    assert all(there[name] == (WEIGHTS / name).read_bytes() for name in kept)
+    assert server.private == {"us/waves"}
+    where = {"task.sampling": "async", "task.negatives": "uniform"}
+    status, out, err = call("-c", LOAD.format(name="hf:us/waves/plstm", seed=0, where=where))
+    assert (status, out) == (0, f"{ID} 0.981 False\n"), err
+    for name, words in (
+        ("hf:us/waves/gru", "refused: us/waves/gru has no run with seed=0 and {'model': 'gru'}"),
+        ("hf:us/nothing/plstm", "refused: hf:us/nothing: "),
+        ("hf:waves", "refused: hf:waves: give hf:OWNER/REPOSITORY"),
+    ):
+        status, out, err = call("-c", LOAD.format(name=name, seed=0, where={}))
+        assert (status, out.startswith(words)) == (0, True), (out, err)
+
+
+def test_from_a_hub_only_classes_of_ours_are_made(call, server, tmp_path):
+    from timescales.runs import weights
+
+    tensors, about = weights.read(WEIGHTS / f"{ID}.safetensors")
+    about["config"]["model"]["_target_"] = "os.system"
+    entry = next(each for each in weights.read_index(WEIGHTS / "index.csv") if each.id == ID)
+    content = {"index.csv": weights.index_text([entry]).encode(), f"{ID}.safetensors": weights.packed(tensors, about)}
+    server.files["them/bad"] = content
+    status, out, err = call("-c", LOAD.format(name="hf:them/bad", seed=0, where={}))
+    assert status == 0, err
+    assert out.startswith("refused: hf:them/bad names a class that is not of timescales")
+
+
+def test_what_cannot_be_uploaded_is_one_line(call, server, tmp_path):
+    shutil.copytree(WEIGHTS, tmp_path / "mine")
+    status, out, err = call(PUSH, "mine", "us/waves", "--list")
+    assert (status, len(out.splitlines())) == (0, len(list(WEIGHTS.iterdir()))), err
+    assert server.files == {}
+    status, _, err = call(PUSH, "mine", "us/waves", token="another")
+    assert (status, len(err.splitlines())) == (1, 1), err
+    assert err.startswith("error: us/waves: ")
+    (tmp_path / "mine" / f"{ID}.md").unlink()
+    assert call(PUSH, "mine", "us/waves")[::2] == (1, f"error: mine/{ID}.md is missing: write the report again\n")
+    shutil.copy(WEIGHTS / "1eb5a5d111d4.safetensors", tmp_path / "mine" / f"{ID}.safetensors")
+    line = f"error: mine/{ID}.safetensors is not what index.csv says: write the report again\n"
+    assert call(PUSH, "mine", "us/waves")[::2] == (1, line)
+    line = "error: nothing is no table with weights in results/, and no folder with index.csv\n"
+    assert call(PUSH, "nothing", "us/waves")[::2] == (1, line)
+    assert server.files == {}
