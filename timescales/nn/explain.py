@@ -9,7 +9,9 @@ from typing import Any
 from torch import Tensor, nn
 
 from timescales.nn import engine
+from timescales.nn.accelerate import Accelerated, cell_of
 from timescales.nn.cells.cell import Cell
+from timescales.nn.drop_in import DropIn
 from timescales.nn.engine import render
 from timescales.nn.engine.affine import affine_or_reason
 from timescales.nn.engine.cpu.emit_cpp import cell_code
@@ -26,6 +28,12 @@ OPERATIONS = {op: f"{op}({{a}})" for op in UNARY} | {op: f"{op}({{a}}, {{b}})" f
 OPERATIONS |= {op: f"{{a}} {sign} {{b}}" for op, sign in INFIX.items()}
 OPERATIONS |= {"neg": "-{a}", "select": "select({a}, {b}, {c})"}
 TEXT = Language(OPERATIONS, repr, temporary="a")
+
+TORCHS = (
+    "",
+    "torch's own kernel runs what the fused engine does not take: one step, other dtypes than float32, torch.autocast,",
+    "tracers and exporters, projections; and on a GPU what cuDNN takes",
+)
 
 # Operators of Python on tensors, by the names of torch's functions; an "r" in front means the operands' other order.
 OPERATORS = {name: OPERATIONS[name] for name in ("neg", "add", "sub", "mul", "div")}
@@ -47,10 +55,13 @@ def explain(module: nn.Module, dt: bool = False) -> None:
     """
     if not isinstance(dt, bool):
         raise ValueError(f"dt takes True or False, whether the sequences have time intervals; not {type(dt).__name__}")
-    cell = module.layers[0] if isinstance(module, RNN) else module
+    if isinstance(module, Accelerated):
+        cell: Any = cell_of(module.mode, module.hidden_size)
+    else:
+        cell = module.layers[0] if isinstance(module, RNN) else module
     if not isinstance(cell, Cell):
         raise ValueError(f"explain takes a layer or a cell of this package, such as timescales.LSTM; {_found(module)}")
-    print("\n".join(_lines(cell, dt)))
+    print("\n".join([*_lines(cell, dt), *(TORCHS if isinstance(module, Accelerated | DropIn) else ())]))
 
 
 def _found(module: nn.Module) -> str:

@@ -1,0 +1,109 @@
+"""torch's own LSTM and GRU layers inside an existing model, run on our engine."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from typing import Any, ClassVar, TypeVar
+
+import torch
+from torch import nn
+
+from timescales.nn import engine
+from timescales.nn.cells.cell import Cell, Weights
+from timescales.nn.cells.gru import GRUCell
+from timescales.nn.cells.lstm import LSTMCell
+from timescales.nn.drop_in import DropIn, takes
+from timescales.nn.forms import Form, run_layers
+from timescales.nn.rnn import made_on
+
+Model = TypeVar("Model", bound=nn.Module)
+log = logging.getLogger("timescales")
+
+
+def accelerate(model: Model) -> Model:
+    """Let the torch.nn.LSTM and GRU layers of a model run on our engine, from the next call on.
+
+    The layers stay what they are: same parameters, optimizer state, hooks and state_dict. Only their class changes, to
+    a subclass of it whose `forward` is our engine's where that can run, and torch's elsewhere. A subclass of torch's
+    layers is taken too: where its own `forward` calls that of torch's class, it calls ours. On a GPU torch's cuDNN runs
+    as before.
+
+    Returns the model, which is changed in place; the logger "timescales" says (info) how many layers. `restore` undoes
+    it. A file of the whole model (torch.save(model)) needs this package to be loaded, its state_dict does not.
+    """
+    found = [module for module in model.modules() if _is_torchs(type(module))]
+    for module in found:
+        kind: Any = type(module)
+        module.__class__ = _accelerated(kind)
+    log.info("accelerate: %d LSTM and GRU layers of %s run on our engine", len(found), type(model).__name__)
+    return model
+
+
+def restore(model: Model) -> Model:
+    """Undo `accelerate`: the layers have their former class again. Returns the model."""
+    for module in model.modules():
+        if isinstance(module, Accelerated):
+            module.__class__ = module.former
+    return model
+
+
+def _is_torchs(kind: type) -> bool:
+    """Whether a class is torch's LSTM or GRU, or a subclass, and not ours."""
+    return issubclass(kind, nn.LSTM | nn.GRU) and not issubclass(kind, Accelerated | DropIn)
+
+
+class Accelerated:
+    """What stands before torch's LSTM or GRU: `forward` on our engine, where it can run."""
+
+    former: ClassVar[Any]  # the class of the layer before
+
+    def forward(self: Any, input: Any, hx: Any = None) -> Any:  # torch's name
+        """As torch's."""
+        cell = cell_of(self.mode, self.hidden_size)
+        if not takes(self, cell, input, hx):
+            return super().forward(input, hx)  # type: ignore[misc]
+        form = Form(input, self.batch_first)
+        x = form.steps(input)
+        names = self._all_weights
+        states = [None] * len(names) if hx is None else list(zip(*((hx,) if self.mode == "GRU" else hx), strict=True))
+        layers = [functools.partial(_run, cell, form, [getattr(self, name) for name in own]) for own in names]
+        dropout = functools.partial(nn.functional.dropout, p=self.dropout, training=self.training)
+        output, after, _ = run_layers(layers, self.bidirectional, x, states, None, form.mask(x), None, dropout)
+        last = tuple(torch.stack([form.last(value) for value in values]) for values in zip(*after, strict=True))
+        return form.output(output), last if self.mode == "LSTM" else last[0]
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """The class is made at run time: copies and files name the class that it was made of."""
+        content: Any = super().__reduce_ex__(protocol)
+        return _new, (self.former,), *content[2:]
+
+
+def _run(cell: Cell, form: Form, weights: list[Any], x: Any, state: Any, dt: Any, mask: Any, reset: Any) -> Any:
+    """A layer in one direction; see `run_layers`. weights: in torch's order, without biases if there are none."""
+    before = cell.initial_state(x.shape[1]) if state is None else cell.State(*map(form.state, state))
+    ih, hh, bias_ih, bias_hh = (*weights, None, None)[:4]
+    return engine.run("auto", cell, x, Weights(ih, hh, bias_ih, bias_hh), before, dt, mask, reset)
+
+
+@functools.cache
+def cell_of(mode: str, hidden_size: int) -> Cell:
+    """A cell with the equations of torch's layers of this mode. Its own weights, of one unit, are not used."""
+    with torch.random.fork_rng(devices=[]), made_on("cpu", torch.float32):
+        cell: Cell = {"LSTM": LSTMCell, "GRU": GRUCell}[mode](1, 1)
+    cell.hidden_size = hidden_size
+    return cell
+
+
+@functools.cache
+def _accelerated(kind: Any) -> Any:
+    """A class of torch's layers, or a subclass, in which `Accelerated` stands before torch's. It has the same name."""
+    names = {"__module__": kind.__module__, "__qualname__": kind.__qualname__, "__doc__": kind.__doc__, "former": kind}
+    own = nn.LSTM if issubclass(kind, nn.LSTM) else nn.GRU
+    return type(kind.__name__, (Accelerated, kind) if kind is own else (kind, _accelerated(own)), names)
+
+
+def _new(kind: type) -> Any:
+    """An accelerated layer without content, which copy and pickle then give it."""
+    made = _accelerated(kind)
+    return made.__new__(made)
