@@ -16,6 +16,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import itertools
+import weakref
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -165,7 +166,7 @@ def _run_seed(
     keep = keep and torch.is_grad_enabled()
     threads = torch.get_num_threads()
     order = None if mask is None else longest_first(mask.bool(), threads)
-    plan = Plan(code, cell.hidden_size, threads, keep, states, None if vectors or noise else cell)
+    plan = Plan(code, cell.hidden_size, threads, keep, states, None if vectors or noise else weakref.ref(cell))
     tensors = (x, *weights, dt, mask, order, after, *state, *vectors, *noise, *initial)
     output, *results = FusedFunction.apply(plan, *tensors)
     last = type(state)(*results[: len(state)])
@@ -180,7 +181,8 @@ class Plan(NamedTuple):
 
     Backward uses forward's number of threads, since the workspace is laid out for it. keep: whether backward follows.
     states: whether the state after every step is wanted.
-    cell: for second derivatives; None if its step has parameters or random numbers of its own.
+    cell: for second derivatives; None if its step has parameters or random numbers of its own. An output keeps no cell:
+        it would keep the cell's class, and all names beside its definition.
     """
 
     code: Compiled
@@ -188,7 +190,7 @@ class Plan(NamedTuple):
     threads: int
     keep: bool
     states: bool
-    cell: Cell | None
+    cell: weakref.ref[Cell] | None
 
     @property
     def equations(self) -> Equations:
@@ -279,8 +281,9 @@ class FusedFunction(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
         plan: Plan = ctx.plan
-        if plan.cell is not None and is_differentiated(grads):
-            return None, *_in_torch(plan, plan.cell, ctx.saved_tensors[:-1], ctx.needs_input_grad[1:], grads)
+        cell = None if plan.cell is None else plan.cell()
+        if cell is not None and is_differentiated(grads):
+            return None, *_in_torch(plan, cell, ctx.saved_tensors[:-1], ctx.needs_input_grad[1:], grads)
         check_backward("fused", grads)
         *saved, output = ctx.saved_tensors
         if [None if v is None else v.shape for v in saved] != ctx.shapes:
