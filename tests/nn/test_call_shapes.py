@@ -241,7 +241,8 @@ def test_addresses_are_taken_where_they_are_checked():
     """`recorder.py` compares addresses, and reads none."""
     folder = ROOT / "timescales" / "nn" / "engine"
     found = {file.name for file in folder.rglob("*.py") if ".data_ptr()" in file.read_text()}
-    assert found == {"kernel.py", "recorder.py"}
+    assert found == {"kernel.py", "recorder.py", "cluster_kernels.py"}
+    assert (folder / "gpu" / "cluster_kernels.py").read_text().count(".data_ptr()") == 1
     assert (folder / "kernel.py").read_text().count(".data_ptr()") == 1
 
 
