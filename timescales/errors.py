@@ -10,6 +10,10 @@ class ConfigError(ValueError):
     """A configuration that cannot run; its text is one line that says how to fix it."""
 
 
+class MissingData(ConfigError):
+    """A data set is not on disk and could not be downloaded."""
+
+
 class NotMadeFor(ConfigError):
     """An analysis that is not made for a run's model or task."""
 

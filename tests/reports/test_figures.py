@@ -192,8 +192,8 @@ def test_curves_show_what_simple_rules_reach(monkeypatch):
     from matplotlib.figure import Figure
 
     from timescales.config import compose
+    from timescales.errors import MissingData
     from timescales.tasks import DelayedMatch
-    from timescales.tasks.data.corpus import MissingData
     from timescales.training import build
 
     with compose.composing() as composer:

@@ -70,11 +70,13 @@ def test_weights_go_to_a_hub_and_come_back(call, server):
         assert (status, out.startswith(words)) == (0, True), (out, err)
 
 
-def test_from_a_hub_only_classes_of_ours_are_made(call, server, tmp_path):
+@pytest.mark.parametrize("target", ["os.system", "timescales.atlas.own.OwnLayers"])
+def test_from_a_hub_only_classes_of_ours_are_made(call, server, tmp_path, target):
+    """OwnLayers makes layers of a class in a file: it is for one's own."""
     from timescales.runs import weights
 
     tensors, about = weights.read(WEIGHTS / f"{ID}.safetensors")
-    about["config"]["model"]["_target_"] = "os.system"
+    about["config"]["model"]["_target_"] = target
     entry = next(each for each in weights.read_index(WEIGHTS / "index.csv") if each.id == ID)
     content = {"index.csv": weights.index_text([entry]).encode(), f"{ID}.safetensors": weights.packed(tensors, about)}
     server.files["them/bad"] = content

@@ -1,6 +1,7 @@
 """Trained weights as files: what a report leaves of a run, and `timescales.load`."""
 
 import copy
+import functools
 import re
 from pathlib import Path
 
@@ -8,7 +9,8 @@ import pytest
 import torch
 
 import timescales
-from timescales.errors import ConfigError
+from timescales import tasks
+from timescales.errors import ConfigError, MissingData
 from timescales.runs import store, weights
 from timescales.training import build, loop
 
@@ -78,6 +80,22 @@ def test_what_is_not_there_or_none_of_ours_is_one_line(tmp_path):
     (tmp_path / "a.safetensors").write_bytes(b"not one")
     with pytest.raises(ConfigError, match="has no weights that timescales wrote"):
         timescales.load(tmp_path / "a.safetensors")
+
+
+@pytest.mark.parametrize("about", [[], {}, {"config": 1}, {"config": {"model": {}, "task": {}}}])
+def test_a_header_that_says_too_little_is_one_line(tmp_path, about):
+    path = tmp_path / "a.safetensors"
+    path.write_bytes(weights.packed({"w": torch.zeros(1)}, about))
+    with pytest.raises(ConfigError, match="has no weights that timescales wrote"):
+        timescales.load(path)
+
+
+def test_where_the_data_of_a_task_are_missing_its_spec_is_left_out(trained, monkeypatch):
+    def missing(self, **arguments):
+        raise MissingData("no copy of it")
+
+    monkeypatch.setattr(tasks.Copy, "__init__", functools.wraps(tasks.Copy.__init__)(missing))
+    assert weights.of_run(trained)[1]["spec"] is None
 
 
 def test_a_report_leaves_the_weights_of_runs_by_seed_as_far_as_there_is_room(trained, tmp_path, monkeypatch):

@@ -13,8 +13,9 @@ import texts
 import torch
 from omegaconf import OmegaConf
 
+from timescales.errors import MissingData
 from timescales.tasks.data import cifar, glove, imdb, mnist
-from timescales.tasks.data.corpus import Corpus, MissingData, data_root, whole
+from timescales.tasks.data.corpus import Corpus, data_root, whole
 from timescales.tasks.data.places import Layout, Named
 
 pytestmark = pytest.mark.usefixtures("cache")

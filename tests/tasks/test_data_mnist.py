@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 from synthetic import write_idx, write_mnist
 
+from timescales.errors import MissingData
 from timescales.tasks import Digits
 from timescales.tasks.data import mnist
-from timescales.tasks.data.corpus import MissingData, data_root
+from timescales.tasks.data.corpus import data_root
 
 
 @pytest.mark.parametrize("suffix", ["", ".gz"])

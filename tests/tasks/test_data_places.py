@@ -15,9 +15,9 @@ import texts
 import torch
 from packs import below, contents, pack, renamed, write
 
+from timescales.errors import MissingData
 from timescales.tasks.data import cifar, glove, imdb, mnist, text
 from timescales.tasks.data.cache import cached, content_hash, status_hash
-from timescales.tasks.data.corpus import MissingData
 
 pytestmark = pytest.mark.usefixtures("cache")
 

@@ -7,8 +7,8 @@ import pytest
 import texts
 from packs import below, contents, pack, write
 
+from timescales.errors import MissingData
 from timescales.tasks.data import text
-from timescales.tasks.data.corpus import MissingData
 
 pytestmark = pytest.mark.usefixtures("cache")
 

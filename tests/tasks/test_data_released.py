@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import released_files
 
+from timescales.errors import MissingData
 from timescales.tasks.data import corpus, released
-from timescales.tasks.data.corpus import MissingData
 
 pytestmark = pytest.mark.usefixtures("cache")
 

@@ -13,8 +13,8 @@ import pytest
 import texts
 import torch
 
+from timescales.errors import MissingData
 from timescales.tasks.data import text
-from timescales.tasks.data.corpus import MissingData
 
 
 @pytest.fixture(autouse=True)

@@ -21,13 +21,12 @@ from timescales.atlas.sizes import Sizes
 from timescales.config import folders
 from timescales.config.compose import Composer, composing, setting
 from timescales.config.run import Run, run_of
-from timescales.errors import ConfigError
+from timescales.errors import ConfigError, MissingData
 from timescales.experiment import execute
 from timescales.experiment.queue import deadline
 from timescales.files import write_atomic
 from timescales.runs import store
 from timescales.runs.record import Record
-from timescales.tasks.data.corpus import MissingData
 from timescales.training import build
 
 NAME = "own"  # of the model, for all cells: their sources tell them apart

@@ -124,10 +124,10 @@ class Composer:
         """The overrides that one which sweeps stands for, each with one value; a plain one is its own."""
         if not override.is_sweep_override():
             return [override]
-        values = override.value()
-        if isinstance(values, RangeSweep):
-            numbers = (values.start or 0, values.stop or 0, values.step)
-            if not values.step or not all(map(math.isfinite, numbers)):
+        swept = override.value()
+        if isinstance(swept, RangeSweep):
+            numbers = (swept.start or 0, swept.stop or 0, swept.step)
+            if not swept.step or not all(map(math.isfinite, numbers)):
                 raise ConfigError(f"{override.input_line}: a range needs finite numbers and a step that is not 0")
         texts = replace(override, config_loader=self.loader).sweep_string_iterator()  # glob(*) asks for files
         return [self.parse(f"{override.get_key_element()}={text}") for text in texts]

@@ -1,6 +1,6 @@
 """The README's measured parts, each between its marks: the picture, the tables with their verdicts, speed.
 
-`scripts/report.py` writes and checks them, `scripts/bench.py` the last one.
+`scripts/report.py` writes and checks them, `scripts/bench/bench.py` the last one.
 """
 
 from __future__ import annotations

@@ -161,7 +161,7 @@ class Report:
 
     def floors(self, row: Row) -> dict[str, float]:
         """What simple rules reach on a run's task, by their words (`Task.floors`); {} without data. Imports torch."""
-        from timescales.tasks.data.corpus import MissingData
+        from timescales.errors import MissingData
         from timescales.training import build
 
         config = self.configs[row.id]

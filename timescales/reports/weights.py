@@ -41,6 +41,8 @@ def write(report: Report) -> list[Path]:
         before = kept.pop(row.id, 0)
         fits = len(content) <= room + before
         known[row.id] = Entry(row.id, row.seed, row.profile, len(content), fits, row.axes)
+        for old in (folder / f"{row.id}{SUFFIX}", folder / f"{row.id}.md"):
+            old.unlink(missing_ok=True)  # of an earlier training
         if fits:
             room += before - len(content)
             files[folder / f"{row.id}{SUFFIX}"] = content

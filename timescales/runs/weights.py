@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 FOLDER, INDEX, SUFFIX = "weights", "index.csv", ".safetensors"
 KEY = "timescales"  # of the header; the only one, so that the same weights give the same bytes
 HUB = "hf:"  # what the name of a repository begins with
+OF_OURS = ("timescales", "timescales.models", "timescales.tasks")  # where the classes are that files of a hub may name
 About = dict[str, Any]
 
 
@@ -85,7 +86,7 @@ def of_run(directory: Path) -> tuple[dict[str, Tensor], About]:
 
     Its task is built, for what the model must know about it; where its data are not at hand, that is left out.
     """
-    from timescales.tasks.data.corpus import MissingData
+    from timescales.errors import MissingData
     from timescales.training import build, checkpoint
 
     record = Record.read(directory)
@@ -137,8 +138,11 @@ def read(path: Path) -> tuple[dict[str, Tensor], About]:
     try:
         with safe_open(path, "pt") as opened:
             about = json.loads((opened.metadata() or {})[KEY])
+            if not all(isinstance(about["config"][part]["_target_"], str) for part in ("model", "task")):
+                raise ValueError("its configuration names no class")
+            about["spec"], about["seed"]  # what `model_of` reads
             return {name: opened.get_tensor(name) for name in opened.keys()}, about  # noqa: SIM118  # no mapping
-    except (SafetensorError, OSError, KeyError, ValueError) as error:
+    except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
         why = "it has no configuration" if isinstance(error, KeyError) else error
         raise ConfigError(f"{path} has no weights that timescales wrote: {why}") from error
 
@@ -198,7 +202,7 @@ def load(
             an id or a name of a run, a run's directory, or a file that ends with .safetensors;
             "FOLDER" or "FOLDER/MODEL": a folder with files of weights, as results/TABLE/weights has them;
             "hf:OWNER/REPOSITORY" or "hf:OWNER/REPOSITORY/MODEL": such a folder at the Hugging Face hub
-            (pip install 'timescales-rnn[hub]').
+            (pip install 'timescales-rnn[train,hub]').
         seed: of the run, where a table, folder or repository has several.
         where: settings of the run, {"task.sampling": "async"}. Of several runs that fit the first is taken, with a
             warning that names the others' settings.
@@ -212,7 +216,7 @@ def load(
     text, place = str(name), Path(results or (paths.RESULTS if paths.in_checkout() else "results"))
     if text.startswith(HUB):
         tensors, about = read(_of_hub(text.removeprefix(HUB), seed, where))
-        if not all(about["config"][part]["_target_"].startswith("timescales.") for part in ("model", "task")):
+        if not all(about["config"][part]["_target_"].rpartition(".")[0] in OF_OURS for part in ("model", "task")):
             raise ConfigError(f"{text} names a class that is not of timescales: download it, and load its folder")
         return model_of(tensors, about, device)
     path = _file(text, place)
@@ -252,6 +256,7 @@ def _of_table(table: str, model: str, seed: int, where: Settings | None, results
     """The weights of a run of a table."""
     rows = [row for row in store.read_rows(results / table / "runs.csv") if row.status == "finished"]
     entries = [Entry(row.id, row.seed, row.profile, 0, _file(row.id, results) is not None, row.axes) for row in rows]
+    entries = [each for each in entries if each.size == "paper"] or entries
     path = _file(_chosen(entries, f"{table}/{model}", model, seed, where).id, results)
     assert path is not None
     return path

@@ -13,7 +13,7 @@ import torch
 
 from timescales.config import Config, values
 from timescales.config.schema import MODEL_DEFAULTS
-from timescales.errors import ConfigError, nearest
+from timescales.errors import ConfigError, MissingData, nearest
 from timescales.models.awd import AWDModel
 from timescales.models.baselines import Baseline
 from timescales.models.sequence import SequenceModel
@@ -139,10 +139,11 @@ def check_timescales(rnn: RNN) -> None:
 
 def check_engine(name: str, rnn: RNN, task: Task, device: str) -> None:
     """Raise ConfigError if the named engine cannot run the cells here."""
-    masked = name == "cudnn" and next(task.batches("train")).mask is not None  # all other engines take masks
+    batch = next(task.batches("train")) if name == "cudnn" else None  # all other engines take masks and resets
+    masked, resets = (value is not None for value in (batch.mask, batch.reset)) if batch else (False, False)
     for cell in rnn.layers:
         try:
-            engine.pick(name, cell, torch.zeros(2, 1, cell.input_size, device=device), masked)
+            engine.pick(name, cell, torch.zeros(2, 1, cell.input_size, device=device), masked, stepwise=resets)
         except ValueError as error:
             raise ConfigError(str(error)) from error
 
@@ -203,6 +204,8 @@ def call(group: str, target: Callable, arguments: dict[str, Any], name: str | No
         raise ConfigError(f"{group}: {error} (of {where})") from error
     try:
         return target(**arguments)
+    except MissingData as error:
+        raise MissingData(f"{group}={name}: {error}") from error
     except ValueError as error:  # for people: says what is wrong and how to fix it
         raise ConfigError(f"{group}={name}: {error}") from error
 

@@ -243,10 +243,14 @@ def loss_of(output: Tensor) -> Tensor:
 
 
 def trained(module: nn.Module, x: Tensor, state: Any = None) -> list[Tensor]:
-    """Output and gradients of one forward and backward pass: of x where it requires one, and of every parameter."""
+    """Output and gradients of one forward and backward pass: of x where it requires one, and of every parameter.
+
+    Where a state is given, the gradient of a first state that is learned is zero.
+    """
     output, _ = module(x) if state is None else module(x, state)
     wanted = [t for t in (x, *module.parameters()) if t.requires_grad]
-    return [output, *torch.autograd.grad(loss_of(output), wanted)]
+    found = torch.autograd.grad(loss_of(output), wanted, allow_unused=state is not None)
+    return [output, *(torch.zeros_like(t) if g is None else g for t, g in zip(wanted, found, strict=True))]
 
 
 def close(found: Any, expected: Any, tolerance: float = TOLERANCE) -> None:

@@ -15,15 +15,11 @@ from pathlib import Path
 
 import numpy as np
 
-from timescales.errors import nearest
+from timescales.errors import MissingData, nearest
 from timescales.files import TEMPORARY, cache_dir
 from timescales.tasks.data import places
 from timescales.tasks.data.cache import content_hash, status_hash
 from timescales.tasks.data.places import File, Layout, Named
-
-
-class MissingData(ValueError):
-    """A data set is not on disk and could not be downloaded."""
 
 
 def data_root(given: str | os.PathLike | None) -> Path:
