@@ -7,15 +7,16 @@ import logging
 from typing import Any, ClassVar, TypeVar
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from timescales.nn import engine
-from timescales.nn.cells.cell import Cell, Weights
+from timescales.nn.cells.cell import Cell, Run, Weights
 from timescales.nn.cells.gru import GRUCell
 from timescales.nn.cells.lstm import LSTMCell
 from timescales.nn.drop_in import DropIn, takes
 from timescales.nn.forms import Form, run_layers
 from timescales.nn.rnn import made_on
+from timescales.nn.state import join, split
 
 Model = TypeVar("Model", bound=nn.Module)
 log = logging.getLogger("timescales")
@@ -64,14 +65,13 @@ class Accelerated:
         if not takes(self, cell, input, hx):
             return super().forward(input, hx)  # type: ignore[misc]
         form = Form(input, self.batch_first)
-        x = form.steps(input)
-        names = self._all_weights
-        states = [None] * len(names) if hx is None else list(zip(*((hx,) if self.mode == "GRU" else hx), strict=True))
-        layers = [functools.partial(_run, cell, form, [getattr(self, name) for name in own]) for own in names]
+        x, steps = form.sequences(input)
+        layers = [functools.partial(_run, cell, [getattr(self, name) for name in own]) for own in self._all_weights]
+        states = [None] * len(layers) if hx is None else [form.before(one) for one in split([cell] * len(layers), hx)]
         dropout = functools.partial(nn.functional.dropout, p=self.dropout, training=self.training)
-        output, after, _ = run_layers(layers, self.bidirectional, x, states, None, form.mask(x), None, dropout)
-        last = tuple(torch.stack([form.last(value) for value in values]) for values in zip(*after, strict=True))
-        return form.output(output), last if self.mode == "LSTM" else last[0]
+        run = functools.partial(engine.run, "auto")
+        output, after, _ = run_layers(layers, 1 + self.bidirectional, x, states, steps, run, dropout)
+        return form.output(output), join([cell] * len(layers), [form.after(end) for end in after])
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """The class is made at run time: copies and files name the class that it was made of."""
@@ -79,11 +79,11 @@ class Accelerated:
         return _new, (self.former,), *content[2:]
 
 
-def _run(cell: Cell, form: Form, weights: list[Any], x: Any, state: Any, dt: Any, mask: Any, reset: Any) -> Any:
-    """A layer in one direction; see `run_layers`. weights: in torch's order, without biases if there are none."""
-    before = cell.initial_state(x.shape[1]) if state is None else cell.State(*map(form.state, state))
+def _run(cell: Cell, weights: list[Any], x: Tensor, state: Any, dt: Any, mask: Any, run: Run) -> Any:
+    """A layer in one direction, as `Cell.forward`. weights: in torch's order, without biases if there are none."""
+    before = cell.initial_state(x.shape[1]) if state is None else state
     ih, hh, bias_ih, bias_hh = (*weights, None, None)[:4]
-    return engine.run("auto", cell, x, Weights(ih, hh, bias_ih, bias_hh), before, dt, mask, reset)
+    return run(cell, x, Weights(ih, hh, bias_ih, bias_hh), before, dt, mask)
 
 
 @functools.cache

@@ -18,7 +18,7 @@ from timescales.nn.cells.cell import Cell
 from timescales.nn.engine import why_not_compiled
 from timescales.nn.engine.gpu import choice
 from timescales.nn.engine.kernel import is_plain, is_subclass, tracing_reason
-from timescales.nn.rnn import TORCH_WEIGHTS, CellRNN, checked_engine, one_of
+from timescales.nn.rnn import TORCH_WEIGHTS, CellRNN, checked_engine, made_on, one_of
 
 
 class Held(MutableMapping[str, Tensor | None]):
@@ -95,11 +95,9 @@ class DropIn(CellRNN):
             self.torchs.__init__(self, *sizes, device="meta", dtype=dtype)
         self.between, self.engine, self._cells = None, checked_engine(engine), []
         if not proj_size:
-            self._hold(
-                self.make_cells(
-                    input_size, hidden_size, num_layers, bias, bidirectional, device=device, dtype=dtype, **arguments
-                )
-            )
+            each = self.of_cells(input_size, hidden_size, num_layers, bias, bidirectional, **arguments)
+            with made_on(device, dtype):
+                self._hold([self.cell_class(**one) for one in each])
 
     def _hold(self, cells: list[Cell]) -> None:
         """Take the parameters and buffers of the cells, under torch's names."""

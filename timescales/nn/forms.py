@@ -7,16 +7,28 @@ a PackedSequence            sequences of several lengths; the output is packed, 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
-# A layer in one direction: x (S, B, I), its state or None, dt, mask and reset to the output (S, B, H), the state after
-# it, and, if they are wanted, the states after every step.
-Layer = Callable[[Tensor, Any, Tensor | None, Tensor | None, Tensor | None], tuple[Any, ...]]
+from timescales.nn.cells.cell import Run
+
+Between = Callable[[Tensor], Tensor]
+# A layer in one direction, called as `Cell.forward`: x (S, B, I), its state or None, dt, mask and an engine to the
+# output (S, B, H), the state after it, and, if the engine gives them, the states after every step.
+Layer = Callable[[Tensor, Any, Tensor | None, Tensor | None, Run], tuple[Any, ...]]
+
+
+class Steps(NamedTuple):
+    """What is known of the steps of a call, each (S, B) or None."""
+
+    dt: Tensor | None
+    mask: Tensor | None
+    reset: Tensor | None
 
 
 class Form:
@@ -28,6 +40,14 @@ class Form:
         self.is_turned = batch_first and self.packed is None and not self.is_single
         self.lengths: Tensor | None = None  # of packed sequences, the longest first
 
+    def sequences(self, x: Any, dt: Any = None, mask: Tensor | None = None, reset: Any = None) -> tuple[Tensor, Steps]:
+        """The arguments of a call in the form (S, B, ...). Packed sequences of several lengths have a mask."""
+        x, dt, mask, reset = (None if value is None else self.steps(value) for value in (x, dt, mask, reset))
+        assert x is not None
+        if self.lengths is not None and self.lengths[-1] < len(x):
+            mask = torch.arange(len(x), device=x.device).unsqueeze(1) < self.lengths.to(x.device)
+        return x, Steps(dt, mask, reset)
+
     def steps(self, value: Any) -> Tensor:
         """x, dt, a mask or reset in the form (S, B, ...)."""
         if self.packed is not None:
@@ -37,22 +57,17 @@ class Form:
             return value.unsqueeze(1)
         return value.transpose(0, 1) if self.is_turned else value
 
-    def mask(self, x: Tensor) -> Tensor | None:
-        """The mask of packed sequences, (S, B); None if all have the same length. x: what `steps` made of them."""
-        if self.lengths is None or self.lengths[-1] == len(x):
-            return None
-        return torch.arange(len(x), device=x.device).unsqueeze(1) < self.lengths.to(x.device)
-
-    def state(self, value: Tensor) -> Tensor:
-        """A layer's state from the caller's form to (B, H), in the order of the sequences in x."""
+    def before(self, state: Any) -> Any:
+        """A layer's state, a named tuple, from the caller's form to fields (B, H), in the order of x's sequences."""
         if self.packed is not None and self.packed.sorted_indices is not None:
-            return value.index_select(-2, self.packed.sorted_indices)
-        return value.unsqueeze(0) if self.is_single else value
+            return type(state)(*(value.index_select(-2, self.packed.sorted_indices) for value in state))
+        return type(state)(*(value.unsqueeze(0) for value in state)) if self.is_single else state
 
-    @property
-    def changes_state(self) -> bool:
-        """Whether `state` and `last` change anything."""
-        return self.is_single or (self.packed is not None and self.packed.sorted_indices is not None)
+    def after(self, state: Any) -> Any:
+        """A layer's state in the caller's form. Inverse of `before`."""
+        if self.packed is not None and self.packed.unsorted_indices is not None:
+            return type(state)(*(value.index_select(-2, self.packed.unsorted_indices) for value in state))
+        return type(state)(*(value.squeeze(0) for value in state)) if self.is_single else state
 
     def batch(self, x: Any) -> tuple[int, ...]:
         """The shape of a layer's state in the caller's form, without its units."""
@@ -71,48 +86,38 @@ class Form:
             return value.squeeze(1)
         return value.transpose(0, 1) if self.is_turned else value
 
-    def last(self, value: Tensor) -> Tensor:
-        """A layer's state (B, H) in the caller's form. Inverse of `state`."""
-        if self.packed is not None and self.packed.unsorted_indices is not None:
-            return value.index_select(-2, self.packed.unsorted_indices)
-        return value.squeeze(0) if self.is_single else value
-
 
 def run_layers(
-    layers: Sequence[Layer],
-    bidirectional: bool,
-    x: Tensor,
-    states: Sequence[Any],
-    dt: Tensor | None,
-    mask: Tensor | None,
-    reset: Tensor | None,
-    between: Callable[[Tensor], Tensor],
+    layers: Sequence[Layer], directions: int, x: Tensor, states: Sequence[Any], steps: Steps, run: Run, between: Between
 ) -> tuple[Tensor, list[Any], list[Any]]:
     """Run layers over x (S, B, I), each over the output of the one before.
 
     Arguments:
-        layers: with bidirectional two of each, the second for the sequence in reverse; their outputs are concatenated.
+        layers: cells, or what is called as a cell. With two directions two for each layer, the second for the sequence
+            in reverse; their outputs are concatenated.
         states: as many, each the layer's own state or None.
+        steps: dt, mask and reset.
+        run: the engine, which takes reset.
         between: what is done to the input of every layer but the first: dropout.
 
-    Returns: the output, the state of each layer, and the states of each layer after every step, if layers give them.
+    Returns: the output, the state of each layer, and the states of each layer after every step, if `run` gives them.
     """
-    after, every = [], []
-    reverse = None
-    if bidirectional:
-        reverse = reversed_dt(dt, mask, reset), None if mask is None else mask.flip(0), reversed_reset(reset)
-    for k in range(0, len(layers), 1 + bidirectional):
+    results: list[tuple[Any, ...]] = []
+    for k in range(0, len(layers), directions):
         x = between(x) if k else x
-        output, end, *steps = layers[k](x, states[k], dt, mask, reset)
-        after.append(end)
-        every += steps
-        if reverse is not None:
-            back, end, *steps = layers[k + 1](x.flip(0), states[k + 1], *reverse)
-            output = torch.cat([output, back.flip(0)], -1)
-            after.append(end)
-            every += [type(kept)(*(value.flip(0) for value in kept)) for kept in steps]
-        x = output
-    return x, after, every
+        results.append(layers[k](x, states[k], steps.dt, steps.mask, functools.partial(run, reset=steps.reset)))
+        if directions == 2:
+            results.append(run_in_reverse(layers[k + 1], x, states[k + 1], steps, run))
+        x = results[k][0] if directions == 1 else torch.cat([results[k][0], results[k + 1][0]], -1)
+    return x, [end for _, end, *_ in results], [every for _, _, *kept in results for every in kept]
+
+
+def run_in_reverse(layer: Layer, x: Tensor, state: Any, steps: Steps, run: Run) -> tuple[Any, ...]:
+    """A layer over the sequence in reverse. Its results are in the order of x."""
+    dt, mask, reset = reversed_dt(*steps), steps.mask, reversed_reset(steps.reset)
+    mask = None if mask is None else mask.flip(0)
+    output, end, *every = layer(x.flip(0), state, dt, mask, functools.partial(run, reset=reset))
+    return output.flip(0), end, *(type(kept)(*(value.flip(0) for value in kept)) for kept in every)
 
 
 def reversed_reset(reset: Tensor | None) -> Tensor | None:

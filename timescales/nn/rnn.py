@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
-import itertools
 import math
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -185,30 +184,24 @@ class RNN(nn.Module):
         Raises: ValueError for a wrong shape, dtype or device, a dt that is negative or not finite, or if the named
         engine cannot run.
         """
-        if (
-            torch.compiler.is_dynamo_compiling()
-            and self.engine != "eager"
-            and any(cell.compiled for cell in self.layers)
-        ):
+        if torch.compiler.is_dynamo_compiling() and self._has_kernels():
             torch_private.graph_break("torch.compile leaves kernels alone, as torch's LSTM; or use engine='eager'")
-            function = torch.compiler.disable(RNN.forward)
-            return function(self, input, state, dt, mask, reset=reset, states=states, x=x, hx=hx)
+            outside = torch.compiler.disable(RNN.forward)
+            return outside(self, input, state, dt, mask, reset=reset, states=states, x=x, hx=hx)
         x, state = one_of("input", input, "x", x), one_of("state", state, "hx", hx)
         self._check(x, dt, mask, reset)
         form = forms.Form(x, self.batch_first)
         before = self._checked_state(state, form, x)
-        x = form.steps(x)
-        dt = None if dt is None else form.steps(dt)
-        reset = None if reset is None else form.steps(reset)
-        mask = form.mask(x) if mask is None else form.steps(mask)
-        layers = [functools.partial(run_cell, cell, self.engine, states) for cell in self.layers]
-        output, after, every = forms.run_layers(
-            layers, self.bidirectional, x, before, dt, mask, reset, self.between_layers
-        )
-        if form.changes_state:
-            after = [type(end)(*map(form.last, end)) for end in after]
-        results = form.output(output), self.join_state(after)
-        return (*results, join_steps(self.layers, every, form.output)) if states else results
+        x, steps = form.sequences(x, dt, mask, reset)
+        layers, directions = self.layers, 1 + self.bidirectional
+        run = functools.partial(engines.run, self.engine, states=states)
+        output, after, every = forms.run_layers(layers, directions, x, before, steps, run, self.between_layers)
+        results = form.output(output), self.join_state([form.after(end) for end in after])
+        return (*results, join_steps(layers, every, form.output)) if states else results
+
+    def _has_kernels(self) -> bool:
+        """Whether an engine with kernels may run the layers."""
+        return self.engine != "eager" and any(cell.compiled for cell in self.layers)
 
     def between_layers(self, x: Tensor) -> Tensor:
         """The input of a layer, from the output of the one before it."""
@@ -262,7 +255,7 @@ class RNN(nn.Module):
             )
         layers = self.split_state(state)
         states.check(self.layers, layers, form.batch(x))
-        return [type(one)(*map(form.state, one)) for one in layers] if form.changes_state else layers
+        return [form.before(one) for one in layers]
 
     def timescales(self) -> list[Tensor]:
         """Characteristic time of each unit in steps, one tensor (H,) per layer. See `timescales` of the cell."""
@@ -328,48 +321,35 @@ class CellRNN(RNN):
     ) -> None:
         if proj_size:
             raise ValueError(f"{type(self).__name__} has no proj_size={proj_size!r}: put an nn.Linear after it")
-        made = self.make_cells(
-            input_size, hidden_size, num_layers, bias, bidirectional, device=device, dtype=dtype, **arguments
-        )
+        each = self.of_cells(input_size, hidden_size, num_layers, bias, bidirectional, **arguments)
+        with made_on(device, dtype):
+            made = [self.cell_class(**one) for one in each]
         super().__init__(made, batch_first=batch_first, dropout=dropout, bidirectional=bidirectional, engine=engine)
 
-    def make_cells(
-        self,
-        input_size: int,
-        hidden_size: int | Sequence[int],
-        num_layers: int,
-        bias: bool,
-        bidirectional: bool,
-        *,
-        device: torch.device | str | None,
-        dtype: torch.dtype | None,
-        **arguments: Any,
-    ) -> list[cells.Cell]:
-        """The cells as `RNN` takes them; arguments as in the constructor. Raises ValueError for one that is unknown."""
+    def of_cells(
+        self, input_size: int, hidden_size: Any, num_layers: int, bias: bool, bidirectional: bool, **arguments: Any
+    ) -> list[dict[str, Any]]:
+        """The arguments of each cell, in the order of `layers`. Raises ValueError for one that is unknown."""
         taken = signatures.parameters(self.cell_class)
         check_arguments(self, {key: value for key, value in arguments.items() if key not in taken})
         if "bias" in taken:
             arguments["bias"] = bias
         elif bias is not True:
             raise ValueError(f"{type(self).__name__} has no bias={bias!r}: the biases are part of its cell's equations")
-        sizes, directions = layer_sizes(input_size, hidden_size, num_layers, bidirectional), 1 + bool(bidirectional)
-        with made_on(device, dtype):
-            return [self.make_cell(*size, k // directions, num_layers, **arguments) for k, size in enumerate(sizes)]
+        sizes = layer_sizes(input_size, hidden_size, num_layers, bidirectional)
+        return [
+            {"input_size": inputs, "hidden_size": hidden, **self.of_layer(k, num_layers, **arguments)}
+            for k, (inputs, hidden) in enumerate(sizes)
+            for _ in range(1 + bool(bidirectional))
+        ]
 
-    def make_cell(self, input_size: int, hidden_size: int, layer: int, num_layers: int, **arguments: Any) -> cells.Cell:
-        """A cell of a layer, which is a number from 0 on. A subclass may give each layer arguments of its own."""
-        return self.cell_class(input_size, hidden_size, **arguments)
+    def of_layer(self, layer: int, num_layers: int, **arguments: Any) -> dict[str, Any]:
+        """The arguments of a layer's cells. layer: from 0 on. A subclass may give each layer arguments of its own."""
+        return arguments
 
     def refuse_chosen(self, arguments: Mapping[str, object]) -> None:
         """Raise ValueError for arguments that the class chooses itself."""
         check_arguments(self, {key: value for key, value in arguments.items() if key in self.chooses})
-
-
-def run_cell(
-    cell: Cell, engine: str, states: bool, x: Tensor, state: Any, dt: Any, mask: Any, reset: Any
-) -> tuple[Any, ...]:
-    """A layer in one direction; see `forms.run_layers`."""
-    return cell(x, state, dt, mask, functools.partial(engines.run, engine, reset=reset, states=states))
 
 
 def data_of(name: str, value: Any, packed: bool) -> Any:
@@ -446,7 +426,7 @@ def check_arguments(rnn: nn.Module, unknown: Mapping[str, object]) -> None:
 def layer_sizes(
     input_size: int, hidden_size: int | Sequence[int], num_layers: int, bidirectional: bool = False
 ) -> list[tuple[int, int]]:
-    """(input size, hidden size) of each layer, twice if bidirectional. `hidden_size`: one number, or one per layer."""
+    """(input size, hidden size) of each layer's cells. `hidden_size`: one number, or one per layer."""
     if isinstance(num_layers, bool) or not isinstance(num_layers, int) or num_layers < 1:
         raise ValueError(f"num_layers must be a whole number of at least 1, not {num_layers!r}")
     if isinstance(hidden_size, Sequence) and not isinstance(hidden_size, str):
@@ -455,10 +435,8 @@ def layer_sizes(
         hidden = [hidden_size] * num_layers
     if len(hidden) != num_layers:
         raise ValueError(f"hidden_size lists {len(hidden)} layers, num_layers is {num_layers}")
-    if not bidirectional:
-        return list(itertools.pairwise([input_size, *hidden]))
-    inputs = [input_size, *(2 * size for size in hidden)]
-    return [size for size in zip(inputs, hidden, strict=False) for _ in range(2)]
+    outputs = [2 * size if bidirectional else size for size in hidden]
+    return list(zip([input_size, *outputs[:-1]], hidden, strict=True))
 
 
 def one_cell_per_layer(

@@ -36,6 +36,15 @@ class Weights(NamedTuple):
     bias_ih: Tensor | None
     bias_hh: Tensor | None = None
 
+    def bias(self) -> Tensor:
+        """Both biases together, (..., G*H): the pre-activations at zero input and zero state."""
+        if self.bias_ih is None:
+            return self.ih.new_zeros(self.ih.shape[:-1])
+        return self.bias_ih if self.bias_hh is None else self.bias_ih + self.bias_hh
+
+
+Run = Callable[..., tuple[Any, ...]]  # an engine, as `eager.run`
+
 
 class Cell(nn.Module):
     """Base class of the cells: parameters of one layer and the equations of one step, elementwise over (..., H).
@@ -99,6 +108,14 @@ class Cell(nn.Module):
 
     def __init__(self, input_size: int, hidden_size: int, *, bias: bool = True) -> None:
         super().__init__()
+        self._check(input_size, hidden_size, bias)
+        self.input_size, self.hidden_size = input_size, hidden_size
+        if not bias:
+            self.biases = 0  # type: ignore[misc]  # of this cell
+        self.make_parameters()
+
+    def _check(self, input_size: Any, hidden_size: Any, bias: Any) -> None:
+        """Raise ValueError for a wrong argument of the constructor, TypeError for a class that is not complete."""
         if not isinstance(bias, bool):
             raise ValueError(f"bias must be True or False, not {bias!r}")
         for name, value in (("input_size", input_size), ("hidden_size", hidden_size)):
@@ -109,10 +126,6 @@ class Cell(nn.Module):
                 raise TypeError(f"{type(self).__name__} needs the class attribute {name}; see docs/gates.md")
         if self.biases == 2 and not self.recurrent:
             raise TypeError(f"{type(self).__name__} has recurrent = False: it has one bias vector, write biases = 1")
-        self.input_size, self.hidden_size = input_size, hidden_size
-        if not bias:
-            self.biases = 0  # type: ignore[misc]  # of this cell
-        self.make_parameters()
 
     def make_parameters(self) -> None:
         """Create the parameters and draw them: the last thing that the constructor of `Cell` does."""
@@ -204,12 +217,7 @@ class Cell(nn.Module):
         return Weights(self.weight_ih, self.weight_hh, self.bias if self.biases else None)
 
     def forward(
-        self,
-        x: Tensor,
-        state: Any = None,
-        dt: Any = None,
-        mask: Tensor | None = None,
-        run: Callable[..., tuple[Tensor, Any]] | None = None,
+        self, x: Tensor, state: Any = None, dt: Any = None, mask: Tensor | None = None, run: Run | None = None
     ) -> Any:
         """One step, as torch.nn.LSTMCell; an RNN gives a sequence and `run`. Hooks see this call.
 
@@ -224,22 +232,28 @@ class Cell(nn.Module):
         cell with h alone the tensor h. Each is (B, H). With `run`, what it returns.
         """
         # No parameter may be read before: hooks may bring or change them (FSDP, accelerate's cpu_offload, pruning).
-        if state is None:
-            state = self.initial_state(*x.shape[:-1] if run is None else x.shape[1:-1])
-        weights = self.weights()
-        # Weight drop is applied here and not in `weights`, which must neither draw random numbers nor drop anything.
-        if weights.hh is not None and weights.hh.numel():
-            weights = weights._replace(hh=nn.functional.dropout(weights.hh, self.weight_drop, self.training))
-        elif self.weight_drop:
-            raise ValueError(f"{type(self).__name__} has no recurrent weights to drop: set its weight_drop to 0")
         if run is None:
-            return self._one_step(x, weights, state, 1.0 if dt is None else dt)
-        dt = None if dt is None else dt.to(weights.ih.dtype)
-        return run(self, x, weights, state, dt, mask)
+            return self._one_step(x, state, 1.0 if dt is None else dt)
+        if state is None:
+            state = self.initial_state(*x.shape[1:-1])
+        weights = self._weights_of_call()
+        return run(self, x, weights, state, None if dt is None else dt.to(weights.ih.dtype), mask)
 
-    def _one_step(self, x: Tensor, weights: Weights, state: Any, dt: Tensor | float) -> Any:
+    def _weights_of_call(self) -> Weights:
+        """`weights` with weight drop: that function must neither draw random numbers nor drop anything."""
+        weights = self.weights()
+        if weights.hh is not None and weights.hh.numel():
+            return weights._replace(hh=nn.functional.dropout(weights.hh, self.weight_drop, self.training))
+        if self.weight_drop:
+            raise ValueError(f"{type(self).__name__} has no recurrent weights to drop: set its weight_drop to 0")
+        return weights
+
+    def _one_step(self, x: Tensor, state: Any, dt: Tensor | float) -> Any:
         """`forward` for one step."""
+        if state is None:
+            state = self.initial_state(*x.shape[:-1])
         state = self.State(*((state,) if isinstance(state, Tensor) else state))
+        weights = self._weights_of_call()
         gx = project(x, weights.ih, weights.bias_ih)
         gh = None if weights.hh is None else project(state.h, weights.hh, weights.bias_hh)
         new = self.step(gx, gh, state, dt.to(gx.dtype).unsqueeze(-1) if isinstance(dt, Tensor) else dt)
@@ -247,14 +261,7 @@ class Cell(nn.Module):
 
     def bias_total(self, gate: str) -> Tensor:
         """Pre-activation of a gate at zero input and zero state, (..., H)."""
-        return self.biases_total()[..., self.rows(gate)]
-
-    def biases_total(self) -> Tensor:
-        """`bias_total` of all gates, (..., G*H)."""
-        ih, _, bias_ih, bias_hh = self.weights()
-        if bias_ih is None:
-            return ih.new_zeros(ih.shape[:-1])
-        return bias_ih if bias_hh is None else bias_ih + bias_hh
+        return self.weights().bias()[..., self.rows(gate)]
 
     def act(self, gx: Tensor, gh: Any, state: Any, dt: Tensor | float = 1.0) -> Any:
         """Gate activations of one step.

@@ -168,7 +168,7 @@ class GatedCell(Cell):
 
     def timescales(self) -> Tensor:
         """-1 / ln f of the effective forget gate, (H,). It is infinite where f is 1: the last units of a cumax."""
-        f, _ = self.effective(self.by_gate(self.biases_total()))
+        f, _ = self.effective(self.by_gate(self.weights().bias()))
         return timescale_of_gate(f)
 
     def extra_repr(self) -> str:

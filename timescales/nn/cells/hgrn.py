@@ -97,6 +97,6 @@ class HGRN(CellRNN):
         self.refuse_chosen(arguments)
         super().__init__(*sizes, **arguments)
 
-    def make_cell(self, input_size: int, hidden_size: int, layer: int, num_layers: int, **arguments: Any) -> Cell:
-        """A cell of a layer, with the layer's bound."""
-        return HGRNCell(input_size, hidden_size, lower_bound=layer / num_layers, **arguments)
+    def of_layer(self, layer: int, num_layers: int, **arguments: Any) -> dict[str, Any]:
+        """The arguments of a layer's cells, with the layer's bound."""
+        return {"lower_bound": layer / num_layers, **arguments}

@@ -138,15 +138,13 @@ class LSTMCell(Cell):
 class InitsPerLayer(CellRNN):
     """Base class of layers whose forget_init and frozen may be lists with one entry per layer."""
 
-    def make_cell(self, input_size: int, hidden_size: int, layer: int, num_layers: int, **arguments: Any) -> Cell:
-        """A cell of a layer, with the layer's forget_init and frozen."""
-        forget_init, frozen = arguments.pop("forget_init", None), arguments.pop("frozen", ())
+    def of_layer(self, layer: int, num_layers: int, **arguments: Any) -> dict[str, Any]:
+        """The arguments of a layer's cells, with the layer's forget_init and frozen."""
+        forget_init, frozen = arguments.get("forget_init"), arguments.get("frozen", ())
         inits = per_layer("forget_init", forget_init, num_layers, isinstance(forget_init, list | tuple))
         nested = not isinstance(frozen, str) and any(not isinstance(entry, str) for entry in frozen)
         gates = per_layer("frozen", frozen, num_layers, nested)
-        return super().make_cell(
-            input_size, hidden_size, layer, num_layers, forget_init=inits[layer], frozen=gates[layer], **arguments
-        )
+        return arguments | {"forget_init": inits[layer], "frozen": gates[layer]}
 
 
 class LSTM(InitsPerLayer, DropIn, nn.LSTM):
