@@ -93,8 +93,8 @@ class Batch(NamedTuple):
     mask: (S, B), 0 where a step does not exist; None if all exist.
     dt: (S, B), the time since the previous step; None if it is always 1.
     lr_scale: factor of the learning rate in the training step on this batch; None for 1.
-    reset: (S, B), whether the state is that of the beginning again before a step; None if it never is. `AWDModel` alone
-        gives it to its layers.
+    reset: (S, B), whether the state is that of the beginning again before a step; None if it never is, which faster
+        engines take.
     """
 
     x: Tensor
@@ -131,6 +131,7 @@ class Task:
     """
 
     SIZES: ClassVar[Sizes]  # the defaults of a task that passes `**self.SIZES | sizes` to this class
+    has_resets: bool = False  # whether some batches have `reset`, if the first one need not be among them
     spec: Spec
 
     def __init__(
