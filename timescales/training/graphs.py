@@ -173,10 +173,10 @@ class StepGraphs(contextlib.AbstractContextManager[Any]):
 
 
 def release_memory(device: torch.device) -> None:
-    """Give back what torch's allocator keeps for later: it keeps it for each stream, and for each graph's memory, apart.
+    """Give back the memory that torch's allocator keeps for later calls: it keeps it for each stream and graph apart.
 
-    Without it a step's memory would be held three times: by the steps that were launched, by the one on the stream of
-    captures, and by the graph. torch does the same at the beginning of a capture.
+    Otherwise a step's memory may be held three times: for launched steps, for the one on the stream of captures, and
+    for the graph. torch does the same at the beginning of a capture.
     """
     if device.type == "cuda":
         torch.cuda.empty_cache()
