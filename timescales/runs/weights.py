@@ -202,7 +202,7 @@ def load(
             an id or a name of a run, a run's directory, or a file that ends with .safetensors;
             "FOLDER" or "FOLDER/MODEL": a folder with files of weights, as results/TABLE/weights has them;
             "hf:OWNER/REPOSITORY" or "hf:OWNER/REPOSITORY/MODEL": such a folder at the Hugging Face hub
-            (pip install 'timescales-rnn[train,hub]').
+            (pip install 'timescales-rnn[train,hub]'). Instead of MODEL, the id of a run takes that run.
         seed: of the run, where a table, folder or repository has several.
         where: settings of the run, {"task.sampling": "async"}. Of several runs that fit the first is taken, with a
             warning that names the others' settings.
@@ -281,7 +281,7 @@ def _of_hub(name: str, seed: int, where: Settings | None) -> Path:
 def _chosen(entries: Sequence[Entry], name: str, model: str | None, seed: int, where: Settings | None) -> Entry:
     """The entry of a run. Raises ConfigError if there is none, or none whose weights are at hand."""
     wanted: Settings = {**({"model": model} if model else {}), **(where or {})}
-    fitting = [
+    fitting = [each for each in entries if each.id == model] or [
         each
         for each in entries
         if each.seed == seed and all(str(each.settings.get(key)) == str(value) for key, value in wanted.items())
