@@ -49,7 +49,9 @@ def main() -> None:
 
 def parse() -> argparse.Namespace:
     """The arguments of the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
     one, several, recorded = map(", ".join, (analysis.names("study"), analysis.names("compare"), analysis.measurable()))
     parser.add_argument("run_dir", nargs="*", help="directory of a run, e.g. runs/copy-plstm-s0-...; or settings")
     parser.add_argument("--weights", metavar="FILE", type=Path, help="a state_dict instead of a run, and settings")

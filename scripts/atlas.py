@@ -80,7 +80,9 @@ def write(texts: Mapping[Path, str], check: bool) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
     parser.add_argument("--price", action="store_true", help="time a few steps of each kind of run that is not known")
     parser.add_argument("--check", action="store_true", help="write nothing; fail if a file is not what it should be")
     options = parser.parse_args()

@@ -206,7 +206,7 @@ def file_of(text: str) -> Path | None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     parser.add_argument(
         "--check", action="store_true", help="write nothing; fail if coverage.md is not what it should be"
     )

@@ -158,7 +158,9 @@ def table_sections(found: Report, table: Table) -> list[views.Section]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
     parser.add_argument("table", nargs="*", help="names of tables; none: the front page and all tables")
     parser.add_argument(
         "--profile", type=profile_of, choices=["small"], help="the runs of the tables' small-scale versions"

@@ -78,7 +78,9 @@ def draw(records: dict[str, dict[str, Any]]) -> Path:
 
 
 def main() -> None:
-    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
+    argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    ).parse_args()
     start = time.monotonic()
     print("Two models, one task: is the period of an irregularly sampled wave between 5 and 6?\n", flush=True)
     records = train()

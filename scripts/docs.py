@@ -181,7 +181,7 @@ def build(source: Path, folder: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
     parser.add_argument("folder", nargs="?", type=Path, default=ROOT / "build" / "site")
     parser.add_argument("--runs", nargs="*", type=Path, default=[], help="directories of trained runs: a page for each")
     options = parser.parse_args()

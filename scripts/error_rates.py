@@ -419,7 +419,9 @@ def simulate(tables: int, wanted: str = "") -> dict[str, list[dict[str, Any]]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
     parser.add_argument("--tables", type=int, default=1000, help="drawn a case; some take a part of it")
     parser.add_argument("--to", type=Path, default=paths.RESULTS / "statistics", metavar="DIR")
     options = parser.parse_args()

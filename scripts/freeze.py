@@ -147,7 +147,9 @@ def options(main: Callable[[], None]) -> list[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
     parser.add_argument("--check", action="store_true", help="write nothing; fail if it differs")
     if not parser.parse_args().check:
         write_atomic(PATH, text().encode())

@@ -232,7 +232,9 @@ def _arrow(ax: Any, start: tuple[float, float], end: tuple[float, float]) -> Non
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
     parser.add_argument("--png", type=Path, metavar="FILE", help="draw the packages and what they import")
     options = parser.parse_args()
     graph = imports()

@@ -71,7 +71,9 @@ class Pair:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
     parser.add_argument("earlier", type=Path, help="the results folder of an earlier commit")
     earlier = parser.parse_args().earlier
     tables: dict[str, list[Pair]] = {}

@@ -145,7 +145,9 @@ def add_pages(source: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
     parser.add_argument("--check", action="store_true", help="write nothing; fail if one is stale")
     options = parser.parse_args()
     stale = [name for name, make in BOOKS.items() if cells(make()) != cells(read(name))] if options.check else []

@@ -338,7 +338,9 @@ def pages() -> dict[Path, dict[str, Callable[[], str]]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
     parser.add_argument("--check", action="store_true", help="write nothing; fail if a page is not what it should be")
     options = parser.parse_args()
     stale = []

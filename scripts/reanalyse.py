@@ -20,7 +20,9 @@ from timescales.papers import reanalysed  # noqa: E402
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
     parser.add_argument("--check", action="store_true", help="write nothing; fail where the numbers are others")
     parser.add_argument("--root", help="the folder of data sets")
     options = parser.parse_args()

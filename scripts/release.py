@@ -43,7 +43,8 @@ def version(tag: str | None = None) -> str:
     (found,) = set(stated(VERSIONS).values())
     if tag is not None and tag != f"v{found}":
         sys.exit(f"error: the tag is {tag}, the version {found}: tag v{found}, or change the version")
-    if re.search(r"^## Unreleased\n+#", (ROOT / "CHANGELOG.md").read_text(), re.M):
+    section = re.search(r"^## Unreleased\b(.*?)(?=^## |\Z)", (ROOT / "CHANGELOG.md").read_text(), re.M | re.S)
+    if section and section[1].strip():
         sys.exit(f"error: CHANGELOG.md has changes that are not released: put them below {found}")
     return found
 

@@ -70,7 +70,9 @@ class Type:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
     parser.add_argument("--check", action="store_true", help="write nothing; fail if the file is not what it should be")
     if not parser.parse_args().check:
         write_atomic(PATH, text().encode())

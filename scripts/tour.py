@@ -90,7 +90,9 @@ def _masked(text: str) -> str:
 
 
 def main() -> None:
-    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
+    argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    ).parse_args()
     begun, names = time.monotonic(), {"__name__": "tour"}
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
         for block in blocks(PAGE.read_text()):

@@ -9,16 +9,11 @@ from pathlib import Path
 
 import browser
 import pytest
-from everyday import only
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "docs" / "site")]
 import hooks  # noqa: E402
-import notebooks  # noqa: E402
-import pages  # noqa: E402
 import result_pages  # noqa: E402
-import sample_data  # noqa: E402
-import task_pages  # noqa: E402
 
 import docs  # noqa: E402
 from timescales.runs import store  # noqa: E402
@@ -197,39 +192,6 @@ def test_a_table_gets_the_curves_and_a_line_for_each_run(tmp_path):
     assert (tmp_path / "chien_copy" / "curves_paper.png").is_file()
 
 
-@pytest.mark.parametrize("name", notebooks.BOOKS)
-def test_a_notebook_is_what_its_source_gives(name):
-    pytest.importorskip("jupytext")
-    assert notebooks.cells(notebooks.BOOKS[name]()) == notebooks.cells(notebooks.read(name)), "make notebooks"
-
-
-def test_what_the_tutorial_prints():
-    pytest.importorskip("jupytext")
-    shown = notebooks.as_page(notebooks.read("tutorial"))
-    assert re.search(r"^finished 4\d\d\d parameters", shown, re.M)
-    assert "output (20, 4, 8) and the last h of each layer (2, 4, 8)" in shown
-    accuracy = {model: float(value) for model, value in re.findall(r"^\| (lstm|decay) \| ([\d.]+)", shown, re.M)}
-    assert accuracy["decay"] > max(75, accuracy["lstm"] + 10)
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("name", notebooks.BOOKS)
-def test_a_notebook_runs(name):
-    pytest.importorskip("nbclient")
-    book = notebooks.execute(notebooks.BOOKS[name]())
-    last = [out.text for cell in book.cells if cell.cell_type == "code" for out in cell.outputs][-1]
-    assert "| plstm > lstm |" in last or "| decay > lstm |" in last
-
-
-def test_the_badge_follows_from_the_citation(tmp_path, monkeypatch):
-    monkeypatch.setattr(notebooks, "ROOT", tmp_path)
-    (tmp_path / "CITATION.cff").write_text("type: software\n")
-    assert notebooks.badge("tour") == ""
-    (tmp_path / "CITATION.cff").write_text('repository-code: "https://github.com/them/it"\n')
-    address = "https://colab.research.google.com/github/them/it/blob/main/docs/notebooks/tour.ipynb"
-    assert notebooks.badge("tour") == f"[Open in Colab]({address})"
-
-
 # Not those of docs/site, whose links hold from the top of the site: Sphinx checks them.
 PAGES = [page for page in sorted((ROOT / "docs").rglob("*.md")) if page.parent != docs.SITE]
 PROSE = [*PAGES, *(ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md"))]
@@ -239,33 +201,3 @@ PROSE = [*PAGES, *(ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CON
 def test_links_between_files_hold(page):
     for link in re.findall(r"\]\((?!https?:)([^)#\s]+)", page.read_text()):
         assert (page.parent / link).exists(), link
-
-
-def test_every_model_and_task_has_a_page():
-    for group in ("model", "task"):
-        names = {path.stem for path in (ROOT / "conf" / group).glob("*.yaml")}
-        written = {path.stem for path in (ROOT / "docs" / f"{group}s").glob("*.md")} - {"README"}
-        assert written == names
-        index = (ROOT / "docs" / f"{group}s" / "README.md").read_text()
-        assert all(f"({name}.md)" in index for name in names)
-
-
-@pytest.fixture(scope="module")
-def made_up():
-    with sample_data.folder():
-        yield
-
-
-GENERATED = {str(path.relative_to(ROOT)): path for path in pages.pages()}
-BUT_PAIRS = [name for name in GENERATED if name != "docs/pairs.md"]  # which takes as long as all others
-
-
-@pytest.mark.usefixtures("made_up")
-@pytest.mark.parametrize("name", only(BUT_PAIRS, GENERATED))
-def test_generated_parts_of_a_page_are_what_conf_and_docstrings_give(name):
-    text = GENERATED[name].read_text()
-    assert pages.page(text, pages.pages()[GENERATED[name]]) == text, "python scripts/pages.py writes it again"
-
-
-def test_every_task_has_its_picture():
-    assert all((ROOT / "docs" / "tasks" / "img" / f"{name}.png").is_file() for name in task_pages.EXAMPLES)

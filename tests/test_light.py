@@ -111,6 +111,8 @@ def test_a_module_of_ones_own_that_is_missing_keeps_its_error(blocker, tmp_path)
 
 def test_the_extras_are_those_of_the_project():
     """Each module that `extras` names is installed by a distribution of the extra that it is said to be in."""
+    assert len({*extras.TRAIN}) == len(extras.TRAIN)
+    assert {module for module, extra in extras.EXTRAS.items() if extra == "train"} == {*extras.TRAIN}
     of_module = importlib.metadata.packages_distributions()
     for module, extra in extras.EXTRAS.items():
         listed = {normalised(Requirement(text).name) for text in PROJECT["optional-dependencies"][extra]}

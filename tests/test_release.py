@@ -82,6 +82,32 @@ def test_one_version_in_all_places(places):
         release.version()
 
 
+@pytest.mark.parametrize("place", ["above the versions", "at the end"])
+@pytest.mark.parametrize(
+    ("lines", "released"),
+    [
+        ("", True),
+        ("\n\n  \n\t\n", True),
+        ("\n\n### Added\n\n- x\n\n", False),
+        ("\n- x\n\n", False),
+        ("\n\nx", False),
+    ],
+    ids=["no lines", "blank lines", "headings", "no heading", "a word"],
+)
+def test_an_empty_unreleased_section_is_no_change(places, lines, released, place):
+    changelog = places / "CHANGELOG.md"
+    text, section = changelog.read_text(), f"## Unreleased{lines}"
+    if place == "at the end":
+        changelog.write_text(f"{text.rstrip()}\n\n{section}")
+    else:
+        changelog.write_text(re.sub(r"^## 1", f"{section}\n## 1", text, count=1, flags=re.M))
+    if released:
+        assert release.version() == timescales.__version__
+    else:
+        with pytest.raises(SystemExit, match="has changes that are not released"):
+            release.version()
+
+
 WORKFLOW = yaml.safe_load((ROOT / ".github" / "workflows" / "release.yml").read_text())
 
 

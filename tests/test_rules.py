@@ -310,6 +310,19 @@ def test_a_script_that_is_run_parses_its_arguments(script):
     assert ('if __name__ == "__main__"' in text) == parses
 
 
+def test_options_are_given_in_full():
+    """An option that is added later changes what no command means: `allow_abbrev=False` of each parser."""
+    files = [*MODULES, *sorted((ROOT / "scripts").rglob("*.py")), *sorted((ROOT / "tests" / "faults").glob("*.py"))]
+    parsers = [
+        (path.name, {word.arg: ast.unparse(word.value) for word in node.keywords})
+        for path in files
+        for node in ast.walk(parsed(path))
+        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("ArgumentParser")
+    ]
+    assert len(parsers) > 30
+    assert [name for name, given in parsers if given.get("allow_abbrev") != "False"] == []
+
+
 def test_make_help_lists_every_target():
     listed = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     phony = re.search(r"^\.PHONY: (.*)$", (ROOT / "Makefile").read_text(), re.M).group(1).split()

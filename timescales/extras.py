@@ -21,7 +21,7 @@ TRAIN = (
 )
 # The extra of each module that is imported.
 EXTRAS = {
-    **dict.fromkeys((*TRAIN, "safetensors"), "train"),
+    **dict.fromkeys(TRAIN, "train"),
     "huggingface_hub": "hub",
     "spacy": "imdb",
     "tensorboard": "tensorboard",

@@ -295,7 +295,7 @@ def chosen_jobs(parser: argparse.ArgumentParser, only: str, quick: bool) -> list
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
     parser.add_argument("--quick", action="store_true", help="fewer configurations and rounds")
     parser.add_argument("--only", default="", help="sections or configurations, separated by commas")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads(), help="number of threads")

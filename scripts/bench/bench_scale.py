@@ -87,7 +87,9 @@ def time_reading(runs: list[Run]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
     parser.add_argument("runs", nargs="?", type=int, default=10_000, help="number of runs; default: 10,000")
     n = parser.parse_args().runs
     with tempfile.TemporaryDirectory() as folder:

@@ -26,7 +26,9 @@ S, B, I, H = 128, 8, 512, 128  # noqa: E741
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
     parser.add_argument("--rounds", type=int, default=30, help="how often each is measured (default: 30)")
     rounds = parser.parse_args().rounds
     torch.set_num_threads(1)

@@ -81,7 +81,9 @@ def counts(root: Path, python: str, folder: str) -> dict[str, int]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
     parser.add_argument("checkouts", nargs="*", type=Path, default=[ROOT])
     measured: dict[Path, dict[str, object]] = {}
     roots = [path.resolve() for path in parser.parse_args().checkouts]

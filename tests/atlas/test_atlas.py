@@ -2,6 +2,7 @@
 
 import math
 import shutil
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -215,6 +216,43 @@ def test_before_the_first_run_the_page_says_so(small, tmp_path, monkeypatch):
     assert "Not chosen yet." in text
     assert "Not priced yet: lstm." in text
     page.draw(shown)
+
+
+def test_check_writes_nothing_and_fails_where_a_file_is_not_what_it_should_be(small, tmp_path, monkeypatch):
+    """`scripts/atlas.py --check`, before the first run: the table of rates, then the page."""
+    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
+    import atlas as script
+
+    conf = tmp_path / "conf"
+    (conf / "table").mkdir(parents=True)
+    shutil.copy(ROOT / "docs" / "atlas.md", tmp_path / "atlas.md")
+    monkeypatch.setattr(page, "PAGE", tmp_path / "atlas.md")
+    monkeypatch.setattr(script, "atlas", lambda: small)
+    monkeypatch.setattr(script, "table_file", lambda name: conf / "table" / f"{name}.yaml")
+    monkeypatch.setattr(script, "rows", lambda *arguments: [])
+    monkeypatch.setattr(script, "PRICES", tmp_path / "no prices")
+    monkeypatch.setattr(script, "ROOT", tmp_path)
+
+    def files():
+        return {path: path.read_bytes() for path in sorted(tmp_path.rglob("*")) if path.is_file()}
+
+    def run(*options):
+        monkeypatch.setattr(sys, "argv", ["atlas.py", *options])
+        before = files()
+        try:
+            script.main()
+        except SystemExit as end:
+            assert files() == before
+            return end.code
+        return "written" if files() != before else None
+
+    assert run("--check") == "python scripts/atlas.py writes again: conf/table/small_atlas_rates.yaml"
+    assert run() == "written"
+    assert run("--check") is None
+    assert run() is None
+    page.PAGE.write_text(page.PAGE.read_text().replace(page.NOT_RUN, "Run."))
+    assert run("--check") == "python scripts/atlas.py writes again: atlas.md"
+    assert run("--chec") == 2  # no option is shortened
 
 
 def _run(composer):

@@ -239,7 +239,9 @@ def kind(line: str, case: list[str]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
     for name in ("seed", "first", "last"):
         parser.add_argument(name, type=int)
     parser.add_argument("size", nargs="?", choices=["small"])

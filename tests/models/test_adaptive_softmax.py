@@ -14,11 +14,11 @@ from language import model_for, wikitext103, words
 from timescales import GRU, LSTM, PLSTM
 from timescales.analysis import bins, cold_start, routing
 from timescales.config.schema import LoopSettings
-from timescales.errors import NotMadeFor
+from timescales.errors import ConfigError, NotMadeFor
 from timescales.models.awd import AWDModel
 from timescales.models.sequence import detached
 from timescales.tasks import AWD, Spec
-from timescales.training import loop
+from timescales.training import build, loop
 
 NO_DROPOUT = {"dropout_embedding": 0.0}
 
@@ -123,6 +123,17 @@ def test_without_resets_it_is_the_rnn_itself(text_root):
     at_once[0] = True
     state = model.rnn(x)[1]
     torch.testing.assert_close(model.rnn(x, state, reset=at_once)[0], model.rnn(x)[0])
+
+
+def test_an_engine_without_resets_is_refused_before_the_first_of_them_comes(text_root, monkeypatch):
+    task = wikitext103(text_root)
+    later = [batch._replace(reset=None) for batch in task.batches("train")]
+    monkeypatch.setattr(task, "batches", lambda split: iter(later))
+    rnn = LSTM(8, 8)
+    with pytest.raises(ConfigError, match="the cluster engine cannot run here: it can neither begin again"):
+        build.check_engine("cluster", rnn, task, "cpu")
+    monkeypatch.setattr(task, "has_resets", False)
+    build.check_engine("cluster", rnn, task, "cpu")
 
 
 @pytest.mark.parametrize("stops", [(3, 25, 40)])

@@ -16,7 +16,9 @@ from timescales.config.schema import LoopSettings
 from timescales.errors import ConfigError
 from timescales.models import TorchGRU, TorchLSTM, Transformer
 from timescales.models.baselines import sinusoids
+from timescales.models.sequence import SequenceModel
 from timescales.nn import registry
+from timescales.tasks import Batch, Spec
 from timescales.training import build, loop, memory
 from timescales.training.run import TrainingRun
 
@@ -61,6 +63,14 @@ def test_masks_and_states_are_those_of_our_layers(kind, ours):
     expected, expected_after = layer(x.flip(0), expected_state, mask=mask.flip(0))
     torch.testing.assert_close(again, expected, rtol=1e-12, atol=1e-12)
     torch.testing.assert_close(after[0], expected_after[0] if kind is TorchLSTM else expected_after)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_batch_that_begins_again_is_refused(kind):
+    model = SequenceModel(make(kind), Spec("real", I, 2, "all", horizon=S)).double()
+    x, reset = data()[0], torch.zeros(S, B)
+    with pytest.raises(ValueError, match=f"^{kind.__name__} cannot begin again within a sequence, .*model=lstm"):
+        model(Batch(x, x, reset=reset))
 
 
 def attention(x, weight, bias, heads):

@@ -16,7 +16,7 @@ from timescales.models.sequence import SequenceModel
 from timescales.nn import registry
 from timescales.nn.stacked import LayerNorm
 from timescales.tasks.task import Batch, Spec
-from timescales.training import build
+from timescales.training import build, gates
 
 S, B, I, H = 7, 3, 4, 5  # noqa: E741
 ALL = Spec("real", I, 2, "all", horizon=S)
@@ -71,6 +71,25 @@ def test_two_segments_are_the_whole():
     start = model(first)
     parts = [start.logits, model(second, start.state).logits]
     torch.testing.assert_close(torch.cat(parts), model(one).logits, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("block", ["plain", "residual"])
+def test_a_batch_that_begins_again_is_two_batches(block):
+    """Where `reset` is not 0 the state is that of the beginning: for one of the three sequences here."""
+    torch.manual_seed(0)
+    model = SequenceModel(PLSTM(H if block == "residual" else I, H, 2), ALL, block=block).double()
+    one, at = batch(masked=True), 3
+    reset = torch.zeros(S, B)
+    reset[at, 1] = 1
+    state = model(batch(2)).state
+    first, second = (Batch(*(v[part] for v in one[:4])) for part in (slice(at), slice(at, S)))
+    start = model(first, state)
+    expected, anew = (torch.cat([start.logits, model(second, then).logits]) for then in (start.state, None))
+    expected[:, 1] = anew[:, 1]
+    found = model(one._replace(reset=reset), state)
+    torch.testing.assert_close(found.logits, expected, rtol=1e-12, atol=1e-12)
+    assert not torch.allclose(found.logits[at:, 1], model(one, state).logits[at:, 1])
+    assert torch.equal(gates.part(one._replace(reset=reset), slice(1, 2)).reset, reset[:, 1:2])
 
 
 def test_padding_does_not_count():

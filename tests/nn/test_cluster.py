@@ -280,6 +280,31 @@ def test_the_trial_finds_wrong_kernels(sized, monkeypatch, capsys):
     assert "timescales: no cluster engine, something slower runs: its compiled" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("engine", [cluster, graph])
+def test_a_trial_in_another_precision_is_another_one(engine, sized, monkeypatch):
+    """What is half a percent off is wrong in float32, and as good as products are in TF32."""
+    sized(4, 4)
+    monkeypatch.setattr(kept, "TRIED", {})
+    monkeypatch.setattr(kept, "SAID", set())
+    cell = PLSTM(2, 13).layers[0]
+    found, device = equations.known(cell, False), torch.device("cpu")
+    real = graph._run_on
+
+    def off(*arguments):
+        output, last = real(*arguments)
+        return 1.005 * output, last
+
+    monkeypatch.setattr(graph, "_run_on", off)
+    for precision, wrong in (("highest", True), ("high", False), ("highest", True)):
+        torch.set_float32_matmul_precision(precision)
+        try:
+            reason = engine.trial(cell, found, device)
+        finally:
+            torch.set_float32_matmul_precision("highest")
+        assert (reason is not None) is wrong, (precision, reason)
+    assert len(kept.TRIED) == 2
+
+
 def test_auto_goes_on_with_the_graph_engine_where_it_fails(monkeypatch, capsys):
     def fails(b):
         raise cuda.CudaError("cuLaunchKernel: CUDA_ERROR_INVALID_VALUE (1)")

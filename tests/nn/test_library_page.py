@@ -1,6 +1,7 @@
 """The code in docs/library.md does what the page says of it."""
 
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,21 @@ def test_output_at_masked_steps_and_the_last_state():
     assert torch.equal(state.h[-1], torch.stack([output[-1, 0], output[3, 1]]))
     assert torch.equal(rnn(x, mask=mask * 0.25)[0], output)
     assert torch.equal(rnn(x, mask=mask * -3)[0], output)
+
+
+def test_a_trained_model_is_loaded():
+    model = run('timescales.load("')["model"]
+    assert model.card["id"] == "2e471ad7b7ea"
+    assert [len(times) for times in model.rnn.timescales()] == [model.rnn.hidden_size]
+
+
+def test_what_is_stable_names_every_command_and_the_loader():
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    (row,) = re.findall(r"^\| commands \| (.*) \|$", PAGE, re.M)
+    assert {*project["scripts"]} == {*re.findall(r"`(timescales-\w+)`", row)}
+    stable = PAGE.partition("## What is stable")[2]
+    assert "load" in timescales.__all__
+    assert "`timescales.load`" in stable
 
 
 def ignores_dt(kind: str) -> bool:

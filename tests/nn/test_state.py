@@ -46,6 +46,19 @@ def test_a_gru_returns_and_takes_torchs_state(kind):
     close(h_end, h_n)
 
 
+def test_the_fields_of_other_widths_than_the_units_are_those_that_the_page_names():
+    """`RNN.forward` and `RNNState` say (num_layers, B, H) of all other fields."""
+    found = {}
+    for kind in KINDS:
+        rnn = layered(kind)
+        state = rnn.split_state(rnn(random_input()[0])[1])[-1]
+        found |= {f"{kind}.{name}": v.shape[-1] for name, v in state._asdict().items() if v.shape[-1] != H}
+    assert found == {"NRU.memory": build("NRU", I, H).layers[0].memory_size, "SRU.averages": 5 * H}
+    for text in (timescales.RNN.forward.__doc__, RNNState.__doc__):
+        words = " ".join(text.split())
+        assert all(name in words for name in ("memory of an NRU", "averages of an SRU"))
+
+
 @pytest.mark.parametrize("kind", NAMED)
 def test_a_state_with_other_fields_has_names_and_is_not_unpacked(kind):
     rnn = build(kind, I, H, 2)

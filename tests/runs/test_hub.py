@@ -1,6 +1,7 @@
 """Weights at a hub: `scripts/push.py` uploads them, `timescales.load("hf:...")` gets them, by the hub's own client."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -68,6 +69,26 @@ def test_weights_go_to_a_hub_and_come_back(call, server):
     ):
         status, out, err = call("-c", LOAD.format(name=name, seed=0, where={}))
         assert (status, out.startswith(words)) == (0, True), (out, err)
+
+
+@pytest.mark.parametrize("run_id", [ID, "1eb5a5d111d4"])
+def test_the_lines_of_a_card_load_its_run(call, server, tmp_path, run_id):
+    """In a checkout, from a copy of the folder, and from the hub; the folder's README gives the run by its model."""
+    server.files["us/waves"] = {path.name: path.read_bytes() for path in WEIGHTS.iterdir()}
+    shutil.copytree(WEIGHTS, tmp_path / "copy")
+    card = (tmp_path / "copy" / f"{run_id}.md").read_text()
+    (code,) = re.findall(r"```python\n(.*?)```", card, re.S)
+    first, *lines = code.strip().splitlines()[:1] + code.strip().splitlines()[2:]
+    assert first == "import timescales"
+    assert len(lines) == 3
+    for line in lines:
+        said = line.replace("FOLDER/", "copy/").replace("OWNER/REPOSITORY", "us/waves")
+        place = f"import os; os.chdir({str(ROOT)!r}); " if "/" not in line.partition("#")[0] else ""
+        status, out, err = call("-c", f"{place}{first}\n{said}\nprint(model.card['id'])")
+        assert (status, out) == (0, f"{run_id}\n"), (line, err)
+    readme = (WEIGHTS / "README.md").read_text()
+    names = re.findall(r'timescales.load\("([^"]*)/MODEL", seed=0\)', readme)
+    assert names == ["chien_table3", "FOLDER", "hf:OWNER/REPOSITORY"]
 
 
 @pytest.mark.parametrize("target", ["os.system", "timescales.atlas.own.OwnLayers"])

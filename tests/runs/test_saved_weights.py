@@ -3,6 +3,7 @@
 import copy
 import functools
 import re
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import torch
 import timescales
 from timescales import tasks
 from timescales.errors import ConfigError, MissingData
+from timescales.reports.weights import CARD
 from timescales.runs import store, weights
 from timescales.training import build, loop
 
@@ -68,8 +70,11 @@ def test_a_run_is_found_by_its_path_name_and_id(trained):
 def test_a_folder(folder):
     assert timescales.load(folder).card["seed"] == 0
     assert timescales.load(f"{folder}/plstm", where={"task.T": 3}).card["config"]["model"]["name"] == "plstm"
-    with pytest.raises(ConfigError, match="the weights of 000000000000 are not at hand"):
-        timescales.load(folder, seed=1)
+    run_id = timescales.load(folder).card["id"]
+    assert timescales.load(f"{folder}/{run_id}", seed=7).card["id"] == run_id
+    for name, seed in ((folder, 1), (f"{folder}/{'0' * 12}", 0)):
+        with pytest.raises(ConfigError, match="the weights of 000000000000 are not at hand"):
+            timescales.load(name, seed=seed)
     with pytest.raises(ConfigError, match=r"no run with seed=0 and \{'model': 'lstm'\}; seeds that have weights: 0"):
         timescales.load(f"{folder}/lstm")
 
@@ -136,7 +141,9 @@ def test_the_committed_weights_stay_small_and_are_those_of_their_rows():
         row = rows[path.stem]
         assert (about["id"], about["trained"]["commit"], about["golden"]) == (row.id, row.commit, row.golden)
         assert row.value("best test/accuracy") in (None, about["metrics"]["test/accuracy"])
-        assert (path.parent / f"{path.stem}.md").is_file()
+        card = (path.parent / f"{path.stem}.md").read_text()
+        (code,) = re.findall(r"```python\n.*?```\n", CARD.format_map(defaultdict(str, id=path.stem)), re.S)
+        assert code in card
     for index in RESULTS.glob("*/weights/index.csv"):
         kept = {entry.id: entry.bytes for entry in weights.read_index(index) if entry.kept}
         assert kept == {path.stem: path.stat().st_size for path in index.parent.glob("*.safetensors")}

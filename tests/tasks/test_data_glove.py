@@ -29,6 +29,30 @@ def test_glove_vectors(tmp_path, place):
     assert glove.vectors(["none"], tmp_path, allow_partial=True).values.shape == (0, 100)
 
 
+def test_the_digest_is_of_the_vectors_that_are_read(tmp_path):
+    """Not of the format or the order of the file, nor of vectors of other words."""
+    words = ["film", "Film", "the"]
+
+    def digest_of(place, change=lambda lines: lines, read=words):
+        path = synthetic.write_glove(tmp_path / place / "glove.6B.100d.txt")
+        path.write_text("".join(change(path.read_text().splitlines(keepends=True))))
+        return glove.vectors(read, tmp_path / place, allow_partial=True).digest
+
+    def changed(word):
+        return lambda lines: [
+            line.replace(".50 ", ".51 ", 1) if line.startswith(f"{word} ") else line for line in lines
+        ]
+
+    known = digest_of("as it is")
+    assert len(known) == 16
+    assert digest_of("backwards", lambda lines: lines[::-1]) == known
+    synthetic.write_glove(tmp_path / "packed" / "glove.6B.100d.txt.gz")
+    assert glove.vectors(words, tmp_path / "packed", allow_partial=True).digest == known
+    assert digest_of("other word", changed("it")) == known
+    assert digest_of("one number", changed("the")) != known
+    assert digest_of("fewer words", read=["film"]) != known
+
+
 def test_a_glove_file_of_another_size_is_named(tmp_path):
     (tmp_path / "glove.6B.100d.txt").write_text("film 1.0 2.0\n")
     with pytest.raises(ValueError, match="line 1 does not have 100 numbers"):

@@ -3,6 +3,7 @@
 import collections
 import functools
 import re
+import shutil
 
 import pytest
 import synthetic
@@ -10,10 +11,12 @@ import torch
 from configs import config
 from scipy import stats
 
-from timescales import LSTM, PLSTM
+import timescales
+from timescales import LSTM, PLSTM, analysis
 from timescales.config.run import Run
+from timescales.errors import ConfigError
 from timescales.models.sequence import SequenceModel
-from timescales.runs import record
+from timescales.runs import record, weights
 from timescales.runs.record import Record
 from timescales.tasks import IMDB
 from timescales.training import checkpoint
@@ -213,3 +216,45 @@ def test_a_run_goes_on_only_with_the_data_it_was_begun_on(films, train, tmp_path
     assert train(*words, "loop.max_steps=2").status == 0
     again = Record.read(tmp_path / "here")
     assert (again.metrics, again.partial) == (found.metrics, found.partial)
+
+
+def test_a_run_names_its_word_vectors_and_is_used_with_no_others(films, train, tmp_path, monkeypatch):
+    """Continued, extended, analysed and loaded from its weights; what older code wrote names none, and is taken."""
+    words = ["task=imdb", "task.allow_partial=true", "task.steps=8", "task.valid_size=40", "model.hidden_size=3"]
+    words += ["logger=none", "loop.checkpoint_every=0", "device=cpu", "loop.max_steps=2"]
+    root, here = tmp_path / "films", tmp_path / "here"
+    shutil.copytree(films, root)
+    words += [f"data_root={root}"]
+    assert train(*words, "run_dir=here").status == 0
+    found, last = Record.read(here), checkpoint.load(here / "last.pt")
+    (known,) = found.data.values()
+    assert found.data == last["data"] == {"GloVe": known} == make(films, steps=8).data
+    assert not found.stale
+    (tmp_path / "a.safetensors").write_bytes(weights.packed(*weights.of_run(here)))
+    monkeypatch.setenv("TIMESCALES_DATA", str(root))
+    assert timescales.load(tmp_path / "a.safetensors").card["data"] == found.data
+
+    path = root / ".vector_cache" / "glove.6B.100d.txt"
+    path.write_text(path.read_text().replace("0.01 ", "0.02 ", 1))
+    record.update(here, status="interrupted")
+    refused = train(*words, "run_dir=here")
+    assert (refused.status, "was begun on another GloVe: force=true" in refused.err) == (1, True)
+    found.write(here)
+    refused = train(f"extend={here}", "loop.max_steps=4", "logger=none", "device=cpu", f"data_root={root}")
+    assert (refused.status, "it was trained on other data" in refused.err) == (1, True), refused
+    with pytest.raises(ConfigError, match="here was trained on another GloVe: put it back"):
+        analysis.load(here)
+    with pytest.raises(ConfigError, match=f"^{found.id} was trained on another GloVe: put it back"):
+        timescales.load(tmp_path / "a.safetensors")
+
+    older = Record.read(here)
+    older.keys.remove("data")
+    older.write(here)
+    checkpoint.save(here / "last.pt", last | {"data": {}})
+    assert analysis.load(here).record.data == {}
+    tensors, about = weights.read(tmp_path / "a.safetensors")
+    (tmp_path / "a.safetensors").write_bytes(weights.packed(tensors, {k: v for k, v in about.items() if k != "data"}))
+    assert timescales.load(tmp_path / "a.safetensors").card["id"] == found.id
+    record.update(here, status="interrupted")
+    assert train(*words, "run_dir=here").status == 0
+    assert Record.read(here).id == found.id

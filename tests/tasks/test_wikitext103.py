@@ -75,7 +75,8 @@ def test_windows_and_resets(text_root, split):
     task = wikitext103(text_root, length=25)
     stream = task.streams[split].long()
     batches = list(task.batches(split, 1))
-    x, target, reset = (torch.cat([getattr(batch, name) for batch in batches]) for name in ("x", "target", "reset"))
+    x, target = (torch.cat([getattr(batch, name) for batch in batches]) for name in ("x", "target"))
+    reset = torch.cat([torch.zeros_like(b.x, dtype=torch.bool) if b.reset is None else b.reset for b in batches])
     assert torch.equal(x, stream[:-1])
     assert torch.equal(target, stream[1:])
     assert [len(batch.x) for batch in batches[:-1]] == [25] * (len(batches) - 1)
@@ -88,7 +89,25 @@ def test_windows_and_resets(text_root, split):
     rest = list(task.batches(split, 1, 2))
     for batch, again in zip(batches[2:], rest, strict=True):
         assert torch.equal(batch.x, again.x)
-        assert torch.equal(batch.reset, again.reset)
+        assert (batch.reset is None) == (again.reset is None)
+        assert batch.reset is None or torch.equal(batch.reset, again.reset)
+
+
+@pytest.mark.parametrize("length", [5, 25])
+def test_a_window_in_which_no_article_begins_has_no_reset(text_root, length, monkeypatch):
+    """So that the layers may take an engine without resets. It is known before: no step waits for a GPU."""
+    task = wikitext103(text_root, length=length)
+    assert task.has_resets
+    monkeypatch.setattr(torch.Tensor, "item", None)
+    monkeypatch.setattr(torch.Tensor, "__bool__", None)
+    windows = {split: list(task.batches(split)) for split in SPLITS}
+    monkeypatch.undo()
+    for split, batches in windows.items():
+        begins = task.resets[split][:-1].split(length)
+        assert [batch.reset is not None for batch in batches] == [bool(part.any()) for part in begins]
+        assert all(batch.reset is None or torch.equal(batch.reset, b) for batch, b in zip(batches, begins, strict=True))
+    if length == 5:
+        assert {batch.reset is None for batch in windows["train"]} == {True, False}
 
 
 def test_steps_of_epochs(text_root):
@@ -101,7 +120,9 @@ def test_steps_of_epochs(text_root):
 
 def test_a_carried_state_and_a_text_without_titles(text_root):
     assert all(batch.reset is None for batch in wikitext103(text_root, articles="carried").batches("train"))
-    assert not any(batch.reset.any() for batch in wikitext103(text_root, corpus="ptb").batches("train"))
+    without = wikitext103(text_root, corpus="ptb")
+    assert all(batch.reset is None for batch in without.batches("train"))
+    assert not without.has_resets
     with pytest.raises(ValueError, match="reset, carried"):
         wikitext103(text_root, articles="zero")
     with pytest.raises(ValueError, match="ptb, wt2, wt103, markov_ptb"):

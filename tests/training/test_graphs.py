@@ -155,6 +155,23 @@ def test_a_loss_that_is_not_finite_ends_a_captured_training(tapes):
     assert (run.progress.stopped, run.progress.diverged_at, run.progress.step) == ("diverged", 9, 10)
 
 
+def test_memory_is_released_before_and_after_each_capture(tapes, monkeypatch):
+    """Before the step on the stream of captures, and once a graph is used: of each of the two shapes."""
+    released = []
+    monkeypatch.setattr(graphs, "release_memory", lambda device: released.append((device.type, len(tapes))))
+    loop.fit_single(run_of(2))
+    assert released == [("cpu", 0), ("cpu", 1), ("cpu", 1), ("cpu", 2)]
+
+
+def test_a_gpu_alone_has_memory_to_release(monkeypatch):
+    calls = []
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: calls.append("empty"))
+    graphs.release_memory(torch.device("cpu"))
+    assert calls == []
+    graphs.release_memory(torch.device("cuda:0"))
+    assert calls == ["empty"]
+
+
 class Read(Copy):
     def loss(self, logits, batch):
         return super().loss(logits, batch) / max(float(batch.x.max()), 1.0)

@@ -42,7 +42,7 @@ SMALL = {
     "text8": ["task.length=100"],
     "text": SYNTHETIC["text"],
     "series": SYNTHETIC["series"],
-    "wt103": ["task.length=12", "task.embedding=8", "task.cutoffs=[10]", "model.hidden_size=10"],
+    "wt103": ["task.length=12", "task.embedding=8", "task.cutoffs=[10]", "model.hidden_size=16"],
     **{task: ["task.length=12", "task.embedding=8", "model.hidden_size=10", "model.num_layers=3"] for task in WORDS},
 }
 MODRELU = (EURNNCell, ExpRNNCell, GORUCell, URNNCell)

@@ -87,6 +87,23 @@ def test_a_checkpoint_of_a_batched_run_is_no_larger(tmp_path):
     assert size[1] < 1.05 * size[0]
 
 
+def test_a_stack_begins_again_where_each_of_its_models_does():
+    """One batch has resets, the other none."""
+    both = [parts([*COPY, "model=gru"], seed) for seed in (0, 1)]
+    models = [model for model, *_ in both]
+    batches = [next(task.batches("train")) for _, task, *_ in both]
+    reset = torch.zeros(batches[0].x.shape)
+    reset[3, ::2] = 1
+    batches[0] = batches[0]._replace(reset=reset)
+    assert reason_not_batched(models[0], both[0][2], batches[0]) is None
+    expected = [model(batch).logits.detach() for model, batch in zip(models, batches, strict=True)]
+    without = models[0](batches[0]._replace(reset=None)).logits
+    assert not torch.allclose(without, expected[0])
+    found = stack.Stack(models)(batches, [None, None])
+    for output, logits in zip(found, expected, strict=True):
+        torch.testing.assert_close(output.logits, logits)
+
+
 def test_what_a_stack_would_leave_out_is_refused():
     model, task, optimizer, _ = parts([*COPY, "model=gru"], 0)
     batch = next(task.batches("train"))

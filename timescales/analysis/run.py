@@ -99,10 +99,11 @@ def load(directory: str | Path, weights: str | None = "best") -> Trained:
 
     Torch's precision and determinism are set as the run's configuration says. The state of the random number generators
     is left as it was. Raises ConfigError if there is no run, or no weights of its configuration, or if a file of
-    one's own that is its data has changed.
+    one's own that is its data, or its word vectors, have changed.
     """
     import torch
 
+    from timescales.tasks.task import same_data
     from timescales.training import build
 
     directory = Path(directory)
@@ -113,7 +114,7 @@ def load(directory: str | Path, weights: str | None = "best") -> Trained:
     gpus = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()  # asking would initialise them
     with torch.random.fork_rng(gpus):
         model, task, _ = build.build(config)
-    if sorted(task.data.values()) != sorted((found.data or task.data).values()):
+    if not same_data(found.data, task.data):
         raise ConfigError(f"{directory} was trained on another {', '.join(task.data)}: put it back, or force=stale")
     initial = copy.deepcopy(model)
     if weights is not None:

@@ -120,7 +120,7 @@ def begin(run: Run, restart: bool, held: lock.Lock, check: Check) -> TrainingRun
     model, task, optimizer = build.build(config)
     check(task.spec.select)
     loggers.check(config, model.rnn)
-    of_origin = extend.checkpoint_of(run, restart, task.partial)
+    of_origin = extend.checkpoint_of(run, restart, task.partial, task.data)
     if start_late:
         saved = record.start(directory, run, restart)
     extend.begin(run, of_origin)

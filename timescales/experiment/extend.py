@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -109,12 +109,13 @@ def _check(cfg: DictConfig, origin: Path, saved: Record) -> None:
         raise ConfigError(f"extend={origin}: give loop.max_steps above {steps}, which it has trained already, or null")
 
 
-def checkpoint_of(run: Run, restart: bool, partial: Sequence[str]) -> Checkpoint | None:
+def checkpoint_of(run: Run, restart: bool, partial: Sequence[str], data: Mapping[str, str]) -> Checkpoint | None:
     """The checkpoint of its origin, from which a run begins; None for one without an origin, or that goes on.
 
-    partial: what its data lack (`Task.partial`). Raises ConfigError for a checkpoint that is damaged or gone, and if
-    the data of the origin lacked something else.
+    partial: what its data lack (`Task.partial`). data: their digests (`Task.data`). Raises ConfigError for a checkpoint
+    that is damaged or gone, and if the data of the origin were others.
     """
+    from timescales.tasks.task import same_data
     from timescales.training import checkpoint
     from timescales.training.run import KEYS
 
@@ -126,7 +127,7 @@ def checkpoint_of(run: Run, restart: bool, partial: Sequence[str]) -> Checkpoint
     if content is None:
         again = "its own command with force=true trains it again"
         raise ConfigError(f"extend={run.origin}: its last.pt is damaged or not there: {again}")
-    if content.get("lacks", []) != list(partial):
+    if content.get("lacks", []) != list(partial) or not same_data(content.get("data"), data):
         raise ConfigError(f"extend={run.origin}: it was trained on other data: give a run that was trained on these")
     content["progress"]["stopped"] = None
     return content

@@ -41,9 +41,23 @@ class Baseline(nn.Module):
         raise NotMadeFor(f"{kind} is made of torch's own modules: it has no cells, gates or time scales to look at")
 
     def forward(
-        self, x: Tensor, state: Any = None, dt: Tensor | None = None, mask: Tensor | None = None
+        self,
+        x: Tensor,
+        state: Any = None,
+        dt: Tensor | None = None,
+        mask: Tensor | None = None,
+        *,
+        reset: Tensor | None = None,
     ) -> tuple[Tensor, Any]:
-        """As `RNN.forward`: x (S, B, I) to the output (S, B, H), and the state. dt is not read."""
+        """As `RNN.forward`: x (S, B, I) to the output (S, B, H), and the state. dt is not read.
+
+        Raises ValueError for reset: torch's modules cannot begin again within a sequence.
+        """
+        if reset is not None:
+            raise ValueError(
+                f"{type(self).__name__} cannot begin again within a sequence, and the batch has reset: take layers of "
+                "cells, such as model=lstm, or a task whose batches have none"
+            )
         if mask is None:
             return self.run(x, state, None)
         exists = mask.bool()

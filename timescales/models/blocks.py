@@ -55,12 +55,18 @@ class ResidualBlocks(nn.Module):
         self.norm = LayerNorm(rnn.hidden_size)
 
     def forward(
-        self, rnn: RNN, x: Tensor, state: Any = None, dt: Tensor | None = None, mask: Tensor | None = None
+        self,
+        rnn: RNN,
+        x: Tensor,
+        state: Any = None,
+        dt: Tensor | None = None,
+        mask: Tensor | None = None,
+        reset: Tensor | None = None,
     ) -> tuple[Tensor, Any]:
         """As `RNN.forward`: x (S, B, I); returns the output (S, B, H) and the state of the RNN."""
         x = self.encoder(fill_masked(x, None, mask)[0])
         before = [None] * rnn.num_layers if state is None else rnn.split_state(state)
-        run = functools.partial(engine.run, rnn.engine)
+        run = functools.partial(engine.run, rnn.engine, reset=reset)
         after = []
         for k, (cell, block) in enumerate(zip(rnn.layers, self.blocks, strict=True)):
             if k:

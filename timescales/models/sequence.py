@@ -98,9 +98,9 @@ class SequenceModel(nn.Module):
                 raise ValueError("gap_input=true is for batches with dt: this one has none")
             x = torch.cat([x, batch.dt.unsqueeze(-1).to(dtype)], -1)
         if self.blocks is None:
-            output, after = self.rnn(x, state, batch.dt, batch.mask)
+            output, after = self.rnn(x, state, batch.dt, batch.mask, reset=batch.reset)
         else:
-            output, after = self.blocks(self.rnn, x, state, batch.dt, batch.mask)
+            output, after = self.blocks(self.rnn, x, state, batch.dt, batch.mask, batch.reset)
         if self.spec.readout == "all":
             read = output
         elif self.blocks is None and isinstance(self.rnn, RNN):

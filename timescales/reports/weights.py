@@ -96,7 +96,9 @@ The weights of the best validation of one run of `{table}`, {title} ({source}).
 ```python
 import timescales
 
-model = timescales.load("{id}")
+model = timescales.load("{id}")  # in a checkout
+model = timescales.load("FOLDER/{id}.safetensors")  # in a copy of this folder
+model = timescales.load("hf:OWNER/REPOSITORY/{id}")  # at a hub: pip install 'timescales-rnn[train,hub]'
 ```
 
 Licence: MIT, as the code. The data that it was trained on have licences of their own.
@@ -106,7 +108,8 @@ LIST = """\
 
 {title} ({source}). The best weights of {kept} of its runs, a card beside each.
 `timescales.load("{table}/MODEL", seed=0)` loads one in a checkout, `timescales.load("FOLDER/MODEL", seed=0)` from a
-copy of this folder. Licence: MIT.
+copy of this folder, `timescales.load("hf:OWNER/REPOSITORY/MODEL", seed=0)` from a hub. Instead of MODEL, the id of
+a run takes that run. Licence: MIT.
 
 | model | seed | settings | bytes | weights |
 | --- | --- | --- | --- | --- |

@@ -80,7 +80,9 @@ class Record:
     steps: int | None = None
     diverged_at: int | None = None
     probes: dict[str, float | None] = field(default_factory=dict)  # of analyses that were measured
-    data: dict[str, str] = field(default_factory=dict)  # digests of the files of one's own that are its data, by path
+    data: dict[str, str] = field(
+        default_factory=dict
+    )  # `Task.data`: digests of files of one's own, by path, and others
     keys: list[str] = field(default_factory=lambda: [*BEGUN])
     more: Content = field(default_factory=dict)
 

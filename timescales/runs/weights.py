@@ -99,11 +99,12 @@ def of_run(directory: Path) -> tuple[dict[str, Tensor], About]:
         spec = _plain(build.construct("task", config["task"], **shared).spec)
     except MissingData:
         spec = None
+    data = {"data": record.data} if spec is None and record.data else {}  # the model is built from it
     said = ("id", "seed", "status", "steps", "metrics", "parameters", "partial", "golden")
     about = {key: getattr(record, key) for key in said}
     trained = {key: getattr(record, key) for key in ("commit", "seconds", "machine", "versions")}
     best = asdict(record.best) if record.best else None
-    return content["model"], {**about, "best": best, "trained": trained, "config": config, "spec": spec}
+    return content["model"], {**about, **data, "best": best, "trained": trained, "config": config, "spec": spec}
 
 
 def _plain(spec: Spec) -> Mapping[str, Any] | None:
@@ -161,10 +162,11 @@ def model_of(tensors: Mapping[str, Tensor], about: About, device: str = "cpu") -
     """The model of weights, in evaluation mode, with what is said of it as `card`. Torch's generators stay as they are.
 
     Raises ConfigError if the weights are not those of the configuration, or if word vectors that belong to the data
-    are not at hand.
+    are not at hand or are others.
     """
     import torch
 
+    from timescales.tasks.task import same_data
     from timescales.training import build
 
     config = {**copy.deepcopy(about["config"]), "engine": "auto", "device": device}
@@ -172,7 +174,10 @@ def model_of(tensors: Mapping[str, Tensor], about: About, device: str = "cpu") -
     with torch.random.fork_rng(range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()):
         if spec is None:
             shared = {"seed": about["seed"], "device": device, "data_root": None}
-            known = build.construct("task", config["task"], **shared).spec
+            task = build.construct("task", config["task"], **shared)
+            if not same_data(about.get("data"), task.data):
+                raise ConfigError(f"{about['id']} was trained on another {', '.join(task.data)}: put it back")
+            known = task.spec
         else:
             known = _spec(spec)
         model = build.model_for(config, known)
@@ -202,7 +207,7 @@ def load(
             an id or a name of a run, a run's directory, or a file that ends with .safetensors;
             "FOLDER" or "FOLDER/MODEL": a folder with files of weights, as results/TABLE/weights has them;
             "hf:OWNER/REPOSITORY" or "hf:OWNER/REPOSITORY/MODEL": such a folder at the Hugging Face hub
-            (pip install 'timescales-rnn[train,hub]').
+            (pip install 'timescales-rnn[train,hub]'). Instead of MODEL, the id of a run takes that run.
         seed: of the run, where a table, folder or repository has several.
         where: settings of the run, {"task.sampling": "async"}. Of several runs that fit the first is taken, with a
             warning that names the others' settings.
@@ -281,7 +286,7 @@ def _of_hub(name: str, seed: int, where: Settings | None) -> Path:
 def _chosen(entries: Sequence[Entry], name: str, model: str | None, seed: int, where: Settings | None) -> Entry:
     """The entry of a run. Raises ConfigError if there is none, or none whose weights are at hand."""
     wanted: Settings = {**({"model": model} if model else {}), **(where or {})}
-    fitting = [
+    fitting = [each for each in entries if each.id == model] or [
         each
         for each in entries
         if each.seed == seed and all(str(each.settings.get(key)) == str(value) for key, value in wanted.items())

@@ -85,6 +85,7 @@ class IMDB(Task):
 
         vectors = glove.vectors(types, data_root, allow_partial)
         self.partial = [*partial, *_missing_vectors(vectors, counts)]
+        self.data = {glove.CORPUS.title: vectors.digest}
         table = self._table(token_of, vectors).to(self.device)
         self.spec = Spec(
             "tokens", len(table), outputs, "last", steps, select=("loss", "min"), embedding=table, dropout=dropout

@@ -93,8 +93,8 @@ class Batch(NamedTuple):
     mask: (S, B), 0 where a step does not exist; None if all exist.
     dt: (S, B), the time since the previous step; None if it is always 1.
     lr_scale: factor of the learning rate in the training step on this batch; None for 1.
-    reset: (S, B), whether the state is that of the beginning again before a step; None if it never is. `AWDModel` alone
-        gives it to its layers.
+    reset: (S, B), whether the state is that of the beginning again before a step; None if it never is, which faster
+        engines take.
     """
 
     x: Tensor
@@ -131,6 +131,7 @@ class Task:
     """
 
     SIZES: ClassVar[Sizes]  # the defaults of a task that passes `**self.SIZES | sizes` to this class
+    has_resets: bool = False  # whether some batches have `reset`, if the first one need not be among them
     spec: Spec
 
     def __init__(
@@ -147,7 +148,7 @@ class Task:
         self.batch_size, self.seed, self.device = batch_size, seed, torch.device(device)
         self.sizes = {"train": train_size, "valid": valid_size, "test": test_size}
         self.partial: list[str] = []  # for the record: which data sets are incomplete or differ, a line each
-        self.data: dict[str, str] = {}  # for the record: files of one's own, and the `digest_of` each
+        self.data: dict[str, str] = {}  # for the record: files of one's own and word vectors, and a digest of each
         self._order: tuple[int, Tensor] | None = None
 
     def generator(self, split: str, epoch: int = 0, step: int = 0) -> torch.Generator:
@@ -253,6 +254,14 @@ class Task:
     def stop(self, epoch: int, metrics: dict[str, float]) -> str | None:
         """The outcome ("solved", "failed") if the protocol ends the run after this validation, else None."""
         return None
+
+
+def same_data(before: Mapping[str, str] | None, now: Mapping[str, str]) -> bool:
+    """Whether the digests of a record or checkpoint are those of today's `Task.data`, wherever the files lie.
+
+    One of older code names none: nothing is known of its data.
+    """
+    return not before or sorted(before.values()) == sorted(now.values())
 
 
 class StepTask(Task):

@@ -89,20 +89,25 @@ class WikiText103(Words):
         self.tokens = {split: rank[tokens] for split, tokens in self.tokens.items()}
         self.streams = {split: self._stream(split) for split in text.SPLITS}
         self.resets: dict[str, Tensor] = {}
+        self.beginning: dict[str, set[int]] = {}  # the windows in which an article begins, known without the device
         if articles == "reset":
             for split, tokens in self.tokens.items():
                 begins = text.article_begins(tokens, self.vocabulary)
                 self.resets[split] = batchify(begins, self.streams[split].shape[1])
+                rows = self.resets[split][:-1].any(1).nonzero().flatten()  # the last one is a target alone
+                self.beginning[split] = set((rows // self.length).tolist())
+            self.has_resets = any(self.beginning.values())
 
     def windows(self, epoch: int) -> list[tuple[int, int]]:
         """The training windows, the same in every epoch: where each begins in its stream, and `length`."""
         return [(first, self.length) for first in range(0, len(self.streams["train"]) - 1, self.length)]
 
     def batches(self, split: str, epoch: int = 0, start: int = 0) -> Iterator[Batch]:
-        """Windows of all streams of a split, from window `start` on."""
+        """Windows of all streams of a split, from window `start` on; one in which no article begins has no reset."""
         for k, batch in enumerate(super().batches(split, epoch, start), start):
             first = k * self.length
-            reset = self.resets[split][first : first + len(batch.x)] if self.resets else None
+            begins = k in self.beginning.get(split, ())
+            reset = self.resets[split][first : first + len(batch.x)] if begins else None
             yield batch._replace(lr_scale=None, reset=reset)
 
     def losses(self, logits: Tensor, batch: Batch) -> Tensor:

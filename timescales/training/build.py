@@ -139,8 +139,9 @@ def check_timescales(rnn: RNN) -> None:
 
 def check_engine(name: str, rnn: RNN, task: Task, device: str) -> None:
     """Raise ConfigError if the named engine cannot run the cells here."""
-    batch = next(task.batches("train")) if name == "cudnn" else None  # all other engines take masks and resets
-    masked, resets = (value is not None for value in (batch.mask, batch.reset)) if batch else (False, False)
+    batch = next(task.batches("train")) if name in ("cudnn", "cluster") else None  # others take masks and resets
+    masked = batch is not None and batch.mask is not None
+    resets = batch is not None and (batch.reset is not None or task.has_resets)
     for cell in rnn.layers:
         try:
             engine.pick(name, cell, torch.zeros(2, 1, cell.input_size, device=device), masked, stepwise=resets)

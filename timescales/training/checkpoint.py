@@ -30,7 +30,7 @@ class Checkpoint(TypedDict, total=False):
     best: dict[str, Tensor] | None  # the weights at the best validation
     state: list[list[Tensor]]  # of each layer, where the task carries it on
     lacks: list[str]  # what its data lack (`Task.partial`)
-    data: dict[str, str]  # its own files of data (`Task.data`)
+    data: dict[str, str]  # digests of its own files of data and of word vectors (`Task.data`)
     progress: dict[str, Any]  # of `training.run.Progress`
     in_step: bool  # whether it was written before the validation of a step
     values: dict[str, float]  # of that step, to be logged

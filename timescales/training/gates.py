@@ -95,5 +95,6 @@ def watched(model: SequenceModel, read: Callable[[int, Any], None]) -> contextli
 
 def part(batch: Batch, sequences: slice) -> Batch:
     """Some sequences of a batch, as a model's input. The targets are left out."""
-    mask, dt = (None if values is None else values[:, sequences] for values in (batch.mask, batch.dt))
-    return Batch(batch.x[:, sequences], batch.x[:, sequences], mask, dt)
+    parts = (batch.mask, batch.dt, batch.reset)
+    mask, dt, reset = (None if values is None else values[:, sequences] for values in parts)
+    return Batch(batch.x[:, sequences], batch.x[:, sequences], mask, dt, reset=reset)

@@ -115,6 +115,7 @@ class StepGraphs(contextlib.AbstractContextManager[Any]):
             if self.seen[key] == 3:
                 return self.captured(key, compute, batches, states)
             versions = [v._version for v in self.buffers]
+            release_memory(self.device)
             with side_stream(self.device):
                 results = compute(batches, states)
             if versions != [v._version for v in self.buffers]:
@@ -142,6 +143,7 @@ class StepGraphs(contextlib.AbstractContextManager[Any]):
             self.refuse(reason or "")
         else:
             self.graphs[key] = graph
+            release_memory(self.device)
         return losses, outputs
 
     def difference(self, graph: StepGraph, losses: Sequence[Tensor]) -> str | None:
@@ -168,6 +170,16 @@ class StepGraphs(contextlib.AbstractContextManager[Any]):
         self.wanted = False
         if kept.is_new(f"training step: {reason}"):
             print(f"timescales: no CUDA graph of the training step, {reason}", file=sys.stderr)
+
+
+def release_memory(device: torch.device) -> None:
+    """Give back the memory that torch's allocator keeps for later calls: it keeps it for each stream and graph apart.
+
+    Otherwise a step's memory may be held three times: for launched steps, for the one on the stream of captures, and
+    for the graph. torch does the same at the beginning of a capture.
+    """
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
 
 
 @contextlib.contextmanager

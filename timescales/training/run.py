@@ -16,6 +16,7 @@ from timescales.config.schema import LoopSettings
 from timescales.errors import ConfigError
 from timescales.models.sequence import Output, SequenceModel, State, detached
 from timescales.tasks import Batch, Task
+from timescales.tasks.task import same_data
 from timescales.training import checkpoint, optimizers
 from timescales.training.best import Best
 
@@ -247,7 +248,7 @@ def better(value: float, best: Best | None, direction: str) -> bool:
 def resume_step(directory: Path, partial: list[str] | None = None, data: dict[str, str] | None = None) -> int:
     """The last step that a run in this directory has finished, from which it would continue.
 
-    partial: what its data lack now (`Task.partial`). data: the files that are its data now (`Task.data`).
+    partial: what its data lack now (`Task.partial`). data: the digests of its data now (`Task.data`).
     Raises ConfigError if they lacked something else, or were others, when it began.
     """
     content = checkpoint.load(directory / "last.pt", KEYS)
@@ -257,6 +258,6 @@ def resume_step(directory: Path, partial: list[str] | None = None, data: dict[st
     if partial is not None and before != partial:
         was, now = ("; ".join(parts) or "the whole" for parts in (before, partial))
         raise ConfigError(f"{directory} was begun on other data ({was}; now {now}): force=true restarts it")
-    if data and sorted(content.get("data", data).values()) != sorted(data.values()):
+    if data and not same_data(content.get("data"), data):
         raise ConfigError(f"{directory} was begun on another {', '.join(data)}: force=true restarts it on this one")
     return content["progress"]["step"] - content.get("in_step", False)

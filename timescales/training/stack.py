@@ -175,7 +175,11 @@ def stack_batches(batches: Sequence[Batch]) -> Batch:
         mask = stack_padded(masks, longest, 0)
     dts = [batch.dt for batch in batches if batch.dt is not None]
     dt = stack_padded(dts, longest, 1.0) if dts else None
-    return Batch(stack_padded([batch.x for batch in batches], longest, 0), batches[0].target, mask, dt)
+    reset = None
+    if any(batch.reset is not None for batch in batches):
+        resets = [b.x.new_zeros(b.x.shape[:2], dtype=torch.bool) if b.reset is None else b.reset for b in batches]
+        reset = stack_padded(resets, longest, 0)
+    return Batch(stack_padded([b.x for b in batches], longest, 0), batches[0].target, mask, dt, reset=reset)
 
 
 def stack_padded(values: Sequence[Tensor], length: int, padding: float) -> Tensor:
@@ -231,8 +235,8 @@ def faster_alone(model: SequenceModel, batch: Batch) -> bool:
 def reason_from_trial(model: SequenceModel, batch: Batch) -> str | None:
     """Compare the outputs of two models alone and batched; why they cannot be batched, or None if they can."""
     x = batch.x[:TRIED]
-    mask, dt = (None if part is None else part[:TRIED] for part in (batch.mask, batch.dt))
-    short = Batch(x, batch.target, mask, dt)
+    mask, dt, reset = (None if part is None else part[:TRIED] for part in (batch.mask, batch.dt, batch.reset))
+    short = Batch(x, batch.target, mask, dt, reset=reset)
     one = {name: value.detach() for name, value in [*model.named_parameters(), *model.named_buffers()]}
     # Other weights for the second one, or a parameter that is read along the wrong dimension would go unnoticed.
     other = {name: 1.5 * value if value.is_floating_point() else value for name, value in one.items()}

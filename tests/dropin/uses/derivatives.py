@@ -183,8 +183,8 @@ def some_frozen(layer: Layer) -> None:
 
 @use(
     "a weight changed in place between forward and backward",
-    ours=Refused("modified by an inplace operation", torchs=True),
-    torch=Refused("modified by an inplace operation", torchs=True),
+    ours=Refused("has been modified", torchs=True),
+    torch=Refused("has been modified", torchs=True),
 )
 def changed_in_place(layer: Layer) -> None:
     rnn, x = layer.make(), data().requires_grad_()
@@ -197,8 +197,8 @@ def changed_in_place(layer: Layer) -> None:
 
 @use(
     "x changed in place between forward and backward",
-    ours=Refused("modified by an inplace operation", torchs=True),
-    torch=Refused("modified by an inplace operation", torchs=True),
+    ours=Refused("has been modified", torchs=True),
+    torch=Refused("has been modified", torchs=True),
 )
 def input_changed_in_place(layer: Layer) -> None:
     rnn, x = layer.make(), data()
@@ -209,8 +209,8 @@ def input_changed_in_place(layer: Layer) -> None:
 
 @use(
     "the output changed in place before backward",
-    torch=Refused("modified by an inplace operation", torchs=True),
-    fused=Refused("modified by an inplace operation", torchs=True),
+    torch=Refused("has been modified", torchs=True),
+    fused=Refused("has been modified", torchs=True),
 )
 def output_changed_in_place(layer: Layer) -> None:
     rnn, x = layer.make(), data()

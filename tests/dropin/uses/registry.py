@@ -85,8 +85,8 @@ class Layer:
 
     @property
     def unread(self) -> int:
-        """Number of the first fields of the state that no step reads: the output h of PLScan."""
-        return 1 if self.name == "PLScan" else 0
+        """Number of the first fields of the state that no step reads: the output h of these layers."""
+        return 1 if self.name in ("HGRN", "PLScan", "SRU") else 0
 
     @property
     def engine(self) -> str:
@@ -249,8 +249,7 @@ def trained(module: nn.Module, x: Tensor, state: Any = None) -> list[Tensor]:
     """
     output, _ = module(x) if state is None else module(x, state)
     wanted = [t for t in (x, *module.parameters()) if t.requires_grad]
-    found = torch.autograd.grad(loss_of(output), wanted, allow_unused=state is not None)
-    return [output, *(torch.zeros_like(t) if g is None else g for t, g in zip(wanted, found, strict=True))]
+    return [output, *torch.autograd.grad(loss_of(output), wanted, materialize_grads=state is not None)]
 
 
 def close(found: Any, expected: Any, tolerance: float = TOLERANCE) -> None:

@@ -47,7 +47,7 @@ def reshaped(layer: Layer, shape, remove) -> None:
     cell, name = place(rnn)
     before = rnn(x)[0].detach()
     shape(cell, name)
-    optimizer = torch.optim.SGD(rnn.parameters(), 0.005)  # at 0.05 the logarithms of LRU overflow
+    optimizer = torch.optim.SGD(rnn.parameters(), 2e-4)  # at 1e-3 the logarithms of LRU overflow
     for _ in range(2):
         optimizer.zero_grad()
         loss_of(rnn(x)[0]).backward()
@@ -100,16 +100,18 @@ def averaged(layer: Layer) -> None:
 @use("L-BFGS: ten steps lower the loss")
 def lbfgs(layer: Layer) -> None:
     rnn, x = layer.make(), data()
+    goal = layer.make(seed=5)(x)[0].detach()
     optimizer = torch.optim.LBFGS(rnn.parameters(), lr=0.1, max_iter=10)
 
     def closure() -> torch.Tensor:
         optimizer.zero_grad()
-        loss = (rnn(x)[0] - 0.2).square().mean()
+        loss = ((rnn(x)[0] - goal) / goal.std()).square().mean()
         loss.backward()
         return loss
 
     first = optimizer.step(closure)
-    assert closure() < 0.8 * first
+    # Most gates of PhasedLSTM are closed for all six steps.
+    assert closure() < (0.9 if layer.name == "PhasedLSTM" else 0.7) * first
 
 
 @use("Adam with `foreach` and `fused`, gradients clipped: the same steps as one weight at a time")
@@ -194,7 +196,7 @@ def other_strides(layer: Layer) -> None:
     for parameter in rnn.parameters():
         if parameter.dim() == 2:
             parameter.data = parameter.data.t().contiguous().t()
-    close(trained(rnn, x), expected, 1e-4 if layer.name == "RMC" else TOLERANCE)  # RMC: gradients of some hundreds
+    close(trained(rnn, x), expected, 1e-4 if layer.name in ("RMC", "URNN") else TOLERANCE)  # their gradients are large
 
 
 @use("two layers share their weights")

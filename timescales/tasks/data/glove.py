@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from timescales.tasks.data.cache import cached
-from timescales.tasks.data.corpus import Corpus, whole
+from timescales.tasks.data.corpus import Corpus, digest, whole
 from timescales.tasks.data.places import Layout, Named
 
 SIZE = 100
@@ -24,11 +24,15 @@ FILE = "glove.6B.100d.txt"
 
 
 class Vectors(NamedTuple):
-    """rows: indices of the words that have a vector, (M,). values: (M, 100). partial: see `Corpus.check`."""
+    """rows: indices of the words that have a vector, (M,). values: (M, 100). partial: see `Corpus.check`.
+
+    digest: of the words that have a vector and of their vectors, whatever the order and the format of the file.
+    """
 
     rows: Tensor
     values: Tensor
     partial: list[str]
+    digest: str
 
 
 def vectors(words: list[str], root: str | os.PathLike | None = None, allow_partial: bool = False) -> Vectors:
@@ -41,7 +45,9 @@ def vectors(words: list[str], root: str | os.PathLike | None = None, allow_parti
     key = {"file": CORPUS.content_hash(path), "words": words_hash, "version": 2}
     content = cached("glove", key, lambda: _read(path, words))
     partial = CORPUS.check(path, {"vectors": content["vectors"]}, allow_partial)
-    return Vectors(content["rows"], content["values"], partial)
+    rows, order = content["rows"].sort()
+    found = digest([content["values"][order].numpy()], [words[k] for k in rows.tolist()])
+    return Vectors(content["rows"], content["values"], partial, found)
 
 
 def _read(path: Path, words: list[str]) -> dict:

@@ -27,7 +27,6 @@ from timescales.nn.engine.again import Again
 from timescales.nn.engine.equations import Equations
 from timescales.nn.engine.gpu import capture, emit_cuda, graph
 from timescales.nn.engine.gpu.emit_cuda import Kernels, Sizes, kernels
-from timescales.nn.engine.trial import TOLERANCE
 
 CAPABILITY = 9  # the first with clusters of thread blocks
 
@@ -68,13 +67,13 @@ def kernels_of(cell: Cell, found: Equations) -> Kernels:
 
 
 def trial(cell: Cell, found: Equations, device: torch.device) -> str | None:
-    """`graph.trial` of these kernels, once for each class of cells, code and device."""
-    key = "cluster", watch.Same(type(cell)), kernels_of(cell, found).code, device
+    """`graph.trial` of these kernels, once for each class of cells, code, device and precision of products."""
+    key = "cluster", watch.Same(type(cell)), kernels_of(cell, found).code, device, capture.rounding()
     return kept.tried(key, lambda: _trial(cell, found, device))
 
 
 def _trial(cell: Cell, found: Equations, device: torch.device) -> str | None:
-    reason = graph.compare(cell, found, device, kernels_of(cell, found), TOLERANCE)
+    reason = graph.compare(cell, found, device, kernels_of(cell, found))
     return None if reason is None else f"{reason}; use engine='graph'"
 
 

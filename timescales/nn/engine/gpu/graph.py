@@ -75,27 +75,25 @@ def plain_reason(cell: Cell, x: Tensor) -> str | None:
 def trial(cell: Cell, found: Equations, device: torch.device) -> str | None:
     """Compare a small sequence on `device`, with a capture, with the eager engine in float64.
 
-    It runs once for each class of cells, kernel and device.
+    It runs once for each class of cells, kernel, device and precision of products.
 
     Returns None if they agree, else what went wrong, in one line, which is also printed once.
     """
-    key = watch.Same(type(cell)), code_of(found), device
+    key = watch.Same(type(cell)), code_of(found), device, capture.rounding()
     return kept.tried(key, lambda: _trial(cell, found, device))
 
 
 def _trial(cell: Cell, found: Equations, device: torch.device) -> str | None:
-    tolerance = 1e-2 if capture.rounding() == "tf32" else TOLERANCE  # TF32 has ten bits
-    reason = compare(cell, found, device, None, tolerance)
+    reason = compare(cell, found, device)
     return None if reason is None else f"{reason}; use engine='eager'"
 
 
-def compare(
-    cell: Cell, found: Equations, device: torch.device, cluster: Kernels | None, tolerance: float
-) -> str | None:
+def compare(cell: Cell, found: Equations, device: torch.device, cluster: Kernels | None = None) -> str | None:
     """What differs between an engine on a device and the eager one, in one line, which is printed; None if nothing.
 
     cluster: the kernels of the cluster engine, or None for the graph engine.
     """
+    tolerance = 1e-2 if capture.rounding() == "tf32" else TOLERANCE  # TF32 has ten bits
     try:
         run_there = functools.partial(_run_on, device, found, cluster)
         reason = difference(cell, found.reads_dt, found.noises, run_there, tolerance)
