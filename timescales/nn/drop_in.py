@@ -36,6 +36,9 @@ class Held(MutableMapping[str, Tensor | None]):
         place = self.places[name]
         return self.holder[place] if place in self.holder else self.computed[name]
 
+    def __contains__(self, name: object) -> bool:
+        return name in self.places
+
     def __setitem__(self, name: str, value: Tensor | None) -> None:
         if name not in self.places:
             raise ValueError(f"the weights of this cell are its module's: {name} cannot be added to the cell")
@@ -138,7 +141,7 @@ class DropIn(CellRNN):
     ) -> tuple[Any, ...]:
         """As `RNN.forward`. What torch's layer takes, this one takes, and returns the same."""
         x, state = one_of("input", input, "x", x), one_of("hx", hx, "state", state)
-        ours = states or any(value is not None for value in (dt, mask, reset))
+        ours = states or dt is not None or mask is not None or reset is not None
         if self.proj_size and ours:
             raise ValueError("a layer with proj_size is torch's alone: it takes the input and the state")
         if not ours and self.is_torchs(x, state):

@@ -26,7 +26,7 @@ from timescales.nn import engine as engines
 from timescales.nn import state as states
 from timescales.nn.cells.cell import Cell
 from timescales.nn.engine.kernel import is_plain, tracing_reason
-from timescales.nn.state import join_steps
+from timescales.nn.state import join, join_steps
 
 TORCH_WEIGHTS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")  # and the layer, as in weight_ih_l0
 
@@ -191,14 +191,14 @@ class RNN(nn.Module):
             outside = torch.compiler.disable(RNN.forward)
             return outside(self, input, state, dt, mask, reset=reset, states=states, x=x, hx=hx)
         x, state = one_of("input", input, "x", x), one_of("state", state, "hx", hx)
-        self._check(x, dt, mask, reset)
-        form = forms.Form(x, self.batch_first)
-        before = self._checked_state(state, form, x)
-        x, steps = form.sequences(x, dt, mask, reset)
         layers, directions = self.layers, 1 + self.bidirectional
+        self._check(layers[0], x, dt, mask, reset)
+        form = forms.Form(x, self.batch_first)
+        before = checked_state(layers, state, form, x)
+        x, steps = form.sequences(x, dt, mask, reset)
         run = functools.partial(engines.run, self.engine, states=states)
         output, after, every = forms.run_layers(layers, directions, x, before, steps, run, self.between_layers)
-        results = form.output(output), self.join_state([form.after(end) for end in after])
+        results = form.output(output), join(layers, [form.after(end) for end in after])
         return (*results, join_steps(layers, every, form.output)) if states else results
 
     def _has_kernels(self) -> bool:
@@ -211,14 +211,13 @@ class RNN(nn.Module):
             return self.between(x)
         return nn.functional.dropout(x, self.dropout, self.training)
 
-    def _check(self, x: Any, dt: Any, mask: Tensor | None, reset: Any) -> None:
+    def _check(self, first: Cell, x: Any, dt: Any, mask: Tensor | None, reset: Any) -> None:
         """Raise ValueError for an argument of `forward` with a wrong type, shape, dtype or device."""
-        packed = isinstance(x, PackedSequence)
-        if packed and mask is not None:
-            raise ValueError("every step of packed sequences exists: pad them to give a mask, or leave it out")
-        dt, reset = (data_of(name, value, packed) for name, value in (("dt", dt), ("reset", reset)))
-        x = x.data if packed else x
-        self._check_input(x, packed)
+        if isinstance(x, PackedSequence):
+            if mask is not None:
+                raise ValueError("every step of packed sequences exists: pad them to give a mask, or leave it out")
+            x, dt, reset = x.data, data_of("dt", dt), data_of("reset", reset)
+        self._check_input(first, x)
         for name, value in (("dt", dt), ("mask", mask), ("reset", reset)):
             if value is None:
                 continue
@@ -230,7 +229,7 @@ class RNN(nn.Module):
         if dt is not None:
             check_dt(dt, mask)
 
-    def _check_input(self, x: Any, packed: bool) -> None:
+    def _check_input(self, first: Cell, x: Any) -> None:
         sizes = "(B, S" if self.batch_first else "(S, B"
         if not isinstance(x, Tensor):
             raise ValueError(f"x must be a tensor, not {type(x).__name__}")
@@ -238,26 +237,13 @@ class RNN(nn.Module):
             raise ValueError(f"x must be {sizes}, input), or (S, input) of one sequence; not {tuple(x.shape)}")
         if x.shape[-1] != self.input_size:
             raise ValueError(f"x has {x.shape[-1]} features in its last dimension; this RNN reads {self.input_size}")
-        weight = self.layers[0].weight_ih
+        weight = first.weight_ih
         if x.dim() > 3 and weight.dim() == 2:  # batched seeds have one more dimension, in the weights too
             raise ValueError(f"x must have 3 dimensions, {sizes}, input), not {tuple(x.shape)}")
         if states.brought_by_hooks(weight):
             return
         if x.dtype != weight.dtype and not torch.is_autocast_enabled(x.device.type):
             raise ValueError(f"x is {x.dtype}, the weights are {weight.dtype}: give x.to({weight.dtype})")
-
-    def _checked_state(self, state: Any, form: forms.Form, x: Any) -> list[Any]:
-        """One state per layer, or None for each. Raises ValueError if the state does not fit this RNN and x."""
-        if state is None:
-            return [None] * len(self.layers)
-        if isinstance(state, Tensor) and isinstance(x, Tensor) and state.shape == x.shape[:-1] and state.dim() > 1:
-            fix = "did you mean rnn(x, dt=dt), or mask=mask?"
-            raise ValueError(
-                f"the second argument is the state, {states.form(self.layers)}, not {tuple(state.shape)}: {fix}"
-            )
-        layers = self.split_state(state)
-        states.check(self.layers, layers, form.batch(x))
-        return [form.before(one) for one in layers]
 
     def timescales(self) -> list[Tensor]:
         """Characteristic time of each unit in steps, one tensor (H,) per layer. See `timescales` of the cell."""
@@ -354,13 +340,23 @@ class CellRNN(RNN):
         check_arguments(self, {key: value for key, value in arguments.items() if key in self.chooses})
 
 
-def data_of(name: str, value: Any, packed: bool) -> Any:
-    """The numbers of an argument that has one for every step; packed: whether the sequences are. Raises ValueError."""
-    if value is None or not packed:
-        return value
-    if not isinstance(value, PackedSequence):
+def checked_state(layers: Sequence[Cell], state: Any, form: forms.Form, x: Any) -> list[Any]:
+    """One state per layer, or None for each. Raises ValueError if the state does not fit the layers and x."""
+    if state is None:
+        return [None] * len(layers)
+    if isinstance(state, Tensor) and isinstance(x, Tensor) and state.shape == x.shape[:-1] and state.dim() > 1:
+        fix = "did you mean rnn(x, dt=dt), or mask=mask?"
+        raise ValueError(f"the second argument is the state, {states.form(layers)}, not {tuple(state.shape)}: {fix}")
+    each = states.split(layers, state)
+    states.check(layers, each, form.batch(x))
+    return [form.before(one) for one in each]
+
+
+def data_of(name: str, value: Any) -> Any:
+    """The numbers of an argument of packed sequences, or None without it. Raises ValueError unless it is packed."""
+    if value is not None and not isinstance(value, PackedSequence):
         raise ValueError(f"the {name} of packed sequences is packed, too: pack_padded_sequence({name}, ...)")
-    return value.data
+    return None if value is None else value.data
 
 
 def check_dt(dt: Tensor, mask: Tensor | None) -> None:

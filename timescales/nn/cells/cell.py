@@ -207,8 +207,8 @@ class Cell(nn.Module):
 
         A subclass may start from others, of any shape that broadcasts to (*batch, H): a learned vector (H,), a number.
         """
-        fields = self.State._fields
-        return self.State(*(self.weight_ih.new_zeros(*batch, self.width(field)) for field in fields))
+        like, fields = self.weight_ih, self.State._fields
+        return self.State(*(like.new_zeros(*batch, self.width(field)) for field in fields))
 
     def weights(self) -> Weights:
         """The weights that the equations use, without weight drop. Gradients flow from them to the parameters."""
