@@ -154,10 +154,10 @@ class DropIn(CellRNN):
             return True
         if self.engine != "auto" or not self._one_size or (self.between is not None and self.num_layers > 1):
             return False
-        cells = self.layers
-        for cell in cells:
-            dropped, hooked = cell.weight_drop and cell.training, cell._forward_hooks or cell._forward_pre_hooks
-            if type(cell) is not self.plain_cell or cell.changes_biases or dropped or hooked or "step" in vars(cell):
+        for cell in self._cells:
+            if type(cell) is not self.plain_cell or cell.changes_biases or "step" in vars(cell):
+                return False
+            if cell._forward_hooks or cell._forward_pre_hooks or (cell.weight_drop and cell.training):
                 return False
         data = x.data if isinstance(x, PackedSequence) else x
         if not isinstance(data, Tensor) or not is_torchs_state(hx) or 0 in data.shape[:1]:
@@ -167,7 +167,7 @@ class DropIn(CellRNN):
             return False
         if is_subclass(data) or torch_private.is_transformed() or is_subclass(weight):
             return torch_private.is_recorded() and not torch_private.is_transformed()
-        return not takes(self, cells[0], x, hx)
+        return not takes(self, self._cells[0], x, hx)
 
     def train(self, mode: bool = True) -> Self:
         """Set the mode, also of the cells."""
