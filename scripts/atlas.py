@@ -26,6 +26,7 @@ from timescales.atlas.sizes import Sizes  # noqa: E402
 from timescales.atlas.tables import Tables, rates_of  # noqa: E402
 from timescales.config.compose import Composer, composing, setting  # noqa: E402
 from timescales.config.run import Run, run_of  # noqa: E402
+from timescales.errors import ConfigError  # noqa: E402
 from timescales.files import write_atomic  # noqa: E402
 from timescales.papers import load  # noqa: E402
 from timescales.reports import gather  # noqa: E402
@@ -107,4 +108,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except ConfigError as error:  # such as data that are not here
+        sys.exit(f"error: {error}")
