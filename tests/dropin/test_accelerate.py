@@ -11,6 +11,7 @@ from torch import nn
 from torch.nn.utils import parametrizations, prune
 
 import timescales
+from timescales.nn import accelerate
 from timescales.nn.accelerate import Accelerated
 
 S, B, I, H = 6, 3, 4, 5  # noqa: E741
@@ -40,6 +41,12 @@ class Own(nn.LSTM):
 
     def forward(self, x):
         return super().forward(x)[0]
+
+
+@pytest.fixture(autouse=True)
+def short_sequences(monkeypatch):
+    """Let our engine take the short sequences of these tests."""
+    monkeypatch.setattr(accelerate, "FEWEST_STEPS", dict.fromkeys(accelerate.FEWEST_STEPS, (2, 2)))
 
 
 @pytest.fixture
@@ -88,6 +95,26 @@ def test_restore_gives_back_the_class(model):
     assert type(model.lstm) is nn.LSTM
     assert type(model.gru) is nn.GRU
     assert torch.equal(model(X), expected)
+
+
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU])
+def test_our_engine_takes_long_sequences(monkeypatch, kind):
+    """From a number of steps on, with gradients and without, by whether torch's layer has oneDNN."""
+    ran = []
+    run = accelerate.engine.run
+    monkeypatch.setattr(accelerate.engine, "run", lambda *call, **more: ran.append(1) or run(*call, **more))
+    monkeypatch.setattr(accelerate, "FEWEST_STEPS", {"oneDNN": (7, 9), "torch": (3, 5)})
+    monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: True)
+    rnn = timescales.accelerate(kind(I, H, batch_first=True))
+    training, evaluation = (7, 9) if kind is nn.LSTM else (3, 5)
+    for steps in range(2, 11):
+        x, packed = torch.randn(B, steps, I), nn.utils.rnn.pack_sequence([torch.randn(steps, I)] * B)
+        for has_gradients, fewest, of_packed in ((True, training, 3), (False, evaluation, 5)):
+            with torch.set_grad_enabled(has_gradients):
+                for given, first in ((x, fewest), (packed, of_packed)):
+                    ran.clear()
+                    rnn(given)
+                    assert bool(ran) == (steps >= first), (steps, has_gradients, first)
 
 
 def test_it_says_how_many_layers(model, caplog):

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
 
 from timescales.nn import engine
 from timescales.nn.cells.cell import Cell, Run, Weights
@@ -17,6 +18,10 @@ from timescales.nn.drop_in import DropIn, takes
 from timescales.nn.forms import Form, run_layers
 from timescales.nn.rnn import made_on
 from timescales.nn.state import join, split
+
+# The steps from which our engine is the faster one on a CPU, with gradients and without: where torch's layer has oneDNN
+# (an LSTM whose sequences are not packed), and where not. Measured on one thread, 16 to 256 units, 1 to 256 sequences.
+FEWEST_STEPS = {"oneDNN": (64, 200), "torch": (16, 32)}
 
 Model = TypeVar("Model", bound=nn.Module)
 log = logging.getLogger("timescales")
@@ -28,7 +33,7 @@ def accelerate(model: Model) -> Model:
     The layers stay what they are: same parameters, optimizer state, hooks and state_dict. Only their class changes, to
     a subclass of it whose `forward` is our engine's where that can run, and torch's elsewhere. A subclass of torch's
     layers is taken too: where its own `forward` calls that of torch's class, it calls ours. On a GPU torch's cuDNN runs
-    as before.
+    as before, and on a CPU torch's kernel takes short sequences (FEWEST_STEPS), where ours would be the slower one.
 
     Returns the model, which is changed in place; the logger "timescales" says (info) how many layers. `restore` undoes
     it. A file of the whole model (torch.save(model)) needs this package to be loaded, its state_dict does not.
@@ -62,7 +67,7 @@ class Accelerated:
     def forward(self: Any, input: Any, hx: Any = None) -> Any:  # torch's name
         """As torch's."""
         cell = cell_of(self.mode, self.hidden_size)
-        if not takes(self, cell, input, hx):
+        if not takes(self, cell, input, hx, fewest_steps(self, input)):
             return super().forward(input, hx)  # type: ignore[misc]
         form = Form(input, self.batch_first)
         x, steps = form.sequences(input)
@@ -77,6 +82,15 @@ class Accelerated:
         """The class is made at run time: copies and files name the class that it was made of."""
         content: Any = super().__reduce_ex__(protocol)
         return _new, (self.former,), *content[2:]
+
+
+def fewest_steps(rnn: Any, x: Any) -> int:
+    """The number of steps from which our engine is to run a call of torch's layer."""
+    if getattr(x, "is_cuda", False):
+        return 2
+    is_onednns = rnn.mode == "LSTM" and not isinstance(x, PackedSequence) and torch.backends.mkldnn.is_available()
+    training, evaluation = FEWEST_STEPS["oneDNN" if is_onednns else "torch"]
+    return training if torch.is_grad_enabled() else evaluation
 
 
 def _run(cell: Cell, weights: list[Any], x: Tensor, state: Any, dt: Any, mask: Any, run: Run) -> Any:

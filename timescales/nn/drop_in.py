@@ -263,17 +263,17 @@ def is_torchs_state(hx: Any) -> bool:
     return isinstance(hx, list | tuple) and len(hx) == 2 and all(isinstance(value, Tensor) for value in hx)
 
 
-def takes(rnn: Any, cell: Cell, x: Any, hx: Any) -> bool:
+def takes(rnn: Any, cell: Cell, x: Any, hx: Any, fewest: int = 2) -> bool:
     """Whether our engine takes a call of a layer of torch's class; if not, torch's own kernel does.
 
-    It takes none that torch refuses: torch says why. cell: one with the layer's equations.
+    It takes none that torch refuses: torch says why. cell: one with the layer's equations. fewest: steps that it takes.
     """
     packed = isinstance(x, PackedSequence)
     data = x.data if packed else x
     if not isinstance(data, Tensor) or not 2 <= data.dim() <= 3 - packed or data.shape[-1] != rnn.input_size:
         return False
     steps = len(x.batch_sizes) if packed else data.shape[1 if rnn.batch_first and data.dim() == 3 else 0]
-    if steps < 2 or 0 in data.shape or rnn.proj_size:
+    if steps < fewest or 0 in data.shape or rnn.proj_size:
         return False
     if torch.compiler.is_compiling() or tracing_reason() or data.device.type not in ("cpu", "cuda"):
         return False

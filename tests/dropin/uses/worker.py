@@ -54,7 +54,7 @@ def ddp(layer: Layer) -> None:
 
 def ddp_accelerated(layer: Layer) -> None:
     """Around torch's layer that runs on our engine; the weights after a step are those of torch's layer alone."""
-    x, alone = data(6, 4, 4), layer.make(3)
+    x, alone = data(64, 4, 4), layer.make(3)
     expected = gradients(alone, x)
     model = DistributedDataParallel(timescales.accelerate(layer.make(3)))
     close(gradients(model, own_half(x)), expected)
