@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn.utils import parametrizations, prune
 
 import timescales
-from timescales.nn import accelerate
+from timescales.nn import accelerate, explain  # both before the tests change FEWEST_STEPS
 from timescales.nn.accelerate import Accelerated
 
 S, B, I, H = 6, 3, 4, 5  # noqa: E741
@@ -210,7 +210,12 @@ def test_exporters_and_compilers(model):
 
 
 def test_explain_shows_it(model, capsys):
+    assert len(explain.SHORT) == 3
     timescales.explain(timescales.accelerate(model).lstm)
     told = capsys.readouterr().out
     assert "fused: yes" in told
     assert "torch's own kernel" in told
+    assert "64 with gradients, 200 without, of an LSTM" in told
+    assert "16 with gradients, 32 without, of packed sequences and of a GRU" in told
+    timescales.explain(timescales.LSTM(I, H))
+    assert "short sequences" not in capsys.readouterr().out

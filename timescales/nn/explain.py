@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from timescales.nn import engine
-from timescales.nn.accelerate import Accelerated, cell_of
+from timescales.nn.accelerate import FEWEST_STEPS, Accelerated, cell_of
 from timescales.nn.cells.cell import Cell
 from timescales.nn.drop_in import DropIn
 from timescales.nn.engine import render
@@ -34,6 +34,11 @@ TORCHS = (
     "torch's own kernel runs what the fused engine does not take: one step, other dtypes than float32, torch.autocast,",
     "tracers and exporters, projections; and on a GPU what cuDNN takes",
 )
+SHORT = (
+    "after timescales.accelerate also short sequences on a CPU, where it is the faster one: with fewer steps than",
+    "    {} with gradients, {} without, of an LSTM".format(*FEWEST_STEPS["oneDNN"]),
+    "    {} with gradients, {} without, of packed sequences and of a GRU".format(*FEWEST_STEPS["torch"]),
+)
 
 # Operators of Python on tensors, by the names of torch's functions; an "r" in front means the operands' other order.
 OPERATORS = {name: OPERATIONS[name] for name in ("neg", "add", "sub", "mul", "div")}
@@ -48,7 +53,7 @@ def explain(module: nn.Module, dt: bool = False) -> None:
     memory for backward, which engines run the cell here and why the others do not; last the generated C++ code.
 
     Arguments:
-        module: a cell, or a module such as LSTM or PLSTM, whose first layer is taken.
+        module: a cell, or a module such as LSTM or PLSTM, whose first layer is taken; also torch's after `accelerate`.
         dt: whether the sequences have time intervals dt. Otherwise each step takes 1.
 
     Raises: ValueError if the module is neither, or dt not a truth value.
@@ -61,7 +66,9 @@ def explain(module: nn.Module, dt: bool = False) -> None:
         cell = module.layers[0] if isinstance(module, RNN) else module
     if not isinstance(cell, Cell):
         raise ValueError(f"explain takes a layer or a cell of this package, such as timescales.LSTM; {_found(module)}")
-    print("\n".join([*_lines(cell, dt), *(TORCHS if isinstance(module, Accelerated | DropIn) else ())]))
+    torchs = TORCHS if isinstance(module, Accelerated | DropIn) else ()
+    short = SHORT if isinstance(module, Accelerated) else ()
+    print("\n".join([*_lines(cell, dt), *torchs, *short]))
 
 
 def _found(module: nn.Module) -> str:
