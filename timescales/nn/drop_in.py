@@ -98,7 +98,7 @@ class DropIn(CellRNN):
             self.torchs.__init__(self, *sizes, device="meta", dtype=dtype)
         self.between, self.engine, self._cells = None, checked_engine(engine), []
         if not proj_size:
-            each = self.of_cells(input_size, hidden_size, num_layers, bias, bidirectional, **arguments)
+            each = self._of_cells(input_size, hidden_size, num_layers, bias, bidirectional, **arguments)
             with made_on(device, dtype):
                 self._hold([self.cell_class(**one) for one in each])
 
