@@ -144,11 +144,11 @@ class DropIn(CellRNN):
         ours = states or dt is not None or mask is not None or reset is not None
         if self.proj_size and ours:
             raise ValueError("a layer with proj_size is torch's alone: it takes the input and the state")
-        if not ours and self.is_torchs(x, state):
+        if not ours and self._is_torchs(x, state):
             return self.torchs.forward(self, x, state)
         return super().forward(x, state, dt, mask, reset=reset, states=states)
 
-    def is_torchs(self, x: Any, hx: Any) -> bool:
+    def _is_torchs(self, x: Any, hx: Any) -> bool:
         """Whether torch's kernel takes a call: one that torch's layer has, and that our engine does not take."""
         if self.proj_size:
             return True
