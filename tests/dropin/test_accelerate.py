@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn.utils import parametrizations, prune
 
 import timescales
-from timescales.nn import accelerate, explain  # both before the tests change FEWEST_STEPS
+from timescales.nn import accelerate
 from timescales.nn.accelerate import Accelerated
 
 S, B, I, H = 6, 3, 4, 5  # noqa: E741
@@ -41,12 +41,6 @@ class Own(nn.LSTM):
 
     def forward(self, x):
         return super().forward(x)[0]
-
-
-@pytest.fixture(autouse=True)
-def short_sequences(monkeypatch):
-    """Let our engine take the short sequences of these tests."""
-    monkeypatch.setattr(accelerate, "FEWEST_STEPS", dict.fromkeys(accelerate.FEWEST_STEPS, (2, 2)))
 
 
 @pytest.fixture
@@ -210,7 +204,6 @@ def test_exporters_and_compilers(model):
 
 
 def test_explain_shows_it(model, capsys):
-    assert len(explain.SHORT) == 3
     timescales.explain(timescales.accelerate(model).lstm)
     told = capsys.readouterr().out
     assert "fused: yes" in told
