@@ -19,10 +19,12 @@ _MODULE_OF = {
     "CellRNN": "timescales.nn.rnn",
     "RNN": "timescales.nn.rnn",
     "RNNState": "timescales.nn.state",
+    "accelerate": "timescales.nn.accelerate",
     "explain": "timescales.nn.explain",
     "free_memory": "timescales.nn.engine.cpu.workspace",
     "load": "timescales.runs.weights",
     "one_cell_per_layer": "timescales.nn.rnn",
+    "restore": "timescales.nn.accelerate",
     "results": "timescales.reports.frames",
     **registry.modules(),
 }
