@@ -27,6 +27,7 @@ import notebooks  # noqa: E402
 import result_pages  # noqa: E402
 
 SITE = ROOT / "docs" / "site"
+OUT = ROOT / "build" / "site"  # the workflow site.yml publishes it
 NAME = re.compile(r"`([\w.]+)`")
 LINK = re.compile(r"\]\((?!https?:)([^)#\s]+)((?:#[^)\s]*)?\))")
 # The top of the site: a page of each part, and those below it by patterns; later patterns find what earlier ones left.
@@ -182,7 +183,7 @@ def build(source: Path, folder: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
-    parser.add_argument("folder", nargs="?", type=Path, default=ROOT / "build" / "site")
+    parser.add_argument("folder", nargs="?", type=Path, default=OUT)
     parser.add_argument("--runs", nargs="*", type=Path, default=[], help="directories of trained runs: a page for each")
     options = parser.parse_args()
     for run in options.runs:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import browser
 import pytest
+import yaml
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "docs" / "site")]
@@ -190,6 +191,23 @@ def test_a_table_gets_the_curves_and_a_line_for_each_run(tmp_path):
     assert re.findall(r"^\| ([0-9a-f]{12}) \|", text, re.M)[: len(rows)] == [row.id for row in rows]
     assert "](curves_paper.png)" in text
     assert (tmp_path / "chien_copy" / "curves_paper.png").is_file()
+
+
+def test_the_workflow_publishes_what_make_site_writes_and_only_its_last_job_may():
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "site.yml").read_text())
+    assert workflow[True] == {"push": {"branches": ["main"]}, "workflow_dispatch": None}  # `on`, in YAML
+    assert workflow["permissions"] == {"contents": "read"}
+    build, deploy = (workflow["jobs"][name] for name in ("build", "deploy"))
+    assert set(workflow["jobs"]) == {"build", "deploy"}
+    assert "permissions" not in build
+    assert deploy["permissions"] == {"pages": "write", "id-token": "write"}
+    assert (deploy["needs"], deploy["environment"]["name"]) == ("build", "github-pages")
+    assert [step["run"] for step in build["steps"] if "run" in step] == ["make site"]
+    actions = [step["uses"].partition("@")[0] for job in (build, deploy) for step in job["steps"] if "uses" in step]
+    pages = ("configure-pages", "upload-pages-artifact", "deploy-pages")
+    assert actions == [f"actions/{name}" for name in ("checkout", "setup-python", *pages)]
+    (folder,) = (step["with"]["path"] for step in build["steps"] if "path" in step.get("with", {}))
+    assert ROOT / folder == docs.OUT
 
 
 # Not those of docs/site, whose links hold from the top of the site: Sphinx checks them.
