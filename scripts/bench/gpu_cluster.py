@@ -42,7 +42,8 @@ from timescales.nn.engine.gpu import capture, cluster  # noqa: E402
 
 FIRST = ("lstm", "plstm", "gru")  # if these are wrong, so is what is measured
 SIZES = {name: CONFIGS[name] for name in ("A", "B")} | {"L": Config(1000, 16, 64, 512)}
-ENGINES = [(f"{engine} {kind}", "fp32") for kind in ("lstm", "PLSTMCell", "GRUCell") for engine in ("cluster", "graph")]
+KINDS = ("lstm", "PLSTMCell", "GRUCell", "GatedLSTMCell")  # the last one with a cumax
+ENGINES = [(f"{engine} {kind}", "fp32") for kind in KINDS for engine in ("cluster", "graph")]
 OTHERS = [(UNIT, "fp32"), (UNIT, "tf32"), (UNIT, "fp16")]
 SEEDS = [(f"cluster {kind} x{seeds}", "fp32") for kind in ("lstm", "PLSTMCell") for seeds in (3, 5, 16)]
 COMPILED = [("compiled lstm", "fp32")]

@@ -66,6 +66,7 @@ def test_a_card_without_committed_scores_says_so(small, mine, monkeypatch):
     text = card.write(trial)[0].read_text()
     assert text.startswith("# MinGRU(T_max=20)\n\n`timescales-card timescales.MinGRU T_max=20 --quick`")
     assert text.count("No scores are committed yet") == 2
+    assert "`timescales-card timescales.LSTM --quick` makes the LSTM's card." in text
     assert "| keep | " in text.split("## How long")[1]  # T_1/e of its units
 
 
@@ -135,6 +136,7 @@ def called(monkeypatch, *arguments):
     ("arguments", "line"),
     [
         (["mine"], "give a file and a class, mine.py:MyCell"),
+        (["mine.py"], "error: mine.py: name the class in it, too: mine.py:MyCell"),
         (["nowhere.py:MyCell"], "nowhere.py cannot be imported: there is no such file"),
         (["mine.py:DecayCell", "3"], "3: arguments of the class are given as key=value"),
         (["timescales.PLSTM", "eps=3"], "cannot be made"),
@@ -144,6 +146,7 @@ def test_a_wrong_command_is_one_line(mine, monkeypatch, arguments, line):
     said = called(monkeypatch, *arguments)
     assert line in said
     assert "\n" not in said
+    assert [path.name for path in mine.iterdir() if path.name != "__pycache__"] == ["mine.py"]
 
 
 def test_layers_are_those_of_the_class(mine):

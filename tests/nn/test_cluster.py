@@ -26,12 +26,18 @@ from timescales.nn.engine.gpu.emit_cuda import Sizes
 HIDDEN = 12
 
 
+def found_of(name):
+    """The equations of a cell."""
+    return of_cell(cell_models.model(name, 3, HIDDEN).layers[0], False)
+
+
 def reason(name):
     """Why a cell has no such kernels; None if it has."""
-    return emit_cuda.unsupported_reason(of_cell(cell_models.model(name, 3, HIDDEN).layers[0], False), Sizes(HIDDEN))
+    return emit_cuda.unsupported_reason(found_of(name), Sizes(HIDDEN))
 
 
-ELEMENTWISE = [name for name in cell_models.KERNELS if reason(name) is None]
+CLUSTER = [name for name in cell_models.KERNELS if reason(name) is None]
+ORDERED = [name for name in CLUSTER if any(block.is_expanded for block in found_of(name).blocks)]
 
 
 @pytest.fixture(autouse=True)
@@ -63,7 +69,7 @@ SHAPES = [(7, 5, 3, 13, 4, 4, 4), (6, 19, 2, 32, 8, 8, 6), (3, 3, 1, 9, 8, 8, 2)
 
 
 @pytest.mark.parametrize("shape", only([SHAPES[0]], SHAPES), ids=str)
-@pytest.mark.parametrize("name", only(["plstm", "gru"], ["lstm", "plstm", "plstm_separate", "gru"]))
+@pytest.mark.parametrize("name", only(["plstm", "gru"], ["lstm", "plstm", "plstm_separate", "gru", "gated_lstm_o"]))
 def test_equals_eager(name, shape, sized):
     """Results and every gradient, in several launches."""
     S, B, inputs, H, blocks, sequences, steps = shape
@@ -73,7 +79,7 @@ def test_equals_eager(name, shape, sized):
         compare("cluster", model, *call)
 
 
-@pytest.mark.parametrize("name", only(["adversarial"], ELEMENTWISE))
+@pytest.mark.parametrize("name", only(["adversarial"], [name for name in CLUSTER if name not in ORDERED]))
 def test_every_cell_equals_eager(name, sized):
     sized(4, 4)
     model = cell_models.model(name, 3, HIDDEN)
@@ -81,32 +87,48 @@ def test_every_cell_equals_eager(name, sized):
         compare("cluster", model, *call, tolerance=CELL_TOLERANCE)
 
 
+@pytest.mark.parametrize("name", only(["gated_gru_om_4"], ORDERED))
+def test_cumax_and_fewer_rows_equal_eager(name, sized):
+    """Rows of a gate that serve units of two blocks, blocks with fewer units and with none."""
+    sized(8, 8, 3)
+    model = cell_models.model(name, 3, 20)
+    for call in random_calls(model, 4, 5, 3):
+        compare("cluster", model, *call, tolerance=CELL_TOLERANCE)
+
+
+def test_cumax_of_numbers_that_are_far_apart(sized):
+    """Without the largest one subtracted, exponentials would be infinite; those of whole blocks are 0."""
+    sized(4, 4)
+    model = cell_models.model("gated_lstm_o", 3, 13)
+    with torch.no_grad():
+        for bias in model.layers[0].by_gate(model.layers[0].bias).values():
+            bias += torch.tensor([-100.0] * 5 + [100.0] * 4 + [-100.0] * 4)
+    compare("cluster", model, torch.randn(5, 5, 3))
+
+
 def test_which_cells_have_such_kernels():
-    """All with a recurrent product, but those with a cumax or fewer rows than units."""
-    without = {name: reason(name) for name in cell_models.KERNELS if name not in ELEMENTWISE}
-    scans = {name for name in without if of_cell(cell_models.model(name, 3, HIDDEN).layers[0], False).is_scan}
-    assert {without[name] for name in scans} == {"a cell without recurrent product is a scan; use engine='graph'"}
-    expanded = without.keys() - scans
-    assert {name for name in expanded if not name.startswith("gated_")} == set()
-    assert {without[name] for name in expanded} == {
-        "it has no cumax, and as many rows as units in each gate; use engine='graph'"
-    }
-    assert {"lstm", "ur", "plstm", "gru"} <= {*ELEMENTWISE}
-    assert len(ELEMENTWISE) >= 20
+    """All with a recurrent product."""
+    without = {name for name in cell_models.KERNELS if name not in CLUSTER}
+    assert {reason(name) for name in without} == {"a cell without recurrent product is a scan; use engine='graph'"}
+    assert without == {name for name in cell_models.KERNELS if found_of(name).is_scan}
+    assert {"lstm", "ur", "plstm", "gru", "gated_lstm_o", "gated_gru_om_4"} <= {*CLUSTER}
+    assert {name.partition("_4")[0][-2:] for name in ORDERED} == {"_o", "om", "um", "or"}
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(("name", "H"), [("lstm", 128), ("plstm", 128), ("plstm", 110), ("lstm", 256)])
+@pytest.mark.parametrize(
+    ("name", "H"), [("lstm", 128), ("plstm", 128), ("plstm", 110), ("lstm", 256), ("gated_lstm_o", 110)]
+)
 def test_true_sizes(name, H):
     model = cell_models.model(name, 3, H)
     x, dt, mask = torch.randn(6, 11, 3), 2.0 * torch.rand(6, 11), torch.rand(6, 11) < 0.7
     compare("cluster", model, x, some_state(model, 11), dt, mask)
 
 
-@pytest.mark.parametrize("name", only(["plstm"], ["lstm", "plstm", "gru"]))
+@pytest.mark.parametrize("name", only(["plstm", "gated_gru_om_4"], ["lstm", "plstm", "gru", "gated_gru_om_4"]))
 def test_batched_seeds_equal_single_ones(name, sized):
     sized(4, 4)
-    R, S, B, H = 3, 5, 7, 13
+    R, S, B, H = 3, 5, 7, 12 if name in ORDERED else 13
     cells = [cell_models.model(name, 3, H).layers[0] for _ in range(R)]
     together = batched_seeds(cells)
     x, factor = torch.randn(S, R, B, 3), torch.randn(S, R, B, H)
@@ -150,10 +172,11 @@ def test_long_sequences_are_evaluated_in_pieces(sized, monkeypatch):
         close(a, b)
 
 
-def test_sums_have_a_fixed_order(sized):
+@pytest.mark.parametrize("name", ["plstm", "gated_gru_om_4"])
+def test_sums_have_a_fixed_order(name, sized):
     """Two calls, with the threads in another order, are equal to the last bit."""
     sized(4, 4)
-    model = cell_models.model("plstm", 3, 13)
+    model = cell_models.model(name, 3, 12)
     x = torch.randn(7, 5, 3)
     first, second = (evaluate(model, "cluster", torch.float32, x, None, None, None, False) for _ in range(2))
     assert all(torch.equal(first[name], second[name]) for name in first)
@@ -163,27 +186,39 @@ def test_sums_have_a_fixed_order(sized):
 
 RING = "return numbers + ((of * NUMBERS + number) * EACH + e) * THREADS + threadIdx.x;"
 FAULTS = {  # the text, which of its places, and what stands there instead
-    "forward: no barrier before h of the other blocks comes": ("cluster_sync();", 0, ""),
-    "forward: no barrier before the first step": ("cluster_sync();", 1, ""),
+    "forward: no barrier before h of the other blocks comes": ("cluster_sync();", 2, ""),
+    "forward: no barrier before the first step": ("cluster_sync();", 3, ""),
     "forward: no wait at the end of a step": ("cluster_wait();", 1, ""),
     "forward: one buffer for h": ("here = 1 - here;", 0, ""),
     "forward: a copy less is waited for": ("arrived<AHEAD>();", 0, "arrived<AHEAD + 1>();"),
     "forward: no copy is waited for": ("arrived<AHEAD>();", 0, ""),
-    "backward: no barrier before the first step": ("cluster_sync();", 2, ""),
+    "backward: no barrier before the first step": ("cluster_sync();", 4, ""),
     "backward: no wait at the end of a step": ("cluster_wait();", 2, ""),
-    "backward: no barrier of the block": ("block_sync();", 1, ""),
-    "backward: a barrier for half of the threads": ("block_sync();", 1, "if (threadIdx.x < THREADS / 2) block_sync();"),
+    "backward: no barrier of the block": ("block_sync();", 4, ""),
+    "backward: a barrier for half of the threads": ("block_sync();", 4, "if (threadIdx.x < THREADS / 2) block_sync();"),
     "backward: one half for the shares": ("here = 1 - here;", 1, ""),
     "backward: a copy less is waited for": ("arrived<AHEAD>();", 1, "arrived<AHEAD + 1>();"),
     "backward: no copy is waited for": ("arrived<AHEAD>();", 1, ""),
     "a ring of one step less": (RING, 0, RING.replace("(of *", "(of % AHEAD *")),
 }
+FAULTS_OF_CUMAX = {
+    "forward: no barrier before the numbers of the other blocks": ("cluster_sync();", 0, ""),
+    "forward: no barrier of the block before the largest number": ("block_sync();", 1, ""),
+    "forward: no barrier of the block before its sum": ("block_sync();", 2, ""),
+    "forward: the block tells what it has to itself alone": (
+        "remote_store(&of_block(e, k, which, p.rank), g, value);",
+        0,
+        "of_block(e, k, which, p.rank) = value;",
+    ),
+    "backward: no barrier before the numbers of the other blocks": ("cluster_sync();", 1, ""),
+    "backward: no barrier of the block": ("block_sync();", 3, ""),
+}
 
 
-def with_faults(text):
+def with_faults(text, faults):
     """The text with every fault, each of which happens where `fault` has its number, from 1 on."""
     places = {}
-    for number, (original, which, instead) in enumerate(FAULTS.values(), 1):
+    for number, (original, which, instead) in enumerate(faults.values(), 1):
         at = -1
         for _ in range(which + 1):
             at = text.index(original, at + 1)
@@ -193,13 +228,14 @@ def with_faults(text):
     return f'extern "C" int fault = 0;\n{text}'
 
 
-def test_the_emulator_finds_planted_faults(monkeypatch):
+@pytest.mark.parametrize(("name", "faults"), [("plstm", FAULTS), ("gated_lstm_o", FAULTS_OF_CUMAX)], ids=["plstm", "o"])
+def test_the_emulator_finds_planted_faults(name, faults, monkeypatch):
     """Each in three orders of the threads; without a fault all is right."""
-    model = cell_models.model("plstm", 3, 13)
+    model = cell_models.model(name, 3, 13)
     cell, sizes = model.layers[0], Sizes(13, 4, 4)
     found = equations.known(cell, False)
     functions, kernels = emit_cuda.texts()
-    monkeypatch.setattr(emit_cuda, "texts", lambda: (functions, with_faults(kernels)))
+    monkeypatch.setattr(emit_cuda, "texts", lambda: (functions, with_faults(kernels, faults)))
     planted = emit_cuda.Kernels(emit_cuda.code(found, sizes), sizes)
     fault = ctypes.c_int.in_dll(emulate.library(planted.code), "fault")
     (state,) = some_state(model, 5)
@@ -213,7 +249,7 @@ def test_the_emulator_finds_planted_faults(monkeypatch):
         return graph.run(*arguments, found=found, cluster=planted)
 
     expected = run(eager.run)
-    for number, name in enumerate(["nothing", *FAULTS]):
+    for number, fault_name in enumerate(["nothing", *faults]):
         for order in range(3):
             fault.value = number
             monkeypatch.setattr(emulate, "orders", itertools.count(10 * order))
@@ -223,7 +259,7 @@ def test_the_emulator_finds_planted_faults(monkeypatch):
             except (AssertionError, RuntimeError):
                 assert number, "the kernels without a fault are wrong"
             else:
-                missed.append((name, order))
+                missed.append((fault_name, order))
     assert missed == [("nothing", order) for order in range(3)], missed
 
 
@@ -234,7 +270,10 @@ def test_by_name_says_why_it_cannot(monkeypatch):
     x = torch.randn(5, 2, 3)
     for model, reason in (
         (LSTM(3, 4, engine="cluster").double(), "x must be float32, not torch.float64"),
-        (GatedRNN(3, 8, gate="o", engine="cluster"), "it has no cumax, and as many rows as units in each gate"),
+        (
+            GatedRNN(3, 192, gate="om", engine="cluster"),
+            "must fit into registers: at most 168 units; use engine='graph'",
+        ),
         (LSTM(3, 257, engine="cluster"), "must fit into registers: at most 256 units; use engine='graph'"),
     ):
         with pytest.raises(ValueError, match=reason):

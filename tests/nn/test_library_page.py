@@ -39,6 +39,25 @@ def test_skipped_time_reaches_the_next_step(kind):
         assert torch.allclose(dropped[exists], short, atol=1e-6) == all(mask)
 
 
+def test_the_classifier_is_saved_and_exported_for_any_number_of_series(tmp_path, monkeypatch):
+    """Loaded, and as a program, it gives the same numbers; masked steps count for nothing."""
+    torch.manual_seed(0)
+    monkeypatch.chdir(tmp_path)
+    kind = run("class Model", PLSTM=timescales.PLSTM)["Model"]
+    model, mask = kind(), torch.ones(S, B)
+    mask[4:, 1] = 0.0
+    given = {"x": torch.randn(S, B, 1), "dt": torch.rand(S, B), "mask": mask}
+    again = run("load_state_dict", model=model, Model=kind)["again"]
+    expected = model(**given)
+    assert torch.equal(again(**given), expected)
+    torch.testing.assert_close(expected[1:2], model(*(value[:4, 1:2] for value in given.values())))
+    run("torch.export", again=again, **given)
+    program = torch.export.load("model.pt2").module()
+    torch.testing.assert_close(program(*given.values()), expected)
+    more = [torch.cat([value, value], 1) for value in given.values()]
+    torch.testing.assert_close(program(*more), torch.cat([expected, expected]))
+
+
 def test_output_at_masked_steps_and_the_last_state():
     torch.manual_seed(0)
     rnn, x, mask = timescales.PLSTM(I, H), torch.randn(S, 2, I), torch.ones(S, 2)

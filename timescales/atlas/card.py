@@ -104,7 +104,8 @@ def abilities(
         best = max(cells, key=lambda name, a=ability: cells[name][a].mean(), default=None)  # type: ignore[misc]
         row.append(f"{best} {pictures.two_digits(cells[best][ability].mean())}" if best else "")
         body.append(row)
-    note = [] if cells else ["", "No scores are committed yet: there is no cell to compare with."]
+    other = f"`timescales-card timescales.LSTM{' --quick' if trial.quick else ''}` makes the LSTM's card"
+    note = [] if cells else ["", f"No scores are committed yet: there is no cell to compare with. {other}."]
     return [*grid(head, body), *note]
 
 

@@ -21,7 +21,7 @@ class Buffers:
     """Memory of one call of an engine on a GPU, for R seeds, S steps, B sequences and H units.
 
     The weights and z have the order of `equations.blocks`: x-only, sums, h-only. C is the number of rows of all blocks;
-    a block has H / divisor of them.
+    a block has H / divisor of them, in the cluster engine H.
 
     z: (R, S, B, C). First the pre-activations, then their gradients. A cumax has its softmax there in between.
     hh: recurrent weights of the blocks with a recurrent share, (R, rows, H).
@@ -29,6 +29,7 @@ class Buffers:
     vectors: (R, H) each. noises: (R, S, B, H) each.
     dt, mask: (R, S, B) or None. The mask is 1.0 where a step exists.
     wide: by expanded block, (E, R, B, H): at one step the numbers of all units, then their gradients; None without.
+        In the cluster engine (E, R, S, B, H): each cumax, of all steps.
     again: (R, S, B), whether the state after a step is the initial one again, or None. initial: that state, by field
         (R, B, H), or None without `again`. outputs: by field, (R, S, B, H), what a step gave before the sequence began
         again, or None where the states after the steps are `states`, or are not asked for.
@@ -64,10 +65,12 @@ class Buffers:
         self.equations, self.sizes, self.H = equations, sizes, H
         self.given = (timed, masked, time_gradient, resets, every, cluster)
         self.timed, self.cluster = timed, cluster
-        self.columns = columns(equations.blocks, H)
-        self.x_columns = width(H, (block for block in equations.blocks if block.has_x))
-        self.first_h = width(H, (block for block in equations.blocks if not block.has_h))
-        C = width(H, equations.blocks)
+        blocks = [block if cluster is None else block._replace(divisor=1) for block in equations.blocks]
+        of_steps = () if cluster is None else (S,)
+        self.columns = columns(blocks, H)
+        self.x_columns = width(H, (block for block in blocks if block.has_x))
+        self.first_h = width(H, (block for block in blocks if not block.has_h))
+        C = width(H, blocks)
         empty = functools.partial(torch.empty, device=device, dtype=torch.float32)
         self.z, self.hh = empty(R, S, B, C), empty(R, C - self.first_h, H)
         self.states = [empty(R, S + 1, B, H) for _ in equations.fields]
@@ -80,13 +83,13 @@ class Buffers:
         self.initial = [empty(R, B, H) if resets else None for _ in range(F)]
         self.outputs = [empty(R, S, B, H) if resets and (every or not k) else None for k in range(F)]
         self.d_others = [empty(R, S, B, H) if every else None for _ in range(F - 1)]
-        self.expanded = [k for k, block in enumerate(equations.blocks) if block.is_expanded]
-        self.wide = empty(len(self.expanded), R, B, H) if self.expanded else None
+        self.expanded = [k for k, block in enumerate(blocks) if block.is_expanded]
+        self.wide = empty(len(self.expanded), R, *of_steps, B, H) if self.expanded else None
         self.d_states = [empty(R, B, H) for _ in equations.fields]
         self.d_vectors = [None if is_zero(node) else empty(R, B, H) for node in equations.d_vectors]
         self.d_initial = [empty(R, B, H) if resets else None for _ in range(F)]
         self.d_dt = empty(R, S, B) if time_gradient else None
-        self.d_dt_units = empty(R, *(() if cluster is None else (S,)), B, H) if time_gradient else None
+        self.d_dt_units = empty(R, *of_steps, B, H) if time_gradient else None
         self.affine = affine(equations)
         if self.affine is not None:
             # Two chunks at least, so that the trial of a cell and the steps before a capture run every pass.

@@ -7,7 +7,7 @@
 // The thread block g of a cluster owns UNITS units of every gate, from g UNITS on. Their rows of the recurrent weights
 // stay in its registers for the whole sequence, and a step's equations of a unit need no other block. Between two steps
 // the blocks exchange h, or in backward their shares of its gradient, by stores into each other's shared memory, with
-// one barrier of the cluster. All sums have a fixed order.
+// one barrier of the cluster. A cumax takes one more in the middle of a step. All sums have a fixed order.
 
 constexpr int UNITS = (H + CLUSTER - 1) / CLUSTER;
 constexpr int LANES = CLUSTER;  // neighbouring threads that share the product of a unit
@@ -18,12 +18,20 @@ constexpr int WIDTH = PER_LANE * LANES;                           // H, and zero
 constexpr int GATES = Cell::X_ONLY + Cell::SUMS + Cell::H_ONLY;  // blocks of pre-activations
 constexpr int RECURRENT = Cell::SUMS + Cell::H_ONLY;             // those with a recurrent share, the last ones
 constexpr int ROWS = (RECURRENT * UNITS + 3) / 4 * 4;            // rows of the recurrent weights, and zeros
+// Number of blocks before this one whose cumax the step takes; and of all.
+constexpr int cumaxes_before(int block) {
+    int n = 0;
+    for (int k = 0; k < block; ++k) n += Cell::is_row(k);
+    return n;
+}
+constexpr int CUMAXES = cumaxes_before(GATES);
 constexpr int FIELDS = Cell::FIELDS, VECTORS = Cell::VECTORS, NOISES = Cell::NOISES;
 
 static_assert(SEQUENCES % LANES == 0 && 32 % LANES == 0, "each thread has as many sequences");
 
-struct Arguments {  // in the order of cluster.py; what is absent is null
-    float* z;
+struct Arguments {  // in the order of cluster_kernels.py; what is absent is null
+    float* z;             // of a cumax its softmax, after `forward`
+    float* cumax[GATES];  // null for blocks without
     const float* hh;
     float* state[FIELDS];
     const float* vector[VECTORS + 1];
@@ -66,14 +74,14 @@ struct Place {
 
 // What a step reads of global memory, of one unit and one sequence.
 struct Inputs {
-    float z[GATES], state[FIELDS], noise[NOISES + 1], dt, exists, d_output;
+    float z[GATES], cumax[GATES], state[FIELDS], noise[NOISES + 1], dt, exists, d_output;
 };
 
 // The inputs of a thread for AHEAD + 1 steps, in shared memory. Each thread reads what it copied itself.
 template <bool IS_BACKWARD>
 struct Ring {
     static constexpr int STATES = Cell::READS_H ? 0 : 1;  // the first field that backward reads
-    static constexpr int NUMBERS = GATES + (IS_BACKWARD ? FIELDS - STATES + 1 : 0) + NOISES + Cell::TIMED + 1;
+    static constexpr int NUMBERS = GATES + (IS_BACKWARD ? CUMAXES + FIELDS - STATES + 1 : 0) + NOISES + Cell::TIMED + 1;
     static constexpr int SIZE = (AHEAD + 1) * NUMBERS * EACH * THREADS;
     float* numbers;
     int slot = 0;  // of the step that is read next
@@ -97,6 +105,9 @@ struct Ring {
                 for (int k = 0; k < GATES; ++k) fetch(place(ahead, n++, e), a.z + p.of_gate(a, t, e, k));
                 if (IS_BACKWARD) {
 #pragma unroll
+                    for (int k = 0; k < GATES; ++k)
+                        if (Cell::is_row(k)) fetch(place(ahead, n++, e), a.cumax[k] + p.of_unit(a, t, e));
+#pragma unroll
                     for (int k = STATES; k < FIELDS; ++k) fetch(place(ahead, n++, e), a.state[k] + p.before(a, t, e));
                     if (a.d_output) fetch(place(ahead, n, e), a.d_output + p.of_unit(a, t, e));
                     ++n;
@@ -115,6 +126,9 @@ struct Ring {
 #pragma unroll
         for (int k = 0; k < GATES; ++k) in.z[k] = *place(0, n++, e);
         if (IS_BACKWARD) {
+#pragma unroll
+            for (int k = 0; k < GATES; ++k)
+                if (Cell::is_row(k)) in.cumax[k] = *place(0, n++, e);
             in.state[0] = 0.0f;
 #pragma unroll
             for (int k = STATES; k < FIELDS; ++k) in.state[k] = *place(0, n++, e);
@@ -134,6 +148,106 @@ DEVICE void cluster_sync() {
     cluster_wait();
 }
 
+// The cumax of a step, which is the running sum of a softmax over all units, and its gradient. A thread adds up the
+// numbers of its block's units, and of what the blocks then tell each other. A gate with fewer rows than units has each
+// row once for each of its units, and the first of them counts.
+struct Cumax {
+    static constexpr int OF_UNITS = CUMAXES * 2 * UNITS * SEQUENCES, OF_BLOCKS = CUMAXES * 2 * CLUSTER * SEQUENCES;
+    static constexpr int SIZE = OF_UNITS + OF_BLOCKS + (CUMAXES == 0);  // no array is empty
+    static constexpr float LOWEST = -3e38f;  // of units that do not exist
+    float *of_units, *of_blocks;             // two numbers of each unit of this block, and of each block
+    const Place& p;
+
+    DEVICE Cumax(float* shared, const Place& place) : of_units(shared), of_blocks(shared + OF_UNITS), p(place) {}
+    DEVICE float& of_unit(int e, int k, int which, int local) const {
+        return of_units[((cumaxes_before(k) * 2 + which) * UNITS + local) * SEQUENCES + p.lane + LANES * e];
+    }
+    DEVICE float& of_block(int e, int k, int which, int rank) const {
+        return of_blocks[((cumaxes_before(k) * 2 + which) * CLUSTER + rank) * SEQUENCES + p.lane + LANES * e];
+    }
+    // Tell all blocks. Threads with the same lane have the same number; each stores it to other blocks.
+    DEVICE void tell(int e, int k, int which, float value) const {
+        for (int g = p.local; g < CLUSTER; g += UNITS) remote_store(&of_block(e, k, which, p.rank), g, value);
+    }
+    // Call a function of (e, k) for each sequence of the thread and each block of pre-activations with a cumax.
+    template <class Function>
+    static DEVICE void each(Function function) {
+#pragma unroll
+        for (int e = 0; e < EACH; ++e)
+#pragma unroll
+            for (int k = 0; k < GATES; ++k)
+                if (Cell::is_row(k)) function(e, k);
+    }
+    // Before: the pre-activations in z. After: the cumax in z, and the softmax.
+    DEVICE void forward(float (&z)[EACH][GATES], float (&softmax)[EACH][GATES]) const {
+        float largest[EACH][GATES], sum[EACH][GATES];
+        each([&](int e, int k) {
+            if (p.local < UNITS) of_unit(e, k, 0, p.local) = p.owns ? z[e][k] : LOWEST;
+        });
+        block_sync();
+        each([&](int e, int k) {
+            largest[e][k] = of_unit(e, k, 0, 0);
+            for (int i = 1; i < UNITS; ++i) largest[e][k] = maximum(largest[e][k], of_unit(e, k, 0, i));
+            const bool counts = p.owns && p.unit % Cell::divisor(Cell::gate(k)) == 0;
+            softmax[e][k] = counts ? exp_of(z[e][k] - largest[e][k]) : 0.0f;
+            if (p.local < UNITS) of_unit(e, k, 1, p.local) = softmax[e][k];
+        });
+        block_sync();
+        each([&](int e, int k) {
+            float total = 0.0f;
+            for (int i = 0; i < UNITS; ++i) {
+                total += of_unit(e, k, 1, i);
+                if (i == p.local) sum[e][k] = total;
+            }
+            tell(e, k, 0, largest[e][k]);
+            tell(e, k, 1, total);
+        });
+        cluster_sync();
+        each([&](int e, int k) {
+            float largest_of_all = of_block(e, k, 0, 0), total = 0.0f;
+            for (int g = 1; g < CLUSTER; ++g) largest_of_all = maximum(largest_of_all, of_block(e, k, 0, g));
+            for (int g = 0; g < CLUSTER; ++g) {
+                const float scale = exp_of(of_block(e, k, 0, g) - largest_of_all);
+                if (g == p.rank) sum[e][k] = total + scale * sum[e][k], softmax[e][k] *= scale;
+                total += scale * of_block(e, k, 1, g);
+            }
+            softmax[e][k] /= total;
+            z[e][k] = minimum(1.0f, sum[e][k] / total);  // rounding may give slightly more than 1
+        });
+    }
+    // Before: the gradients of the cumax in dz. After: those of the pre-activations.
+    DEVICE void backward(float (&dz)[EACH][GATES], const float (&cumax)[EACH][GATES],
+                         const float (&softmax)[EACH][GATES]) const {
+        float later[EACH][GATES];  // the gradient of the softmax: the sum over this unit and all later ones
+        each([&](int e, int k) {
+            if (p.local >= UNITS) return;
+            of_unit(e, k, 0, p.local) = p.owns ? dz[e][k] : 0.0f;
+            of_unit(e, k, 1, p.local) = p.owns ? dz[e][k] * cumax[e][k] : 0.0f;
+        });
+        block_sync();
+        each([&](int e, int k) {
+            float total = 0.0f, product = 0.0f;
+            for (int i = UNITS - 1; i >= 0; --i) {
+                total += of_unit(e, k, 0, i);
+                product += of_unit(e, k, 1, i);
+                if (i == p.local) later[e][k] = total;
+            }
+            tell(e, k, 0, total);
+            tell(e, k, 1, product);
+        });
+        cluster_sync();
+        each([&](int e, int k) {
+            float total = 0.0f, product = 0.0f;
+            for (int g = CLUSTER - 1; g >= 0; --g) {
+                if (g == p.rank) later[e][k] += total;
+                total += of_block(e, k, 0, g);
+                product += of_block(e, k, 1, g);
+            }
+            dz[e][k] = softmax[e][k] * (later[e][k] - product);
+        });
+    }
+};
+
 // sum += w . v, of four numbers.
 DEVICE float add_product(const float* w, float4 v, float sum) {
     return fmaf(w[0], v.x, fmaf(w[1], v.y, fmaf(w[2], v.z, fmaf(w[3], v.w, sum))));
@@ -145,7 +259,9 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THR
     forward(const __grid_constant__ Arguments a) {
     SHARED(h_buffers, 2 * SEQUENCES * WIDTH);
     SHARED(inputs, Ring<false>::SIZE);
+    SHARED(of_cumax, Cumax::SIZE);
     const Place p(a);
+    const Cumax cumax(of_cumax, p);
     float w[RECURRENT][PER_LANE], vector[VECTORS + 1], state[EACH][FIELDS];
 #pragma unroll
     for (int k = 0; k < RECURRENT; ++k)
@@ -202,18 +318,23 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THR
                         sum[k][b] = (upper ? high : low) + exchange(upper ? low : high, m);
                     }
         arrived<AHEAD>();
-        float z[EACH][GATES];
+        Inputs in[EACH];
+        float z[EACH][GATES], softmax[EACH][GATES];
 #pragma unroll
         for (int e = 0; e < EACH; ++e) {
-            const Inputs in = ring.read(a, e);
+            in[e] = ring.read(a, e);
 #pragma unroll
-            for (int k = 0; k < GATES; ++k) z[e][k] = in.z[k];
+            for (int k = 0; k < GATES; ++k) z[e][k] = in[e].z[k];
 #pragma unroll
             for (int k = 0; k < RECURRENT; ++k) z[e][GATES - RECURRENT + k] += sum[k][e * LANES];
-            float now[FIELDS];
-            Cell::forward(z[e], state[e], vector, in.noise, in.dt, now);
+        }
+        if (CUMAXES) cumax.forward(z, softmax);
 #pragma unroll
-            for (int k = 0; k < FIELDS; ++k) state[e][k] = in.exists != 0.0f ? now[k] : state[e][k];
+        for (int e = 0; e < EACH; ++e) {
+            float now[FIELDS];
+            Cell::forward(z[e], state[e], vector, in[e].noise, in[e].dt, now);
+#pragma unroll
+            for (int k = 0; k < FIELDS; ++k) state[e][k] = in[e].exists != 0.0f ? now[k] : state[e][k];
             if (p.owns)
 #pragma unroll
                 for (int g = 0; g < CLUSTER; ++g)
@@ -225,7 +346,10 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THR
         for (int e = 0; e < EACH; ++e) {  // while the others arrive
             if (!p.live[e]) continue;
 #pragma unroll
-            for (int k = GATES - RECURRENT; k < GATES; ++k) a.z[p.of_gate(a, t, e, k)] = z[e][k];
+            for (int k = GATES - RECURRENT; k < GATES; ++k) {
+                a.z[p.of_gate(a, t, e, k)] = Cell::is_row(k) ? softmax[e][k] : z[e][k];
+                if (Cell::is_row(k)) a.cumax[k][p.of_unit(a, t, e)] = z[e][k];
+            }
 #pragma unroll
             for (int k = 0; k < FIELDS; ++k) a.state[k][p.before(a, t + 1, e)] = state[e][k];
         }
@@ -240,7 +364,9 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THR
     SHARED(gradients, SEQUENCES* ROWS);
     SHARED(shares, 2 * CLUSTER * SEQUENCES * UNITS);
     SHARED(inputs, Ring<true>::SIZE);
+    SHARED(of_cumax, Cumax::SIZE);
     const Place p(a);
+    const Cumax cumax(of_cumax, p);
     const int column = threadIdx.x;
     float w[ROWS], vector[VECTORS + 1], d[EACH][FIELDS], d_vector[EACH][VECTORS + 1];
 #pragma unroll
@@ -267,7 +393,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THR
     for (int t = a.end - 1; t >= a.first; --t) {
         ring.begin(a, p, t - AHEAD, AHEAD, t - AHEAD >= a.first);
         arrived<AHEAD>();
-        float dz[EACH][GATES], d_dt[EACH];
+        float z[EACH][GATES], softmax[EACH][GATES], dz[EACH][GATES], d_dt[EACH];
 #pragma unroll
         for (int e = 0; e < EACH; ++e) {
             const Inputs in = ring.read(a, e);
@@ -275,7 +401,12 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THR
             d[e][0] += in.d_output;
             float before[FIELDS], d_vectors[VECTORS + 1];
             d_dt[e] = 0.0f;
-            Cell::backward(in.z, in.state, vector, in.noise, in.dt, d[e], dz[e], before, d_vectors, d_dt[e]);
+#pragma unroll
+            for (int k = 0; k < GATES; ++k) {
+                softmax[e][k] = in.z[k];
+                z[e][k] = Cell::is_row(k) ? in.cumax[k] : in.z[k];
+            }
+            Cell::backward(z[e], in.state, vector, in.noise, in.dt, d[e], dz[e], before, d_vectors, d_dt[e]);
             if (!exists) d_dt[e] = 0.0f;
 #pragma unroll
             for (int k = 0; k < GATES; ++k) dz[e][k] = exists ? dz[e][k] : 0.0f;
@@ -283,12 +414,15 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THR
             for (int k = 0; k < FIELDS; ++k) d[e][k] = exists ? before[k] : d[e][k];
 #pragma unroll
             for (int k = 0; k < VECTORS; ++k) d_vector[e][k] += exists ? d_vectors[k] : 0.0f;
+        }
+        ring.next();
+        if (CUMAXES) cumax.backward(dz, z, softmax);
+#pragma unroll
+        for (int e = 0; e < EACH; ++e)
             if (p.live[e])
 #pragma unroll
                 for (int k = 0; k < RECURRENT; ++k)
                     gradients[(p.lane + LANES * e) * ROWS + k * UNITS + p.local] = dz[e][GATES - RECURRENT + k];
-        }
-        ring.next();
         block_sync();
         float sum[SEQUENCES];
         float4 v[2][SEQUENCES];  // the rows that are multiplied, and the next ones, on their way

@@ -1,9 +1,8 @@
 """The cluster engine: a whole sequence in one kernel, in which thread blocks of a cluster exchange h between the steps.
 
-For GPUs of compute capability 9 or more (H100, H200, and later), float32, and cells whose step is computed unit by unit
-after the recurrent product: neither a cumax nor a gate with fewer rows than units. Any number of steps, sequences and
-seeds; units as many as registers hold (`emit_cuda.unsupported_reason`), 256 with four gates. Calls with reset, and
-those that ask for the states of all steps, are the graph engine's.
+For GPUs of compute capability 9 or more (H100, H200, and later), float32, and cells with a recurrent product. Any
+number of steps, sequences and seeds; units as many as registers hold (`emit_cuda.unsupported_reason`), 256 with four
+gates. Calls with reset, and those that ask for the states of all steps, are the graph engine's.
 
 emit_cuda.py writes the kernels, cluster.cu has the loop over the steps and says how it works; cluster_kernels.py
 launches them on torch's current stream, in the buffers and by the autograd function of the graph engine

@@ -47,7 +47,9 @@ def launch(b: Buffers, kernel: str, first: int, end: int) -> None:
 
 def tensors(b: Buffers) -> list[Tensor | None]:
     """The buffers in the order of `struct Arguments` in cluster.cu. Vectors and noises end with an absent one."""
-    inputs = [b.z, b.hh, *b.states, *b.vectors, None, *b.noises, None, b.dt, b.mask, b.d_output]
+    cumaxes = dict(zip(b.expanded, () if b.wide is None else b.wide, strict=True))
+    of_blocks = [cumaxes.get(k) for k in range(len(b.columns))]
+    inputs = [b.z, *of_blocks, b.hh, *b.states, *b.vectors, None, *b.noises, None, b.dt, b.mask, b.d_output]
     return [*inputs, *b.d_states, *b.d_vectors, None, b.d_dt_units]
 
 

@@ -43,8 +43,6 @@ def unsupported_reason(equations: Equations, sizes: Sizes) -> str | None:
     """Why a cell has no such kernel; None if it has one."""
     if not any(block.has_h for block in equations.blocks):
         return "a cell without recurrent product is a scan; use engine='graph'"
-    if any(block.is_expanded for block in equations.blocks):
-        return "it has no cumax, and as many rows as units in each gate; use engine='graph'"
     most = MOST_WEIGHTS // sum(block.has_h for block in equations.blocks) * sizes.blocks
     if sizes.hidden > most:
         return f"the recurrent weights must fit into registers: at most {most} units; use engine='graph'"
@@ -57,9 +55,10 @@ def ahead(equations: Equations, sizes: Sizes) -> int:
     """The steps by which copies begin before they are needed: as many as backward has memory for, at most two."""
     e = equations
     weights = -(-sum(block.has_h for block in e.blocks) * sizes.units // 4) * 4
-    fixed = sizes.sequences * (weights + 2 * sizes.blocks * sizes.units)
-    # The pre-activations, the state that is read, noises, dt, the mask, the gradient of the output.
-    inputs = len(e.blocks) + len(e.fields) - (not e.reads_h) + e.noises + (e.d_dt is not None) + 2
+    cumaxes = sum(block.is_row for block in e.blocks)
+    fixed = sizes.sequences * (weights + 2 * sizes.blocks * sizes.units + 2 * cumaxes * (sizes.units + sizes.blocks))
+    # The pre-activations, each cumax, the state that is read, noises, dt, the mask, the gradient of the output.
+    inputs = len(e.blocks) + cumaxes + len(e.fields) - (not e.reads_h) + e.noises + (e.d_dt is not None) + 2
     of_step = inputs * sizes.sequences // sizes.blocks * sizes.threads
     return max(0, min(2, (MOST_SHARED // 4 - fixed) // of_step - 1))
 

@@ -206,7 +206,7 @@ def _run_whole(
         after = None if after is None else _lengthen(after, extra, 0)
         noises = [_lengthen(noise, extra, 0.5) for noise in noises]
     lists = (tuple(state), tuple(vectors), tuple(noises), tuple(initial))
-    inputs = Inputs(x, *in_block_order(found, weights), dt, mask, after, *lists)
+    inputs = Inputs(x, *in_block_order(found, weights, plan.cluster is not None), dt, mask, after, *lists)
     with on_device_of(x):
         output, *results = GraphFunction.apply(plan, *inputs.flat())
     fields = len(state)
@@ -214,9 +214,12 @@ def _run_whole(
     return every, type(state)(*results[:fields])
 
 
-def in_block_order(found: Equations, weights: Weights) -> tuple[Tensor, Tensor | None, Tensor, Tensor | None]:
+def in_block_order(
+    found: Equations, weights: Weights, whole: bool = False
+) -> tuple[Tensor, Tensor | None, Tensor, Tensor | None]:
     """The weights with rows in the order of the blocks.
 
+    whole: every block with as many rows as units; those of a gate with fewer are repeated for each of its units.
     Returns: weight_ih of the blocks with an input's share; weight_hh of the blocks with a recurrent share; the bias of
     the former, and of the blocks with only a recurrent share (None without). weight_hh is None for a cell without.
     """
@@ -225,28 +228,39 @@ def in_block_order(found: Equations, weights: Weights) -> tuple[Tensor, Tensor |
     if hh is None:
         return ih, None, bias_ih, None
     heights = [hh.shape[-1] // divisor for divisor in found.divisors]
+    rows = functools.partial(_rows, heights=heights, times=found.divisors if whole else (1,) * len(heights))
     x_gates = [block.gate for block in found.blocks if block.has_x]
     h_gates = [block.gate for block in found.blocks if block.has_h]
     apart = [block.gate for block in found.blocks if not block.has_x]
-    rows_ih, rows_hh = _rows(ih, -2, x_gates, heights), _rows(hh, -2, h_gates, heights)
+    rows_ih, rows_hh = rows(ih, -2, x_gates), rows(hh, -2, h_gates)
     if not apart:
         bias = bias_ih if bias_hh is None else bias_ih + bias_hh
-        return rows_ih, rows_hh, _rows(bias, -1, x_gates, heights), None
-    bias, bias_h = _rows(bias_ih, -1, x_gates, heights), None
+        return rows_ih, rows_hh, rows(bias, -1, x_gates), None
+    bias, bias_h = rows(bias_ih, -1, x_gates), None
     if bias_hh is not None:  # of a sum it is added to bias_ih, of shares that are computed apart it is bias_h
-        bias_h = _rows(bias_hh, -1, apart, heights)
+        bias_h = rows(bias_hh, -1, apart)
         zeros = torch.zeros_like(bias_h)  # of the shares of the input, which come first
         sums = [gate for gate in x_gates if gate not in apart]
-        bias = bias + (torch.cat([zeros, _rows(bias_hh, -1, sums, heights)], -1) if sums else zeros)
+        bias = bias + (torch.cat([zeros, rows(bias_hh, -1, sums)], -1) if sums else zeros)
     return rows_ih, rows_hh, bias, bias_h
 
 
-def _rows(v: Tensor, dim: int, gates: Sequence[int], heights: Sequence[int]) -> Tensor:
-    """The rows of these gates, in this order, in the dimension `dim`. heights: the number of rows of each gate of v."""
-    if list(gates) == list(range(len(heights))):
+def _rows(v: Tensor, dim: int, gates: Sequence[int], heights: Sequence[int], times: Sequence[int]) -> Tensor:
+    """The rows of these gates, in this order, in the dimension `dim`.
+
+    heights: the number of rows of each gate of v. times: how often each row of a gate is repeated.
+    """
+    if list(gates) == list(range(len(heights))) and set(times) == {1}:
         return v
     parts = v.split(list(heights), dim)
-    return torch.cat([parts[gate] for gate in gates], dim)
+    return torch.cat([_repeated(parts[gate], dim, times[gate]) for gate in gates], dim)
+
+
+def _repeated(v: Tensor, dim: int, times: int) -> Tensor:
+    """v.repeat_interleave(times, dim), with a gradient whose sums have a fixed order on a GPU."""
+    shape = [-1] * (v.dim() + 1)
+    shape[dim] = times
+    return v.unsqueeze(dim).expand(shape).flatten(dim - 1, dim) if times > 1 else v
 
 
 def _lengthen(v: Tensor, extra: int, value: float) -> Tensor:
