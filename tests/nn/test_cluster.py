@@ -145,6 +145,17 @@ def test_batched_seeds_equal_single_ones(name, sized):
             close(found[r], wanted)
 
 
+@pytest.mark.parametrize("name", only(["plstm"], ["lstm", "plstm", "gru", "adversarial", "gated_gru_om_4"]))
+def test_sequences_begin_again_and_return_states(name, sized):
+    """With a launch that ends where a sequence begins again."""
+    sized(4, 4, 2)
+    model = cell_models.model(name, 3, 12)
+    x, dt, mask, reset = torch.randn(7, 5, 3), 3.0 * torch.rand(7, 5), torch.rand(7, 5) < 0.6, torch.rand(7, 5) < 0.2
+    reset[0, 0] = reset[2, 1:3] = reset[3:5, -1] = reset[-1, 0] = True
+    for m, r, states in ((mask, reset, True), (None, reset, False), (mask, None, True)):
+        compare("cluster", model, x, some_state(model, 5), dt, m, reset=r, states=states, tolerance=CELL_TOLERANCE)
+
+
 @pytest.mark.full
 @pytest.mark.parametrize("arguments", [{"zoneout_c": 0.2}, {"core": "gru"}], ids=str)
 def test_zoneout_in_training_draws_what_eager_draws(arguments, sized):
@@ -279,9 +290,6 @@ def test_by_name_says_why_it_cannot(monkeypatch):
         with pytest.raises(ValueError, match=reason):
             model(x.to(model.layers[0].weight_hh.dtype))
     model = LSTM(3, 4, engine="cluster")
-    for call in ({"reset": torch.zeros(5, 2)}, {"states": True}):
-        with pytest.raises(ValueError, match="neither begin again within a sequence nor return states; use"):
-            model(x, **call)
     there = SimpleNamespace(is_cuda=True, device=torch.device("cuda:0"))
     monkeypatch.setattr(graph, "plain_reason", lambda cell, x: None)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (8, 6))
@@ -300,7 +308,7 @@ def test_auto_takes_it_only_where_it_was_measured_to_be_fastest(monkeypatch):
         rows += [] if ms is None else [choice.Row("PLSTMCell", 5, 2, 4, "cluster", ms, "H200")]
         monkeypatch.setattr(choice, "measured", lambda rows=rows: tuple(rows))
         assert engines.pick_on_gpu(cell, x, masked=False) is chosen
-        assert engines.pick_on_gpu(cell, x, masked=False, stepwise=True) is graph.run_or_eager
+        assert engines.pick_on_gpu(cell, x, masked=False, stepwise=True) is chosen
     rows[-1] = rows[-1]._replace(ms=1.0)
     monkeypatch.setattr(cluster, "unsupported_reason", lambda *a: "its kernels are wrong")
     assert engines.pick_on_gpu(cell, x, masked=False) is graph.run_or_eager

@@ -13,6 +13,7 @@ from scan_cells import Growing
 
 import timescales
 from timescales.nn.cells import LSTMCell
+from timescales.nn.engine import cudnn
 
 
 @pytest.mark.parametrize("name", CELLS)
@@ -61,12 +62,20 @@ def test_what_is_explained(capsys):
     assert "16 pre-activations, 4 of c; 80 bytes" in text
     assert "eager: yes" in text
     assert "fused: yes\n" in text
-    assert "cluster: yes, but on a CPU only to test it; no call with reset= or states=True\n" in text
+    assert "cluster: yes, but on a CPU only to test it\n" in text
     assert "auto: takes fused" in text
     assert (FOLDER / "lstm.h").read_text().splitlines()[1] in text
     *cell, empty, _, other = text.splitlines()
     assert printed(capsys, timescales.LSTM(3, 4).layers[0]).splitlines() == cell
     assert (empty, other) == ("", "tracers and exporters, projections; and on a GPU what cuDNN takes")
+
+
+def test_which_calls_an_engine_does_not_take(capsys, monkeypatch):
+    def takes_all_but_resets(*call, stepwise=False):
+        return "it cannot begin again" if stepwise else None
+
+    monkeypatch.setattr(cudnn, "unsupported_reason", takes_all_but_resets)
+    assert "cudnn: yes; no call with reset= or states=True\n" in printed(capsys, timescales.LSTM(3, 4))
 
 
 def test_why_an_engine_cannot_run(capsys):

@@ -27,7 +27,8 @@ from timescales import LSTM, PLSTM, RNN, GatedRNN
 from timescales.nn import cells, engine
 from timescales.nn.engine.gpu import buffers, graph
 
-ENGINES = ("eager", "fused", "graph")
+ENGINES = ("eager", "fused", "graph", "cluster")  # the last one in its emulator
+OF_SCANS = ENGINES[1:3]  # those that are compiled and take scans, too
 # A learned power with an age, shares computed apart, a cumax, three fields, and scans.
 FEW = {"lstm", "plstm", "gru", "gated_gru_om_4", "adversarial", "plscan", "lru"}
 
@@ -97,7 +98,7 @@ def test_it_is_as_if_each_part_was_read_by_itself(kind):
 
 
 @pytest.mark.parametrize("name", only(FEW, cell_models.NAMES))
-@pytest.mark.parametrize("which", ["fused", "graph"])
+@pytest.mark.parametrize("which", OF_SCANS)
 def test_every_compiled_cell_equals_eager(which, name):
     model = cell_models.model(name, 3, 28)
     x, dt, mask, reset = torch.randn(6, 5, 3), 3.0 * torch.rand(6, 5), torch.rand(6, 5) < 0.6, some_resets(6, 5)
@@ -105,9 +106,14 @@ def test_every_compiled_cell_equals_eager(which, name):
         compare(which, model, x, some_state(model, 5) if k % 2 else None, d, m, k in (1, 2), reset=reset, states=k > 1)
 
 
-@pytest.mark.parametrize("which", ["fused", "graph"])
-@pytest.mark.parametrize("kind", [cells.LSTMCell, cells.PLSTMCell, cells.MinLSTMCell, cells.PLScanCell])
-def test_a_learned_initial_state_gets_its_gradient(kind, which):
+@pytest.mark.parametrize(
+    ("which", "kind"),
+    [
+        *itertools.product(OF_SCANS, [cells.LSTMCell, cells.PLSTMCell, cells.MinLSTMCell, cells.PLScanCell]),
+        ("cluster", cells.PLSTMCell),
+    ],
+)
+def test_a_learned_initial_state_gets_its_gradient(which, kind):
     """From every reset, with and without a state that is given. 40 inputs: their shares are made ahead."""
     for S_, inputs, units in ((9, 40, 17), (6, 2, 3)):
         model = RNN([learned_start(kind)(inputs, units), learned_start(kind)(units, units)])
@@ -148,7 +154,7 @@ def test_a_scan_in_chunks(name, monkeypatch):
 
 
 @pytest.mark.parametrize("name", only(["lstm", "gru", "plscan", "odd"], cell_models.KERNELS))
-@pytest.mark.parametrize("which", ["fused", "graph"])
+@pytest.mark.parametrize("which", OF_SCANS)
 def test_batched_seeds(which, name):
     R, S, B, I, H = 2, 6, 4, 3, 8  # noqa: E741
     kind = learned_start(type(cell_models.model(name, I, H).layers[0]))
@@ -232,7 +238,7 @@ def test_without_resets_the_numbers_are_the_same():
         assert torch.equal(rnn(x, reset=torch.zeros(S, B))[0], rnn(x)[0])
 
 
-@pytest.mark.parametrize("which", ["fused", "graph"])
+@pytest.mark.parametrize("which", only(OF_SCANS, ENGINES[1:]))
 def test_without_gradients_and_with_saved_tensors_that_are_moved(which, monkeypatch):
     """Long sequences go through the graph engine in pieces; backward computes again what hooks did not keep."""
     monkeypatch.setattr(graph, "PIECE", 16)
@@ -285,8 +291,8 @@ def test_zoneout_draws_what_it_draws_without():
         model.engine = which
         torch.manual_seed(5)
         found.append(model(x, reset=reset)[0])
-    close(found[1], found[0])
-    close(found[2], found[0])
+    for output in found[1:]:
+        close(output, found[0])
 
 
 def test_torchs_kernel_is_not_taken():
@@ -316,7 +322,7 @@ def test_under_tracers():
 
 
 @pytest.mark.parametrize("name", only({"plstm"}, MODELS))
-@pytest.mark.parametrize("which", ["fused", "graph"])
+@pytest.mark.parametrize("which", OF_SCANS)
 def test_long_sequences(which, name):
     model = MODELS[name](2, 8)
     reset = torch.rand(300, 3) < 0.02

@@ -97,7 +97,7 @@ def _choose(
 
         found = reason or equations.known(cell, timed)
         if name == "cluster":
-            reason, chosen = reason or cluster.unsupported_reason(cell, x, timed, found, stepwise), cluster.run
+            reason, chosen = reason or cluster.unsupported_reason(cell, x, timed, found), cluster.run
         else:
             reason, chosen = reason or graph.unsupported_reason(cell, x, timed, found), graph.run
         chosen = functools.partial(chosen, found=found)
@@ -175,7 +175,7 @@ def pick_on_gpu(
     for name in choice.ranking(choice.kind_of(cell, found), *sizes, torch.cuda.get_device_name(x.device)):
         if name == "cudnn" and cudnn_allowed and cudnn.unsupported_reason(cell, x, masked, found, stepwise) is None:
             return cudnn.run
-        if name == "cluster" and cluster.unsupported_reason(cell, x, timed, found, stepwise) is None:
+        if name == "cluster" and cluster.unsupported_reason(cell, x, timed, found) is None:
             return cluster.run_or_graph
         if name == "graph" and graph.unsupported_reason(cell, x, timed, found) is None:
             return graph.run_or_eager

@@ -36,12 +36,17 @@ struct Arguments {  // in the order of cluster_kernels.py; what is absent is nul
     float* state[FIELDS];
     const float* vector[VECTORS + 1];
     const float* noise[NOISES + 1];
-    const float *dt, *mask, *d_output;
-    float* d_state[FIELDS];
+    const float *dt, *flags, *initial[FIELDS];  // flags: EXISTS, BEGINS or both
+    float* output[FIELDS];                      // the state after each step, before it is the initial one again
+    const float* d_output[FIELDS];
+    float *d_state[FIELDS], *d_initial[FIELDS];
     float* d_vector[VECTORS + 1];
     float* d_dt;
     int first, end, steps, batch;  // this launch runs the steps first .. end - 1
 };
+
+// Flags of a step in the form of a number: it exists; after it the sequence begins again.
+constexpr int EXISTS = 1, BEGINS = 2;
 
 // Where a thread's numbers are: of one unit, and of EACH sequences.
 struct Place {
@@ -57,7 +62,7 @@ struct Place {
         first = seed * a.steps * a.batch + sequence;
         for (int e = 0; e < EACH; ++e) live[e] = owns && sequence + LANES * e < a.batch;
     }
-    // Places in dt and mask (R, S, B), in what has a number per unit (R, S, B, H), and in z.
+    // Places in dt and flags (R, S, B), in what has a number per unit (R, S, B, H), and in z.
     DEVICE int step(const Arguments& a, int t, int e) const { return first + t * a.batch + LANES * e; }
     DEVICE long long of_unit(const Arguments& a, int t, int e) const { return (long long)step(a, t, e) * H + unit; }
     DEVICE long long of_gate(const Arguments& a, int t, int e, int k) const {
@@ -74,7 +79,8 @@ struct Place {
 
 // What a step reads of global memory, of one unit and one sequence.
 struct Inputs {
-    float z[GATES], cumax[GATES], state[FIELDS], noise[NOISES + 1], dt, exists, d_output;
+    float z[GATES], cumax[GATES], state[FIELDS], noise[NOISES + 1], dt, d_output;
+    bool exists, begins;
 };
 
 // The inputs of a thread for AHEAD + 1 steps, in shared memory. Each thread reads what it copied itself.
@@ -109,13 +115,13 @@ struct Ring {
                         if (Cell::is_row(k)) fetch(place(ahead, n++, e), a.cumax[k] + p.of_unit(a, t, e));
 #pragma unroll
                     for (int k = STATES; k < FIELDS; ++k) fetch(place(ahead, n++, e), a.state[k] + p.before(a, t, e));
-                    if (a.d_output) fetch(place(ahead, n, e), a.d_output + p.of_unit(a, t, e));
+                    if (a.d_output[0]) fetch(place(ahead, n, e), a.d_output[0] + p.of_unit(a, t, e));
                     ++n;
                 }
 #pragma unroll
                 for (int k = 0; k < NOISES; ++k) fetch(place(ahead, n++, e), a.noise[k] + p.of_unit(a, t, e));
                 if (Cell::TIMED) fetch(place(ahead, n++, e), a.dt + p.step(a, t, e));
-                if (a.mask) fetch(place(ahead, n, e), a.mask + p.step(a, t, e));
+                if (a.flags) fetch(place(ahead, n, e), a.flags + p.step(a, t, e));
             }
         }
         end_of_group();
@@ -137,7 +143,8 @@ struct Ring {
 #pragma unroll
         for (int k = 0; k < NOISES; ++k) in.noise[k] = *place(0, n++, e);
         in.dt = Cell::TIMED ? *place(0, n++, e) : 1.0f;
-        in.exists = a.mask ? *place(0, n, e) : 1.0f;
+        const int flags = a.flags ? (int)*place(0, n, e) : EXISTS;
+        in.exists = flags & EXISTS, in.begins = flags & BEGINS;
         return in;
     }
     DEVICE void next() { slot = slot == AHEAD ? 0 : slot + 1; }
@@ -334,7 +341,13 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THR
             float now[FIELDS];
             Cell::forward(z[e], state[e], vector, in[e].noise, in[e].dt, now);
 #pragma unroll
-            for (int k = 0; k < FIELDS; ++k) state[e][k] = in[e].exists != 0.0f ? now[k] : state[e][k];
+            for (int k = 0; k < FIELDS; ++k) state[e][k] = in[e].exists ? now[k] : state[e][k];
+            if (a.initial[0] && p.live[e])
+#pragma unroll
+                for (int k = 0; k < FIELDS; ++k) {
+                    if (a.output[k]) a.output[k][p.of_unit(a, t, e)] = state[e][k];
+                    if (in[e].begins) state[e][k] = a.initial[k][p.of_sequence(a, e)];
+                }
             if (p.owns)
 #pragma unroll
                 for (int g = 0; g < CLUSTER; ++g)
@@ -397,8 +410,16 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THR
 #pragma unroll
         for (int e = 0; e < EACH; ++e) {
             const Inputs in = ring.read(a, e);
-            const bool exists = in.exists != 0.0f;
+            if (in.begins && p.live[e])
+#pragma unroll
+                for (int k = 0; k < FIELDS; ++k) {
+                    a.d_initial[k][p.of_sequence(a, e)] += d[e][k];
+                    d[e][k] = 0.0f;
+                }
             d[e][0] += in.d_output;
+#pragma unroll
+            for (int k = 1; k < FIELDS; ++k)  // few calls have these, so nothing copies them ahead
+                if (a.d_output[k] && p.live[e]) d[e][k] += a.d_output[k][p.of_unit(a, t, e)];
             float before[FIELDS], d_vectors[VECTORS + 1];
             d_dt[e] = 0.0f;
 #pragma unroll
@@ -407,13 +428,13 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THR
                 z[e][k] = Cell::is_row(k) ? in.cumax[k] : in.z[k];
             }
             Cell::backward(z[e], in.state, vector, in.noise, in.dt, d[e], dz[e], before, d_vectors, d_dt[e]);
-            if (!exists) d_dt[e] = 0.0f;
+            if (!in.exists) d_dt[e] = 0.0f;
 #pragma unroll
-            for (int k = 0; k < GATES; ++k) dz[e][k] = exists ? dz[e][k] : 0.0f;
+            for (int k = 0; k < GATES; ++k) dz[e][k] = in.exists ? dz[e][k] : 0.0f;
 #pragma unroll
-            for (int k = 0; k < FIELDS; ++k) d[e][k] = exists ? before[k] : d[e][k];
+            for (int k = 0; k < FIELDS; ++k) d[e][k] = in.exists ? before[k] : d[e][k];
 #pragma unroll
-            for (int k = 0; k < VECTORS; ++k) d_vector[e][k] += exists ? d_vectors[k] : 0.0f;
+            for (int k = 0; k < VECTORS; ++k) d_vector[e][k] += in.exists ? d_vectors[k] : 0.0f;
         }
         ring.next();
         if (CUMAXES) cumax.backward(dz, z, softmax);

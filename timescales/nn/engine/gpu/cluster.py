@@ -2,7 +2,7 @@
 
 For GPUs of compute capability 9 or more (H100, H200, and later), float32, and cells with a recurrent product. Any
 number of steps, sequences and seeds; units as many as registers hold (`emit_cuda.unsupported_reason`), 256 with four
-gates. Calls with reset, and those that ask for the states of all steps, are the graph engine's.
+gates.
 
 emit_cuda.py writes the kernels, cluster.cu has the loop over the steps and says how it works; cluster_kernels.py
 launches them on torch's current stream, in the buffers and by the autograd function of the graph engine
@@ -30,13 +30,8 @@ from timescales.nn.engine.gpu.emit_cuda import Kernels, Sizes, kernels
 CAPABILITY = 9  # the first with clusters of thread blocks
 
 
-def unsupported_reason(
-    cell: Cell, x: Tensor, timed: bool = False, found: Equations | str | None = None, stepwise: bool = False
-) -> str | None:
-    """The reason why this engine cannot run `cell` over `x`, with the fix; None if it can. As of the graph engine.
-
-    stepwise: whether the call has resets, or asks for the states of all steps.
-    """
+def unsupported_reason(cell: Cell, x: Tensor, timed: bool = False, found: Equations | str | None = None) -> str | None:
+    """The reason why this engine cannot run `cell` over `x`, with the fix; None if it can. As of the graph engine."""
     if reason := graph.plain_reason(cell, x):
         return reason
     found = equations.known(cell, timed) if found is None else found
@@ -44,8 +39,6 @@ def unsupported_reason(
         return f"{found}; use engine='eager'"
     if reason := emit_cuda.unsupported_reason(found, sizes(cell)):
         return reason
-    if stepwise:
-        return "it can neither begin again within a sequence nor return states; use engine='graph'"
     if not x.is_cuda:
         return None
     capability = torch.cuda.get_device_capability(x.device)
@@ -87,12 +80,10 @@ def run(
     states: bool = False,
     found: Equations | str | None = None,
 ) -> tuple[Any, ...]:
-    """Run a cell over a sequence; see `graph.run`. Batched seeds are supported; again and states are not."""
-    assert again is None, "see unsupported_reason"
-    assert not states, "see unsupported_reason"
+    """Run a cell over a sequence; see `graph.run`. Batched seeds are supported."""
     found = equations.known(cell, dt is not None) if found is None else found
     assert isinstance(found, Equations), found
-    return graph.run(cell, x, weights, state, dt, mask, found=found, cluster=kernels_of(cell, found))
+    return graph.run(cell, x, weights, state, dt, mask, again, states, found=found, cluster=kernels_of(cell, found))
 
 
 def run_or_graph(

@@ -37,7 +37,8 @@ def launch(b: Buffers, kernel: str, first: int, end: int) -> None:
     R, S, B = b.sizes
     if R * (S + 1) * (B + sizes.sequences) >= 2**31:
         raise RuntimeError(f"{R} x {S} x {B} steps are too many for one call of the cluster engine; use engine='graph'")
-    arguments = arguments_of(tensors(b), (first, end, S, B))
+    values = tensors(b)
+    arguments = arguments_of(values, (first, end, S, B))
     if b.z.is_cuda:
         function = getattr(cuda.functions(code, b.z.device), kernel)
         cuda.launch(function, arguments, (sizes.grid(B), R), sizes.threads, torch.cuda.current_stream(b.z.device))
@@ -49,8 +50,14 @@ def tensors(b: Buffers) -> list[Tensor | None]:
     """The buffers in the order of `struct Arguments` in cluster.cu. Vectors and noises end with an absent one."""
     cumaxes = dict(zip(b.expanded, () if b.wide is None else b.wide, strict=True))
     of_blocks = [cumaxes.get(k) for k in range(len(b.columns))]
-    inputs = [b.z, *of_blocks, b.hh, *b.states, *b.vectors, None, *b.noises, None, b.dt, b.mask, b.d_output]
-    return [*inputs, *b.d_states, *b.d_vectors, None, b.d_dt_units]
+    inputs = [b.z, *of_blocks, b.hh, *b.states, *b.vectors, None, *b.noises, None, b.dt, flags(b), *b.initial]
+    gradients = [*b.d_after(), *b.d_states, *b.d_initial, *b.d_vectors, None, b.d_dt_units]
+    return [*inputs, *b.outputs, *gradients]
+
+
+def flags(b: Buffers) -> Tensor | None:
+    """By step EXISTS, BEGINS or their sum, as in cluster.cu; None if all steps exist and no sequence begins again."""
+    return b.mask if b.again is None else 2.0 * b.again + (1.0 if b.mask is None else b.mask)
 
 
 def arguments_of(values: Sequence[Tensor | None], numbers: Sequence[int]) -> ctypes.Array[ctypes.c_int64]:

@@ -57,7 +57,7 @@ def ahead(equations: Equations, sizes: Sizes) -> int:
     weights = -(-sum(block.has_h for block in e.blocks) * sizes.units // 4) * 4
     cumaxes = sum(block.is_row for block in e.blocks)
     fixed = sizes.sequences * (weights + 2 * sizes.blocks * sizes.units + 2 * cumaxes * (sizes.units + sizes.blocks))
-    # The pre-activations, each cumax, the state that is read, noises, dt, the mask, the gradient of the output.
+    # The pre-activations, each cumax, the state that is read, noises, dt, flags, the gradient of the output.
     inputs = len(e.blocks) + cumaxes + len(e.fields) - (not e.reads_h) + e.noises + (e.d_dt is not None) + 2
     of_step = inputs * sizes.sequences // sizes.blocks * sizes.threads
     return max(0, min(2, (MOST_SHARED // 4 - fixed) // of_step - 1))
