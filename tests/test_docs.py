@@ -81,6 +81,11 @@ def test_links_have_titles_and_pictures_lead_to_their_files(built):
     assert (built / "results/chien_table3" / picture[1]).is_file()
 
 
+# Pictures of a page whose sides are in another ratio than those of their files.
+STRETCHED = """[...document.querySelectorAll('.bd-content img')].filter((e) => e.offsetWidth
+    && Math.abs(e.offsetWidth / e.offsetHeight / (e.naturalWidth / e.naturalHeight) - 1) > .02).map((e) => e.src)"""
+
+
 @pytest.mark.full
 @pytest.mark.skipif(browser.PATH is None, reason="no chromium here: apt-get install chromium")
 def test_a_real_browser_shows_and_searches_it(built):
@@ -92,6 +97,7 @@ def test_a_real_browser_shows_and_searches_it(built):
                 page.open(built / f"{name}.html", width, 844)
                 assert page.run("document.documentElement.scrollWidth") <= width, (name, width)
                 assert page.run(heading) <= 0, (name, width)  # nothing of a title or a signature is cut off
+                assert page.run(STRETCHED) == [], (name, width)
         page.open(built / "search.html", 1280, 900, query="?q=efab722f0d28")
         page.run("new Promise((done) => setTimeout(done, 2000))")
         links = page.run("[...document.querySelectorAll('#search-results a')].map((a) => a.getAttribute('href'))")
