@@ -171,7 +171,7 @@ def rungs(trial: Trial, mine: Cell, others: Mapping[str, Cell]) -> list[str]:
         values = [score.value for score in trial.found if score.rung == rung.name]
         measured = " ".join("diverged" if value is None else f"{value:.3g}" for value in values)
         row = [rung.ability, rung.name, seeds, *lstm, f"`{rung.metric}` {measured}"]
-        body.append([*row, f"{rung.chance:g}", f"{rung.best:g}", _settings(rung)])
+        body.append([*row, f"{rung.chance:.3g}", f"{rung.best:g}", _settings(rung)])
     head = ["ability", "rung", "score of each seed", *[f"{BESIDE}, mean"] * beside]
     return grid([*head, "metric", "chance", "best", "settings"], body)
 
