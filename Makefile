@@ -5,7 +5,7 @@ MINUTES ?= 8
 REQUIRED_TABLE = $(or $(TABLE),$(error name a table: make $@ TABLE=chien_table3))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo tour tutorial docs reproduce reproduce-table1 reproduce-table2 reproduce-table3 small tiny plan status report report-check atlas gallery site notebooks dashboard sensitivity test test-all test-slow test-slurm test-ecosystem faults lint format types bench gpu gpu-pack gpu-collect freeze dist golden stub clean
+.PHONY: help demo tour tutorial docs reproduce reproduce-table1 reproduce-table2 reproduce-table3 small tiny plan status report report-check atlas gallery site notebooks dashboard sensitivity test test-all test-slow test-slurm test-ecosystem test-clients faults lint format types bench gpu gpu-pack gpu-collect freeze dist golden stub clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9.-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -111,6 +111,15 @@ test-ecosystem: .venv-ecosystem/installed ## run the tests with Lightning, skorc
 	.venv-ecosystem/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
 	@touch $@
 
+test-clients: .venv-clients/installed ## run other packages' tests and trainings on our engine, in an environment of its own (6 GB): results/clients.md
+	.venv-clients/bin/python tests/clients/run.py
+
+.venv-clients/installed: pyproject.toml tests/clients/requirements.txt
+	$(PYTHON) -m venv .venv-clients
+	.venv-clients/bin/python -m pip install --quiet --disable-pip-version-check -r tests/clients/requirements.txt
+	.venv-clients/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
+	@touch $@
+
 faults: .venv/installed ## kill runs, fill disks, damage files, type nonsense: an hour (ONLY=kill,fuzz runs some parts)
 	$(PY) tests/faults/run.py $(if $(ONLY),--only $(ONLY))
 
@@ -151,4 +160,4 @@ gpu-collect: .venv/installed ## put what came back from a GPU machine where it b
 	$(PY) scripts/bench/gpu.py --collect $(or $(FOLDER),runs/gpu)
 
 clean: ## remove .venv, caches and build outputs; keep runs/
-	rm -rf .venv .venv-ecosystem .mypy_cache .ruff_cache .pytest_cache build dist gpu-pack
+	rm -rf .venv .venv-ecosystem .venv-clients .mypy_cache .ruff_cache .pytest_cache build dist gpu-pack

@@ -27,12 +27,14 @@ import notebooks  # noqa: E402
 import result_pages  # noqa: E402
 
 SITE = ROOT / "docs" / "site"
+OUT = ROOT / "build" / "site"  # the workflow site.yml publishes it
 NAME = re.compile(r"`([\w.]+)`")
 LINK = re.compile(r"\]\((?!https?:)([^)#\s]+)((?:#[^)\s]*)?\))")
+FILE_NAME = re.compile(r"\[[\w./-]+\.md\](?=\((?!https?:)[^)\s]+\.md[)#])")  # as the text of a link
 # The top of the site: a page of each part, and those below it by patterns; later patterns find what earlier ones left.
 # What no pattern finds goes below the page of its folder.
 NAVIGATION = {
-    "Start": ("docs/README", "docs/tour", "docs/tutorial/README", "docs/memory", "README"),
+    "Start": ("docs/README", "docs/tour", "docs/tutorial/README", "docs/memory", "docs/teach", "README"),
     "Layers": ("docs/library", "docs/dropin", "docs/weights"),
     "Write a gate": ("docs/gates",),
     "Train": ("docs/train", "docs/own_*", "docs/data", "docs/scaling", "docs/loggers", "docs/wandb_sweeps", "runs/*/*"),
@@ -79,7 +81,10 @@ def but_pages(folder: str, names: list[str]) -> list[str]:
 
 
 def with_links(text: str, folder: Path, source: Path) -> str:
-    """A page whose links to other files of the checkout hold: these are copied; a folder is its README."""
+    """A page whose links to other files of the checkout hold: these are copied; a folder is its README.
+
+    A link whose text is the name of a page's file gets the title of what it leads to.
+    """
 
     def to(found: re.Match[str]) -> str:
         link, rest = found.groups()
@@ -97,7 +102,7 @@ def with_links(text: str, folder: Path, source: Path) -> str:
             target.write_text(with_links(text, target.parent, source) if original.suffix == ".md" else text)
         return found[0]
 
-    return LINK.sub(to, text)
+    return LINK.sub(to, FILE_NAME.sub("[]", text))
 
 
 def modules() -> list[str]:
@@ -155,7 +160,9 @@ def above(page: str, pages: Collection[str]) -> str:
 
 
 def entry(page: str) -> str:
-    """A page in a list, with a short title where its own is long."""
+    """A page in a list, with a title of its own where that of the page is long or says nothing there."""
+    if page == "README":
+        return f"Overview </{page}>"
     folder, _, name = page.rpartition("/")
     if folder == "api":
         return f"{name.removeprefix('timescales.')} </{page}>"
@@ -182,7 +189,7 @@ def build(source: Path, folder: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
-    parser.add_argument("folder", nargs="?", type=Path, default=ROOT / "build" / "site")
+    parser.add_argument("folder", nargs="?", type=Path, default=OUT)
     parser.add_argument("--runs", nargs="*", type=Path, default=[], help="directories of trained runs: a page for each")
     options = parser.parse_args()
     for run in options.runs:

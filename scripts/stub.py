@@ -26,6 +26,8 @@ HEAD = '''"""The public names, for editors and type checkers. Written by scripts
 from collections.abc import Sequence
 from typing import Any
 
+import torch
+
 from timescales.nn.inits import ForgetInit
 '''
 

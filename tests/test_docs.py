@@ -9,6 +9,7 @@ from pathlib import Path
 
 import browser
 import pytest
+import yaml
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "docs" / "site")]
@@ -71,14 +72,26 @@ def test_nothing_is_loaded_from_elsewhere_and_equations_are_mathml(built):
 
 
 @pytest.mark.full
+def test_links_have_titles_and_pictures_lead_to_their_files(built):
+    index = (built / "docs/README.html").read_text()
+    assert re.search(r'href="memory\.html"[^>]*><span[^>]*>How long a unit remembers</span>', index)
+    table = (built / "results/chien_table3/table.html").read_text()
+    picture = re.search(r'<a[^>]*href="([^"]+)"[^>]*><img[^>]*src="([^"]+figure[^"]*\.png)"', table)
+    assert picture[1] == picture[2]
+    assert (built / "results/chien_table3" / picture[1]).is_file()
+
+
+@pytest.mark.full
 @pytest.mark.skipif(browser.PATH is None, reason="no chromium here: apt-get install chromium")
 def test_a_real_browser_shows_and_searches_it(built):
-    chosen = ("index", "docs/models/plstm", "results/chien_table3/table", "api/timescales.nn.rnn")
+    chosen = ("index", "docs/models/plstm", "results/chien_table3/table", "api/timescales.nn.cells.plstm")
+    heading = "Math.max(...[...document.querySelectorAll('h1, dt.sig')].map((e) => e.scrollWidth - e.clientWidth))"
     with browser.Browser() as page:
         for name in chosen:
             for width in (1280, 390):
                 page.open(built / f"{name}.html", width, 844)
                 assert page.run("document.documentElement.scrollWidth") <= width, (name, width)
+                assert page.run(heading) <= 0, (name, width)  # nothing of a title or a signature is cut off
         page.open(built / "search.html", 1280, 900, query="?q=efab722f0d28")
         page.run("new Promise((done) => setTimeout(done, 2000))")
         links = page.run("[...document.querySelectorAll('#search-results a')].map((a) => a.getAttribute('href'))")
@@ -120,8 +133,10 @@ def test_links_of_a_page_hold_on_the_site(tmp_path):
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "train.md").touch()
     text = "[a](train.md#x) [b](../results/archived) [c](../conf/table/chien_copy.yaml) [d](https://x.org)"
-    shown = docs.with_links(text, tmp_path / "docs", tmp_path)
-    assert shown == text.replace("archived)", "archived/README.md)")
+    named = " [train.md](train.md) ([docs/train.md](train.md#engines)) [x.md](https://x.org/x.md)"
+    shown = docs.with_links(text + named, tmp_path / "docs", tmp_path)
+    titled = " [](train.md) ([](train.md#engines)) [x.md](https://x.org/x.md)"
+    assert shown == text.replace("archived)", "archived/README.md)") + titled
     copied = (tmp_path / "conf/table/chien_copy.yaml").read_text()
     assert copied == (ROOT / "conf/table/chien_copy.yaml").read_text()
 
@@ -147,7 +162,7 @@ def test_each_page_is_in_one_list(tmp_path):
             ),
             *("API <api/README>", "Contribute <timescales/nn/engine/README>"),
         ],
-        "docs/README": ["/README", "/docs/other"],
+        "docs/README": ["Overview </README>", "/docs/other"],
         "docs/models/README": ["/docs/models/lstm"],
         "results/README": [
             *("/results/LOG", "chien_copy </results/chien_copy/table>", "/results/bench/README", "/results/faults"),
@@ -190,6 +205,23 @@ def test_a_table_gets_the_curves_and_a_line_for_each_run(tmp_path):
     assert re.findall(r"^\| ([0-9a-f]{12}) \|", text, re.M)[: len(rows)] == [row.id for row in rows]
     assert "](curves_paper.png)" in text
     assert (tmp_path / "chien_copy" / "curves_paper.png").is_file()
+
+
+def test_the_workflow_publishes_what_make_site_writes_and_only_its_last_job_may():
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "site.yml").read_text())
+    assert workflow[True] == {"push": {"branches": ["main"]}, "workflow_dispatch": None}  # `on`, in YAML
+    assert workflow["permissions"] == {"contents": "read"}
+    build, deploy = (workflow["jobs"][name] for name in ("build", "deploy"))
+    assert set(workflow["jobs"]) == {"build", "deploy"}
+    assert "permissions" not in build
+    assert deploy["permissions"] == {"pages": "write", "id-token": "write"}
+    assert (deploy["needs"], deploy["environment"]["name"]) == ("build", "github-pages")
+    assert [step["run"] for step in build["steps"] if "run" in step] == ["make site"]
+    actions = [step["uses"].partition("@")[0] for job in (build, deploy) for step in job["steps"] if "uses" in step]
+    pages = ("configure-pages", "upload-pages-artifact", "deploy-pages")
+    assert actions == [f"actions/{name}" for name in ("checkout", "setup-python", *pages)]
+    (folder,) = (step["with"]["path"] for step in build["steps"] if "path" in step.get("with", {}))
+    assert ROOT / folder == docs.OUT
 
 
 # Not those of docs/site, whose links hold from the top of the site: Sphinx checks them.

@@ -20,7 +20,8 @@ import sys
 class Blocker:
     def find_spec(self, name, path=None, target=None):
         first = name.partition(".")[0]
-        if first not in sys.stdlib_module_names and first not in {allowed!r}:
+        known = first in sys.stdlib_module_names or first.startswith("_sysconfigdata") or first in {allowed!r}
+        if not known:
             raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
 
 sys.meta_path.insert(0, Blocker())
@@ -102,6 +103,15 @@ def test_results_say_which_extra_they_need(blocker, tmp_path, code):
     line = done.stderr.strip().splitlines()[-1]
     assert line.startswith("ModuleNotFoundError: ")
     assert "pip install 'timescales-rnn[train]'" in line
+
+
+def test_help_and_star_have_every_public_name(blocker, tmp_path):
+    """These take all names, also those of functions that need an extra: only a call of one says so."""
+    code = "import pydoc, timescales\nfrom timescales import *\nprint(pydoc.plain(pydoc.render_doc(timescales)))"
+    done = run(blocker + code + "\nassert PLSTM and load", tmp_path)
+    assert done.returncode == 0, done.stderr
+    said = re.findall(r"  (\w+)\(.*\n +Not here: \w+ is not installed: pip install '.*\[train\]'", done.stdout)
+    assert said == ["load", "results"]
 
 
 def test_a_module_of_ones_own_that_is_missing_keeps_its_error(blocker, tmp_path):

@@ -50,8 +50,8 @@ def test_what_the_project_needs_is_pinned_in_a_version_that_fits(extra):
 
 def test_no_address_of_an_index_is_written_down():
     """Each user's pip has its own."""
-    names = ("constraints.txt", "pyproject.toml", "Dockerfile", "conda/recipe.yaml", ".github/workflows/release.yml")
-    for name in names:
+    workflows = [f".github/workflows/{name}.yml" for name in ("ci", "release", "site")]
+    for name in ("constraints.txt", "pyproject.toml", "Dockerfile", "conda/recipe.yaml", *workflows):
         assert "://" not in (ROOT / name).read_text(), name
 
 

@@ -155,7 +155,7 @@ def test_cells_know_no_engine():
     """What the engines read, cell.py and gates.py, knows no layer either."""
     allowed = ("timescales.nn.cells", "timescales.nn.inits", "timescales.nn.stacked", "timescales.errors")
     allowed += ("timescales.torch_private", "timescales.nn.signatures", "timescales.nn.registry")
-    layers = ("timescales.nn.rnn", "timescales.nn.convert")
+    layers = ("timescales.nn.rnn", "timescales.nn.drop_in")
     imported = [
         (path, name) for path, name in modules_imported_by("nn/cells") if name not in ("timescales", "timescales.nn")
     ]
@@ -188,9 +188,9 @@ def test_public_names_exist_and_have_docstrings():
     modules = [importlib.import_module(f"timescales.nn.{name}") for name in names]
     layers = {name: value for module in modules for name, value in vars(module).items() if isinstance(value, type)}
     layers = {name for name, value in layers.items() if issubclass(value, timescales.RNN | timescales.Cell)}
-    layers -= {"PowerLawCell", "GatedCell"}  # base classes
-    others = {"RNNState", "explain", "free_memory", "load", "one_cell_per_layer", "results", "__version__"}
-    assert layers | others == set(timescales.__all__) == set(dir(timescales))
+    layers -= {"PowerLawCell", "GatedCell", "InitsPerLayer", "DropIn"}  # base classes
+    others = {"RNNState", "accelerate", "explain", "free_memory", "load", "one_cell_per_layer", "restore", "results"}
+    assert layers | others | {"__version__"} == set(timescales.__all__) == set(dir(timescales))
     assert set(timescales.nn.cells.__all__) == {*layers, "Weights"} - {"RNN", "CellRNN"}
     for name in timescales.__all__:
         value = getattr(timescales, name)

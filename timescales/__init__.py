@@ -19,10 +19,12 @@ _MODULE_OF = {
     "CellRNN": "timescales.nn.rnn",
     "RNN": "timescales.nn.rnn",
     "RNNState": "timescales.nn.state",
+    "accelerate": "timescales.nn.accelerate",
     "explain": "timescales.nn.explain",
     "free_memory": "timescales.nn.engine.cpu.workspace",
     "load": "timescales.runs.weights",
     "one_cell_per_layer": "timescales.nn.rnn",
+    "restore": "timescales.nn.accelerate",
     "results": "timescales.reports.frames",
     **registry.modules(),
 }
@@ -32,8 +34,10 @@ __all__ = ["__version__", *sorted(_MODULE_OF)]
 def __getattr__(name: str) -> object:
     if name not in _MODULE_OF:
         raise AttributeError(f"module 'timescales' has no attribute {name!r}")
-    with extras.library():
+    try:
         return getattr(importlib.import_module(_MODULE_OF[name]), name)
+    except ModuleNotFoundError as error:
+        return extras.absent(name, error)
 
 
 def __dir__() -> list[str]:

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
+import torch
+
 from timescales.nn.inits import ForgetInit
 from timescales.nn.cells.cell import Cell as Cell
 from timescales.nn.rnn import CellRNN as CellRNN
@@ -73,14 +75,16 @@ from timescales.nn.cells.ur import URLSTM as _URLSTM
 from timescales.nn.cells.ur import URLSTMCell as URLSTMCell
 from timescales.nn.cells.urnn import URNN as _URNN
 from timescales.nn.cells.urnn import URNNCell as URNNCell
+from timescales.nn.accelerate import accelerate as accelerate
 from timescales.nn.explain import explain as explain
 from timescales.nn.engine.cpu.workspace import free_memory as free_memory
 from timescales.runs.weights import load as load
 from timescales.nn.rnn import one_cell_per_layer as one_cell_per_layer
+from timescales.nn.accelerate import restore as restore
 from timescales.reports.frames import results as results
 
 __version__: str
-__all__ = ["__version__", "Cell", "CellRNN", "CfC", "CfCCell", "ChronoLSTM", "CoRNN", "CoRNNCell", "ELSTM", "ELSTMCell", "EURNN", "EURNNCell", "ExpRNN", "ExpRNNCell", "GORU", "GORUCell", "GRU", "GRUCell", "GatedGRUCell", "GatedLSTMCell", "GatedRNN", "HGRN", "HGRNCell", "IndRNN", "IndRNNCell", "JANET", "JANETCell", "LEM", "LEMCell", "LRU", "LRUCell", "LSTM", "LSTMCell", "LeakyRNN", "LeakyRNNCell", "MTSLSTM", "MinGRU", "MinGRUCell", "MinLSTM", "MinLSTMCell", "NRU", "NRUCell", "PGRU", "PGRUCell", "PLSTM", "PLSTMCell", "PLScan", "PLScanCell", "ParaGRU", "ParaGRUCell", "ParaLSTM", "ParaLSTMCell", "PhasedLSTM", "PhasedLSTMCell", "RGLRU", "RGLRUCell", "RMC", "RMCCell", "RNN", "RNNState", "SLSTM", "SLSTMCell", "SRU", "SRUCell", "SignedMinGRU", "SignedMinGRUCell", "URLSTM", "URLSTMCell", "URNN", "URNNCell", "explain", "free_memory", "load", "one_cell_per_layer", "results"]
+__all__ = ["__version__", "Cell", "CellRNN", "CfC", "CfCCell", "ChronoLSTM", "CoRNN", "CoRNNCell", "ELSTM", "ELSTMCell", "EURNN", "EURNNCell", "ExpRNN", "ExpRNNCell", "GORU", "GORUCell", "GRU", "GRUCell", "GatedGRUCell", "GatedLSTMCell", "GatedRNN", "HGRN", "HGRNCell", "IndRNN", "IndRNNCell", "JANET", "JANETCell", "LEM", "LEMCell", "LRU", "LRUCell", "LSTM", "LSTMCell", "LeakyRNN", "LeakyRNNCell", "MTSLSTM", "MinGRU", "MinGRUCell", "MinLSTM", "MinLSTMCell", "NRU", "NRUCell", "PGRU", "PGRUCell", "PLSTM", "PLSTMCell", "PLScan", "PLScanCell", "ParaGRU", "ParaGRUCell", "ParaLSTM", "ParaLSTMCell", "PhasedLSTM", "PhasedLSTMCell", "RGLRU", "RGLRUCell", "RMC", "RMCCell", "RNN", "RNNState", "SLSTM", "SLSTMCell", "SRU", "SRUCell", "SignedMinGRU", "SignedMinGRUCell", "URLSTM", "URLSTMCell", "URNN", "URNNCell", "accelerate", "explain", "free_memory", "load", "one_cell_per_layer", "restore", "results"]
 
 class CfC(_CfC):
     """Closed-form continuous-time network: a gate of the elapsed time between two candidates. See `CfCCell`.
@@ -89,7 +93,7 @@ class CfC(_CfC):
     Forgets: at once, but for what its recurrent weights carry on.
     Source: Hasani et al. 2022.
     """
-    def __init__(self, input_size: int, hidden_size: int | Sequence[int], num_layers: int = 1, *, batch_first: bool = False, dropout: float = 0.0, engine: str = 'auto') -> None: ...
+    def __init__(self, input_size: int, hidden_size: int | Sequence[int], num_layers: int = 1, bias: bool = True, batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False, proj_size: int = 0, device: torch.device | str | None = None, dtype: torch.dtype | None = None, *, engine: str = 'auto') -> None: ...
 
 class ChronoLSTM(_ChronoLSTM):
     """LSTM with chrono initialisation: forget bias ln U[1, T_max - 1], input bias its negative. See `LSTMCell`.
@@ -101,7 +105,7 @@ class ChronoLSTM(_ChronoLSTM):
     Forgets: exponentially; the initial time scales cover the range up to a longest delay.
     Source: Tallec & Ollivier 2018.
     """
-    def __init__(self, input_size: int, hidden_size: int | Sequence[int], num_layers: int = 1, *, T_max: float, frozen: Sequence[Any] = (), batch_first: bool = False, dropout: float = 0.0, engine: str = 'auto') -> None: ...
+    def __init__(self, input_size: int, hidden_size: int | Sequence[int], num_layers: int = 1, bias: bool = True, batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False, proj_size: int = 0, device: torch.device | str | None = None, dtype: torch.dtype | None = None, *, T_max: float, frozen: Sequence[Any] = (), engine: str = 'auto') -> None: ...
 
 class CoRNN(_CoRNN):
     """coRNN: coupled oscillators that the input drives. See `CoRNNCell`.
@@ -111,7 +115,7 @@ class CoRNN(_CoRNN):
     Forgets: as a damped oscillator, all units at one rate, which is not trained.
     Source: Rusch & Mishra 2021.
     """
-    def __init__(self, input_size: int, hidden_size: int | Sequence[int], num_layers: int = 1, *, batch_first: bool = False, dropout: float = 0.0, engine: str = 'auto', delta: float = 0.042, gamma: float = 2.7, epsilon: float = 4.7) -> None: ...
+    def __init__(self, input_size: int, hidden_size: int | Sequence[int], num_layers: int = 1, bias: bool = True, batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False, proj_size: int = 0, device: torch.device | str | None = None, dtype: torch.dtype | None = None, *, engine: str = 'auto', delta: float = 0.042, gamma: float = 2.7, epsilon: float = 4.7) -> None: ...
 
 class ELSTM(_ELSTM):
     """Exponential LSTM: units decay exponentially in the time since the previous step. See `ELSTMCell`.
@@ -120,7 +124,7 @@ class ELSTM(_ELSTM):
     Forgets: exponentially in the time since the previous step; `plstm` without its power law.
     Source: none; defined here.
     """
-    def __init__(self, input_size: int, hidden_size: int | Sequence[int], num_layers: int = 1, *, batch_first: bool = False, dropout: float = 0.0, engine: str = 'auto', coupled: bool = True, forget_init: ForgetInit = None, T_max: float | None = None) -> None: ...
+    def __init__(self, input_size: int, hidden_size: int | Sequence[int], num_layers: int = 1, bias: bool = True, batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False, proj_size: int = 0, device: torch.device | str | None = None, dtype: torch.dtype | None = None, *, engine: str = 'auto', coupled: bool = True, forget_init: ForgetInit = None, T_max: float | None = None) -> None: ...
 
 class EURNN(_EURNN):
     """Tunable unitary RNN: complex units that a chain of rotations turns, and never shrinks. See `EURNNCell`.
@@ -130,7 +134,7 @@ class EURNN(_EURNN):
     Forgets: not at all: the recurrent matrix is unitary.
     Source: Jing et al. 2017.
     """
-    def __init__(self, input_size: int, hidden_size: int | Sequence[int], num_layers: int = 1, *, batch_first: bool = False, dropout: float = 0.0, engine: str = 'auto', capacity: int = 2, style: str = 'tunable') -> None: ...
+    def __init__(self, input_size: int, hidden_size: int | Sequence[int], num_layers: int = 1, bias: bool = True, batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False, proj_size: int = 0, device: torch.device | str | None = None, dtype: torch.dtype | None = None, *, engine: str = 'auto', capacity: int = 2, style: str = 'tunable') -> None: ...
 
 class ExpRNN(_ExpRNN):
     """Orthogonal recurrent network: the recurrent matrix is orthogonal. See `ExpRNNCell`.
@@ -139,7 +143,7 @@ class ExpRNN(_ExpRNN):
     Forgets: not at all: the recurrent matrix is orthogonal.
     Source: Lezcano-Casado & Martínez-Rubio 2019.
     """
-    def __init__(self, input_size: int, hidden_size: int | Sequence[int], num_layers: int = 1, *, batch_first: bool = False, dropout: float = 0.0, engine: str = 'auto', skew_init: str = 'cayley') -> None: ...
+    def __init__(self, input_size: int, hidden_size: int | Sequence[int], num_layers: int = 1, bias: bool = True, batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False, proj_size: int = 0, device: torch.device | str | None = None, dtype: torch.dtype | None = None, *, engine: str = 'auto', skew_init: str = 'cayley') -> None: ...
 
 class GORU(_GORU):
     """Gated orthogonal recurrent unit: a GRU whose candidate turns the state by an orthogonal matrix. See `GORUCell`.
@@ -148,17 +152,19 @@ class GORU(_GORU):
     Forgets: exponentially, at a rate that it learns; what it writes anew keeps the length of the state.
     Source: Jing et al. 2019.
     """
-    def __init__(self, input_size: int, hidden_size: int | Sequence[int], num_layers: int = 1, *, batch_first: bool = False, dropout: float = 0.0, engine: str = 'auto', capacity: int = 2, style: str = 'tunable') -> None: ...
+    def __init__(self, input_size: int, hidden_size: int | Sequence[int], num_layers: int = 1, bias: bool = True, batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False, proj_size: int = 0, device: torch.device | str | None = None, dtype: torch.dtype | None = None, *, engine: str = 'auto', capacity: int = 2, style: str = 'tunable') -> None: ...
 
 class GRU(_GRU):
-    """Gated recurrent unit. It equals torch.nn.GRU. `GRUCell` has the equations and the arguments.
+    """Gated recurrent unit: torch.nn.GRU, with a choice of initializers. `GRUCell` has the equations and the arguments.
+
+    It takes what torch.nn.GRU takes, in the same order, and has the same parameters and outputs.
 
     Call: `output, h_n = rnn(x, state=None, dt=None, mask=None)` with h_n (num_layers, B, hidden_size), as torch.nn.GRU;
     state is h_0. dt is ignored, so that layers can be swapped. See `RNN.forward`.
     Forgets: exponentially, at a rate that it learns.
     Source: Cho et al. 2014.
     """
-    def __init__(self, input_size: int, hidden_size: int | Sequence[int], num_layers: int = 1, *, batch_first: bool = False, dropout: float = 0.0, engine: str = 'auto', forget_init: ForgetInit = None) -> None: ...
+    def __init__(self, input_size: int, hidden_size: int | Sequence[int], num_layers: int = 1, bias: bool = True, batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False, proj_size: int = 0, device: torch.device | str | None = None, dtype: torch.dtype | None = None, *, engine: str = 'auto', forget_init: ForgetInit = None) -> None: ...
 
 class GatedGRUCell(_GatedGRUCell):
     """A GRU with one of the gates of `GatedCell` as its update gate. `GatedCell` has the table and all other arguments.
@@ -178,7 +184,7 @@ class GatedGRUCell(_GatedGRUCell):
     (gru_form="update"). There (state-spaces, cell "gru") the reset gate also stands before the recurrent product,
     tanh(W x + U (s h)), as in Cho et al. 2014; here it stands after it, as in torch.
     """
-    def __init__(self, input_size: int, hidden_size: int, *, gru_form: str = 'forget', gate: str = 'ur', forget_bias: float = 1.0, T_max: str | float = 'hidden_size', downsize: int = 16, train_bias: bool = True, subtract_bias: bool | None = None, zoneout_h: float = 0.0) -> None: ...
+    def __init__(self, input_size: int, hidden_size: int, *, gru_form: str = 'forget', gate: str = 'ur', forget_bias: float = 1.0, T_max: str | float = 'hidden_size', downsize: int = 16, train_bias: bool = True, subtract_bias: bool | None = None, zoneout_h: float = 0.0, bias: bool = True) -> None: ...
 
 class GatedLSTMCell(_GatedLSTMCell):
     """An LSTM with any of the gates of `GatedCell`, which has the table of the gates f and i and all other arguments.
@@ -192,7 +198,7 @@ class GatedLSTMCell(_GatedLSTMCell):
 
     With gate="ur" this is `URLSTMCell`. With "u" and "c" it is `LSTMCell` with the uniform and the chrono initializer.
     """
-    def __init__(self, input_size: int, hidden_size: int, *, zoneout_c: float = 0.0, gate: str = 'ur', forget_bias: float = 1.0, T_max: str | float = 'hidden_size', downsize: int = 16, train_bias: bool = True, subtract_bias: bool | None = None, zoneout_h: float = 0.0) -> None: ...
+    def __init__(self, input_size: int, hidden_size: int, *, zoneout_c: float = 0.0, gate: str = 'ur', forget_bias: float = 1.0, T_max: str | float = 'hidden_size', downsize: int = 16, train_bias: bool = True, subtract_bias: bool | None = None, zoneout_h: float = 0.0, bias: bool = True) -> None: ...
 
 class GatedRNN(_GatedRNN):
     """LSTM or GRU with one of the nine gates of Gu et al. 2020. `GatedCell` has the table of gates and the arguments.
@@ -204,7 +210,7 @@ class GatedRNN(_GatedRNN):
     Forgets: with one of nine gating mechanisms, in an LSTM or a GRU.
     Source: Gu et al. 2020.
     """
-    def __init__(self, input_size: int, hidden_size: int | Sequence[int], num_layers: int = 1, *, core: str = 'lstm', batch_first: bool = False, dropout: float = 0.0, engine: str = 'auto', zoneout_c: float = 0.0, gate: str = 'ur', forget_bias: float = 1.0, T_max: str | float = 'hidden_size', downsize: int = 16, train_bias: bool = True, subtract_bias: bool | None = None, zoneout_h: float = 0.0, gru_form: str = 'forget') -> None: ...
+    def __init__(self, input_size: int, hidden_size: int | Sequence[int], num_layers: int = 1, bias: bool = True, batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False, proj_size: int = 0, device: torch.device | str | None = None, dtype: torch.dtype | None = None, *, core: str = 'lstm', engine: str = 'auto', zoneout_c: float = 0.0, gate: str = 'ur', forget_bias: float = 1.0, T_max: str | float = 'hidden_size', downsize: int = 16, train_bias: bool = True, subtract_bias: bool | None = None, zoneout_h: float = 0.0, gru_form: str = 'forget') -> None: ...
 
 class HGRN(_HGRN):
     """HGRN: a linear recurrence whose forget gate has a lower bound, larger in higher layers. See `HGRNCell`.
@@ -213,7 +219,7 @@ class HGRN(_HGRN):
     Forgets: exponentially, at a rate that the input sets, but no faster than a bound that is learned.
     Source: Qin et al. 2023.
     """
-    def __init__(self, input_size: int, hidden_size: int | Sequence[int], num_layers: int = 1, *, batch_first: bool = False, dropout: float = 0.0, engine: str = 'auto') -> None: ...
+    def __init__(self, input_size: int, hidden_size: int | Sequence[int], num_layers: int = 1, bias: bool = True, batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False, proj_size: int = 0, device: torch.device | str | None = None, dtype: torch.dtype | None = None, *, engine: str = 'auto') -> None: ...
 
 class IndRNN(_IndRNN):
     """IndRNN: each unit reads its own output alone, by one weight. See `IndRNNCell`.
@@ -222,7 +228,7 @@ class IndRNN(_IndRNN):
     Forgets: exponentially, at a rate that is learned and does not depend on the input; at once where a ReLU is off.
     Source: Li et al. 2018.
     """
-    def __init__(self, input_size: int, hidden_size: int | Sequence[int], num_layers: int = 1, *, batch_first: bool = False, dropout: float = 0.0, engine: str = 'auto', activation: str = 'relu', u_init: Sequence[float] = (0.0, 1.0)) -> None: ...
+    def __init__(self, input_size: int, hidden_size: int | Sequence[int], num_layers: int = 1, bias: bool = True, batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False, proj_size: int = 0, device: torch.device | str | None = None, dtype: torch.dtype | None = None, *, engine: str = 'auto', activation: str = 'relu', u_init: Sequence[float] = (0.0, 1.0)) -> None: ...
 
 class JANET(_JANET):
     """JANET: an LSTM with only a forget gate. `JANETCell` has the equations and the arguments.
@@ -231,7 +237,7 @@ class JANET(_JANET):
     Forgets: exponentially; the forget gate is the only gate.
     Source: van der Westhuizen & Lasenby 2018.
     """
-    def __init__(self, input_size: int, hidden_size: int | Sequence[int], num_layers: int = 1, *, batch_first: bool = False, dropout: float = 0.0, engine: str = 'auto', forget_init: ForgetInit = None, T_max: float | None = None, beta: float = 1.0) -> None: ...
+    def __init__(self, input_size: int, hidden_size: int | Sequence[int], num_layers: int = 1, bias: bool = True, batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False, proj_size: int = 0, device: torch.device | str | None = None, dtype: torch.dtype | None = None, *, engine: str = 'auto', forget_init: ForgetInit = None, T_max: float | None = None, beta: float = 1.0) -> None: ...
 
 class LEM(_LEM):
     """Long expressive memory: two coupled fields whose time steps the input sets. See `LEMCell`.
@@ -241,7 +247,7 @@ class LEM(_LEM):
     Forgets: exponentially, at a rate that it learns, in two fields.
     Source: Rusch et al. 2022.
     """
-    def __init__(self, input_size: int, hidden_size: int | Sequence[int], num_layers: int = 1, *, batch_first: bool = False, dropout: float = 0.0, engine: str = 'auto', delta: float = 1.0) -> None: ...
+    def __init__(self, input_size: int, hidden_size: int | Sequence[int], num_layers: int = 1, bias: bool = True, batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False, proj_size: int = 0, device: torch.device | str | None = None, dtype: torch.dtype | None = None, *, engine: str = 'auto', delta: float = 1.0) -> None: ...
 
 class LRU(_LRU):
     """Linear recurrent unit: damped oscillators that the input drives, without gates. See `LRUCell`.
@@ -250,15 +256,15 @@ class LRU(_LRU):
     Forgets: exponentially, at a rate that is learned and does not depend on the input; units oscillate.
     Source: Orvieto et al. 2023.
     """
-    def __init__(self, input_size: int, hidden_size: int | Sequence[int], num_layers: int = 1, *, batch_first: bool = False, dropout: float = 0.0, engine: str = 'auto', r_min: float = 0.0, r_max: float = 1.0, max_phase: float = 6.283185307179586) -> None: ...
+    def __init__(self, input_size: int, hidden_size: int | Sequence[int], num_layers: int = 1, bias: bool = True, batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False, proj_size: int = 0, device: torch.device | str | None = None, dtype: torch.dtype | None = None, *, engine: str = 'auto', r_min: float = 0.0, r_max: float = 1.0, max_phase: float = 6.283185307179586) -> None: ...
 
 class LSTM(_LSTM):
-    """Long short-term memory with a choice of initializers for the forget bias. `LSTMCell` has the equations.
+    """Long short-term memory: torch.nn.LSTM, with initializers for the forget bias. `LSTMCell` has the equations.
 
-    With the default arguments it equals torch.nn.LSTM.
+    It takes what torch.nn.LSTM takes, in the same order, and has the same parameters and outputs.
 
-    Arguments: as `CellRNN`. A list as forget_init has one initializer per layer, and a list of such lists as frozen has
-    the names of gates of one layer each.
+    Arguments: as `CellRNN`, and proj_size as torch.nn.LSTM. A list as forget_init has one initializer per layer, and a
+    list of such lists as frozen has the names of gates of one layer each.
     Call: `output, (h_n, c_n) = rnn(x, state=None, dt=None, mask=None)` with x (S, B, input_size), output
     (S, B, hidden_size), and h_n and c_n (num_layers, B, hidden_size), as torch.nn.LSTM; state is (h_0, c_0). If the
     layers differ in size, the state is an `RNNState`: state.h and state.c have one tensor per layer. dt is ignored, so
@@ -266,7 +272,7 @@ class LSTM(_LSTM):
     Forgets: exponentially, at a rate that it learns.
     Source: Hochreiter & Schmidhuber 1997.
     """
-    def __init__(self, input_size: int, hidden_size: int | Sequence[int], num_layers: int = 1, *, forget_init: ForgetInit | Sequence[ForgetInit] = None, frozen: Sequence[Any] = (), batch_first: bool = False, dropout: float = 0.0, engine: str = 'auto') -> None: ...
+    def __init__(self, input_size: int, hidden_size: int | Sequence[int], num_layers: int = 1, bias: bool = True, batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False, proj_size: int = 0, device: torch.device | str | None = None, dtype: torch.dtype | None = None, *, forget_init: ForgetInit | Sequence[ForgetInit] = None, frozen: Sequence[Any] = (), engine: str = 'auto') -> None: ...
 
 class LeakyRNN(_LeakyRNN):
     """Leaky RNN: leaky integrators, each with a learned time constant. See `LeakyRNNCell`.
@@ -275,7 +281,7 @@ class LeakyRNN(_LeakyRNN):
     Forgets: exponentially; each unit has one time constant, which is learned.
     Source: Khajehabdollahi et al. 2024.
     """
-    def __init__(self, input_size: int, hidden_size: int | Sequence[int], num_layers: int = 1, *, batch_first: bool = False, dropout: float = 0.0, engine: str = 'auto', T_max: float = 10.0) -> None: ...
+    def __init__(self, input_size: int, hidden_size: int | Sequence[int], num_layers: int = 1, bias: bool = True, batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False, proj_size: int = 0, device: torch.device | str | None = None, dtype: torch.dtype | None = None, *, engine: str = 'auto', T_max: float = 10.0) -> None: ...
 
 class MTSLSTM(_MTSLSTM):
     """Multi-timescale LSTM: an LSTM whose time scales are assigned to its units and not trained. See `LSTMCell`.
@@ -301,7 +307,7 @@ class MTSLSTM(_MTSLSTM):
     (quantiles="authors"). For Dyck-2 their code also sets the cell and output rows of bias_ih to zero before it freezes
     them; here they keep their random values.
     """
-    def __init__(self, input_size: int, hidden_size: int | Sequence[int], num_layers: int = 1, *, alpha: float = 0.56, scale: float = 1.0, freeze_gates: str = 'if', layer1_bias: str = 'eq5', quantiles: str = 'interior', layer1_timescale: float | None = None, layer3_timescale: float | None = None, batch_first: bool = False, dropout: float = 0.0, engine: str = 'auto') -> None: ...
+    def __init__(self, input_size: int, hidden_size: int | Sequence[int], num_layers: int = 1, bias: bool = True, batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False, proj_size: int = 0, device: torch.device | str | None = None, dtype: torch.dtype | None = None, *, alpha: float = 0.56, scale: float = 1.0, freeze_gates: str = 'if', layer1_bias: str = 'eq5', quantiles: str = 'interior', layer1_timescale: float | None = None, layer3_timescale: float | None = None, engine: str = 'auto') -> None: ...
 
 class MinGRU(_MinGRU):
     """minGRU: a GRU whose gates read the input alone. See `MinGRUCell`.
@@ -310,7 +316,7 @@ class MinGRU(_MinGRU):
     Forgets: exponentially; the gate reads the input alone, as all gates of the next three do.
     Source: Feng et al. 2024.
     """
-    def __init__(self, input_size: int, hidden_size: int | Sequence[int], num_layers: int = 1, *, batch_first: bool = False, dropout: float = 0.0, engine: str = 'auto', forget_init: ForgetInit = None, T_max: float | None = None) -> None: ...
+    def __init__(self, input_size: int, hidden_size: int | Sequence[int], num_layers: int = 1, bias: bool = True, batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False, proj_size: int = 0, device: torch.device | str | None = None, dtype: torch.dtype | None = None, *, engine: str = 'auto', forget_init: ForgetInit = None, T_max: float | None = None) -> None: ...
 
 class MinLSTM(_MinLSTM):
     """minLSTM: an LSTM whose gates read the input alone and add up to 1. See `MinLSTMCell`.
@@ -319,7 +325,7 @@ class MinLSTM(_MinLSTM):
     Forgets: exponentially; forget and input gate are divided by their sum.
     Source: Feng et al. 2024.
     """
-    def __init__(self, input_size: int, hidden_size: int | Sequence[int], num_layers: int = 1, *, batch_first: bool = False, dropout: float = 0.0, engine: str = 'auto', forget_init: ForgetInit = None, T_max: float | None = None) -> None: ...
+    def __init__(self, input_size: int, hidden_size: int | Sequence[int], num_layers: int = 1, bias: bool = True, batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False, proj_size: int = 0, device: torch.device | str | None = None, dtype: torch.dtype | None = None, *, engine: str = 'auto', forget_init: ForgetInit = None, T_max: float | None = None) -> None: ...
 
 class NRU(_NRU):
     """Non-saturating recurrent unit: a memory that is written and erased by addition, without gates. See `NRUCell`.
@@ -329,7 +335,7 @@ class NRU(_NRU):
     Forgets: only what it subtracts; nothing decays.
     Source: Chandar et al. 2019.
     """
-    def __init__(self, input_size: int, hidden_size: int | Sequence[int], num_layers: int = 1, *, batch_first: bool = False, dropout: float = 0.0, engine: str = 'auto', memory_size: int = 64, heads: int = 4) -> None: ...
+    def __init__(self, input_size: int, hidden_size: int | Sequence[int], num_layers: int = 1, bias: bool = True, batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False, proj_size: int = 0, device: torch.device | str | None = None, dtype: torch.dtype | None = None, *, engine: str = 'auto', memory_size: int = 64, heads: int = 4) -> None: ...
 
 class PGRU(_PGRU):
     """Power-law GRU: a GRU with the power-law gate of `PLSTM`. See `PGRUCell`.
@@ -338,7 +344,7 @@ class PGRU(_PGRU):
     Forgets: as in `plstm`, in a GRU.
     Source: none; defined here.
     """
-    def __init__(self, input_size: int, hidden_size: int | Sequence[int], num_layers: int = 1, *, batch_first: bool = False, dropout: float = 0.0, engine: str = 'auto', epsilon: float = 0.001, power: str | float = 'learned', power_init: Sequence[float] = (0.0, 1.0), epsilon_form: str = 'paper') -> None: ...
+    def __init__(self, input_size: int, hidden_size: int | Sequence[int], num_layers: int = 1, bias: bool = True, batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False, proj_size: int = 0, device: torch.device | str | None = None, dtype: torch.dtype | None = None, *, engine: str = 'auto', epsilon: float = 0.001, power: str | float = 'learned', power_init: Sequence[float] = (0.0, 1.0), epsilon_form: str = 'paper') -> None: ...
 
 class PLSTM(_PLSTM):
     """Power-law LSTM: a unit forgets as a power of the time since its last reset. See `PLSTMCell`.
@@ -349,7 +355,7 @@ class PLSTM(_PLSTM):
     Forgets: as a power of the time since the unit was last reset.
     Source: Chien et al. 2021.
     """
-    def __init__(self, input_size: int, hidden_size: int | Sequence[int], num_layers: int = 1, *, batch_first: bool = False, dropout: float = 0.0, engine: str = 'auto', coupled: bool = True, epsilon: float = 0.001, power: str | float = 'learned', power_init: Sequence[float] = (0.0, 1.0), epsilon_form: str = 'paper') -> None: ...
+    def __init__(self, input_size: int, hidden_size: int | Sequence[int], num_layers: int = 1, bias: bool = True, batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False, proj_size: int = 0, device: torch.device | str | None = None, dtype: torch.dtype | None = None, *, engine: str = 'auto', coupled: bool = True, epsilon: float = 0.001, power: str | float = 'learned', power_init: Sequence[float] = (0.0, 1.0), epsilon_form: str = 'paper') -> None: ...
 
 class PLSTMCell(_PLSTMCell):
     """Power-law LSTM. The state has the age d of each unit: the time since its last reset.
@@ -382,7 +388,7 @@ class PLSTMCell(_PLSTMCell):
     Differences from the paper: epsilon_form="authors" is the released code, which resets the age to epsilon and also
     adds epsilon to the ratio. L is clamped at 0, because dt < epsilon would give f > 1.
     """
-    def __init__(self, input_size: int, hidden_size: int, *, coupled: bool = True, epsilon: float = 0.001, power: str | float = 'learned', power_init: Sequence[float] = (0.0, 1.0), epsilon_form: str = 'paper') -> None: ...
+    def __init__(self, input_size: int, hidden_size: int, *, coupled: bool = True, epsilon: float = 0.001, power: str | float = 'learned', power_init: Sequence[float] = (0.0, 1.0), epsilon_form: str = 'paper', bias: bool = True) -> None: ...
 
 class PLScan(_PLScan):
     """Power-law scan: a power-law LSTM whose gates read the input alone. See `PLScanCell`.
@@ -391,7 +397,7 @@ class PLScan(_PLScan):
     Forgets: as in `plstm`.
     Source: none; defined here.
     """
-    def __init__(self, input_size: int, hidden_size: int | Sequence[int], num_layers: int = 1, *, batch_first: bool = False, dropout: float = 0.0, engine: str = 'auto', epsilon: float = 0.001, power: str | float = 'learned', power_init: Sequence[float] = (0.0, 1.0), epsilon_form: str = 'paper') -> None: ...
+    def __init__(self, input_size: int, hidden_size: int | Sequence[int], num_layers: int = 1, bias: bool = True, batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False, proj_size: int = 0, device: torch.device | str | None = None, dtype: torch.dtype | None = None, *, engine: str = 'auto', epsilon: float = 0.001, power: str | float = 'learned', power_init: Sequence[float] = (0.0, 1.0), epsilon_form: str = 'paper') -> None: ...
 
 class ParaGRU(_ParaGRU):
     """ParaGRU: a GRU whose units read their own output alone. See `ParaGRUCell`.
@@ -400,7 +406,7 @@ class ParaGRU(_ParaGRU):
     Forgets: exponentially, at a rate that it learns; the gate reads the unit's own output.
     Source: Danieli et al. 2025.
     """
-    def __init__(self, input_size: int, hidden_size: int | Sequence[int], num_layers: int = 1, *, batch_first: bool = False, dropout: float = 0.0, engine: str = 'auto', forget_init: ForgetInit = None) -> None: ...
+    def __init__(self, input_size: int, hidden_size: int | Sequence[int], num_layers: int = 1, bias: bool = True, batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False, proj_size: int = 0, device: torch.device | str | None = None, dtype: torch.dtype | None = None, *, engine: str = 'auto', forget_init: ForgetInit = None) -> None: ...
 
 class ParaLSTM(_ParaLSTM):
     """ParaLSTM: an LSTM with peepholes whose units read their own output alone. See `ParaLSTMCell`.
@@ -409,7 +415,7 @@ class ParaLSTM(_ParaLSTM):
     Forgets: exponentially, at a rate that it learns; the gate reads the unit's own output and cell.
     Source: Danieli et al. 2025.
     """
-    def __init__(self, input_size: int, hidden_size: int | Sequence[int], num_layers: int = 1, *, batch_first: bool = False, dropout: float = 0.0, engine: str = 'auto', forget_init: ForgetInit = None) -> None: ...
+    def __init__(self, input_size: int, hidden_size: int | Sequence[int], num_layers: int = 1, bias: bool = True, batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False, proj_size: int = 0, device: torch.device | str | None = None, dtype: torch.dtype | None = None, *, engine: str = 'auto', forget_init: ForgetInit = None) -> None: ...
 
 class PhasedLSTM(_PhasedLSTM):
     """Phased LSTM: an LSTM whose units are updated only in the open phase of a clock. See `PhasedLSTMCell`.
@@ -419,7 +425,7 @@ class PhasedLSTM(_PhasedLSTM):
     Forgets: exponentially while a unit's clock is open, and hardly at all while it is closed.
     Source: Neil et al. 2016.
     """
-    def __init__(self, input_size: int, hidden_size: int | Sequence[int], num_layers: int = 1, *, batch_first: bool = False, dropout: float = 0.0, engine: str = 'auto', period_init: Sequence[float] = (0.0, 3.0), shift_init: Sequence[float] | None = None, open_ratio: float = 0.05, train_open_ratio: bool = False, leak: float = 0.001, peephole: bool = True) -> None: ...
+    def __init__(self, input_size: int, hidden_size: int | Sequence[int], num_layers: int = 1, bias: bool = True, batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False, proj_size: int = 0, device: torch.device | str | None = None, dtype: torch.dtype | None = None, *, engine: str = 'auto', period_init: Sequence[float] = (0.0, 3.0), shift_init: Sequence[float] | None = None, open_ratio: float = 0.05, train_open_ratio: bool = False, leak: float = 0.001, peephole: bool = True) -> None: ...
 
 class RGLRU(_RGLRU):
     """RG-LRU: a diagonal linear recurrence, whose decay a gate of the input sets. See `RGLRUCell`.
@@ -428,7 +434,7 @@ class RGLRU(_RGLRU):
     Forgets: exponentially, at a rate that is learned and that the input slows down.
     Source: De et al. 2024.
     """
-    def __init__(self, input_size: int, hidden_size: int | Sequence[int], num_layers: int = 1, *, batch_first: bool = False, dropout: float = 0.0, engine: str = 'auto', c: float = 8.0, decay_init: Sequence[float] = (0.9, 0.999), signed: bool = False) -> None: ...
+    def __init__(self, input_size: int, hidden_size: int | Sequence[int], num_layers: int = 1, bias: bool = True, batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False, proj_size: int = 0, device: torch.device | str | None = None, dtype: torch.dtype | None = None, *, engine: str = 'auto', c: float = 8.0, decay_init: Sequence[float] = (0.9, 0.999), signed: bool = False) -> None: ...
 
 class RMC(_RMC):
     """Relational memory core: memories that attend to each other, each behind a gate. See `RMCCell`.
@@ -438,7 +444,7 @@ class RMC(_RMC):
     Forgets: with one of the nine gating mechanisms, in memories that attend to each other.
     Source: Santoro et al. 2018; gates of Gu et al. 2020.
     """
-    def __init__(self, input_size: int, hidden_size: int | Sequence[int], num_layers: int = 1, *, batch_first: bool = False, dropout: float = 0.0, engine: str = 'auto', memories: int = 2, heads: int = 1, memory_size: int | None = None, key_size: int | None = None, blocks: int = 1, gate: str = '-', gate_style: str = 'unit', forget_bias: float = 1.0, T_max: str | float = 'hidden_size', downsize: int = 16, train_bias: bool = True, subtract_bias: bool | None = None) -> None: ...
+    def __init__(self, input_size: int, hidden_size: int | Sequence[int], num_layers: int = 1, bias: bool = True, batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False, proj_size: int = 0, device: torch.device | str | None = None, dtype: torch.dtype | None = None, *, engine: str = 'auto', memories: int = 2, heads: int = 1, memory_size: int | None = None, key_size: int | None = None, blocks: int = 1, gate: str = '-', gate_style: str = 'unit', forget_bias: float = 1.0, T_max: str | float = 'hidden_size', downsize: int = 16, train_bias: bool = True, subtract_bias: bool | None = None) -> None: ...
 
 class SLSTM(_SLSTM):
     """sLSTM: an LSTM with exponential gates, whose cell is a weighted mean. See `SLSTMCell`.
@@ -448,7 +454,7 @@ class SLSTM(_SLSTM):
     Forgets: exponentially, at a rate that it learns; where its forget gate is 1, as 1 / t.
     Source: Beck et al. 2024.
     """
-    def __init__(self, input_size: int, hidden_size: int | Sequence[int], num_layers: int = 1, *, batch_first: bool = False, dropout: float = 0.0, engine: str = 'auto', heads: int = 1, forget: str = 'sigmoid', forget_init: ForgetInit = None) -> None: ...
+    def __init__(self, input_size: int, hidden_size: int | Sequence[int], num_layers: int = 1, bias: bool = True, batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False, proj_size: int = 0, device: torch.device | str | None = None, dtype: torch.dtype | None = None, *, engine: str = 'auto', heads: int = 1, forget: str = 'sigmoid', forget_init: ForgetInit = None) -> None: ...
 
 class SRU(_SRU):
     """Statistical recurrent unit: moving averages of learned statistics, at several fixed rates. See `SRUCell`.
@@ -458,7 +464,7 @@ class SRU(_SRU):
     Forgets: exponentially, at several fixed rates at once.
     Source: Oliva et al. 2017.
     """
-    def __init__(self, input_size: int, hidden_size: int | Sequence[int], num_layers: int = 1, *, batch_first: bool = False, dropout: float = 0.0, engine: str = 'auto', statistics: int | None = None, summary: int | None = None, alphas: Sequence[float] = (0.0, 0.25, 0.5, 0.9, 0.99)) -> None: ...
+    def __init__(self, input_size: int, hidden_size: int | Sequence[int], num_layers: int = 1, bias: bool = True, batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False, proj_size: int = 0, device: torch.device | str | None = None, dtype: torch.dtype | None = None, *, engine: str = 'auto', statistics: int | None = None, summary: int | None = None, alphas: Sequence[float] = (0.0, 0.25, 0.5, 0.9, 0.99)) -> None: ...
 
 class SignedMinGRU(_SignedMinGRU):
     """Signed minGRU: a minGRU whose units may change their sign in a step. See `SignedMinGRUCell`.
@@ -467,7 +473,7 @@ class SignedMinGRU(_SignedMinGRU):
     Forgets: exponentially, as `mingru`; what it holds may change its sign.
     Source: Grazzi et al. 2024; Feng et al. 2024.
     """
-    def __init__(self, input_size: int, hidden_size: int | Sequence[int], num_layers: int = 1, *, batch_first: bool = False, dropout: float = 0.0, engine: str = 'auto', forget_init: ForgetInit = None, T_max: float | None = None) -> None: ...
+    def __init__(self, input_size: int, hidden_size: int | Sequence[int], num_layers: int = 1, bias: bool = True, batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False, proj_size: int = 0, device: torch.device | str | None = None, dtype: torch.dtype | None = None, *, engine: str = 'auto', forget_init: ForgetInit = None, T_max: float | None = None) -> None: ...
 
 class URLSTM(_URLSTM):
     """UR-LSTM: an LSTM with uniform gate initialisation and a refine gate. See `URLSTMCell`.
@@ -477,7 +483,7 @@ class URLSTM(_URLSTM):
     Forgets: exponentially; initial forget gates are uniform between 0 and 1, and a refine gate adjusts the forget gate.
     Source: Gu et al. 2020, listing 2.
     """
-    def __init__(self, input_size: int, hidden_size: int | Sequence[int], num_layers: int = 1, *, forget_init: ForgetInit | Sequence[ForgetInit] = None, frozen: Sequence[Any] = (), batch_first: bool = False, dropout: float = 0.0, engine: str = 'auto') -> None: ...
+    def __init__(self, input_size: int, hidden_size: int | Sequence[int], num_layers: int = 1, bias: bool = True, batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False, proj_size: int = 0, device: torch.device | str | None = None, dtype: torch.dtype | None = None, *, forget_init: ForgetInit | Sequence[ForgetInit] = None, frozen: Sequence[Any] = (), engine: str = 'auto') -> None: ...
 
 class URNN(_URNN):
     """Unitary evolution RNN: complex units that a unitary matrix turns, and never shrinks. See `URNNCell`.
@@ -487,4 +493,4 @@ class URNN(_URNN):
     Forgets: not at all: the recurrent matrix is unitary.
     Source: Arjovsky et al. 2016.
     """
-    def __init__(self, input_size: int, hidden_size: int | Sequence[int], num_layers: int = 1, *, batch_first: bool = False, dropout: float = 0.0, engine: str = 'auto') -> None: ...
+    def __init__(self, input_size: int, hidden_size: int | Sequence[int], num_layers: int = 1, bias: bool = True, batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False, proj_size: int = 0, device: torch.device | str | None = None, dtype: torch.dtype | None = None, *, engine: str = 'auto') -> None: ...

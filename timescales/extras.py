@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any, NoReturn
 
 NAME = "timescales-rnn"  # of the distribution: pip install timescales-rnn
 TRAIN = (
@@ -61,3 +62,20 @@ def library() -> Iterator[None]:
         if (said := line(error)) is None:
             raise
         raise ModuleNotFoundError(said, name=error.name) from None
+
+
+def absent(name: str, error: ModuleNotFoundError) -> Callable[..., NoReturn]:
+    """A function in the place of one that needs a package that is missing: the call raises the error with that line.
+
+    So `help(timescales)` and `from timescales import *`, which take every name, work without the extras.
+    """
+    if (said := line(error)) is None:
+        raise error
+    package = error.name
+
+    def function(*_: Any, **__: Any) -> NoReturn:
+        raise ModuleNotFoundError(said, name=package)
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"Not here: {said}"
+    return function

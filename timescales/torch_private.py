@@ -43,10 +43,19 @@ class DispatchMode(TorchDispatchMode):
 
 
 def is_traced() -> bool:
-    """Whether torch traces its operations (torch.jit, make_fx, torch.export), or transforms them (torch.func)."""
+    """Whether torch records its operations, or transforms them (torch.func)."""
+    return is_recorded() or is_transformed()
+
+
+def is_recorded() -> bool:
+    """Whether torch records its operations: torch.jit, make_fx, torch.export."""
     mode = torch._C._get_dispatch_mode  # every call asks this, so it is written without a loop
-    tracing = torch.jit.is_tracing() or mode(_PROXY) is not None or mode(_FAKE) is not None
-    return tracing or torch._C._are_functorch_transforms_active()
+    return torch.jit.is_tracing() or mode(_PROXY) is not None or mode(_FAKE) is not None
+
+
+def is_transformed() -> bool:
+    """Whether torch transforms its operations: torch.func."""
+    return torch._C._are_functorch_transforms_active()
 
 
 def saved_tensors_have_hooks() -> bool:

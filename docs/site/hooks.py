@@ -23,6 +23,7 @@ def setup(app: Any) -> dict[str, bool]:
     app.connect("autodoc-process-docstring", process_docstring)
     app.connect("autodoc-process-signature", signature_of_class)
     app.connect("missing-reference", find_short_name)
+    app.connect("doctree-read", link_pictures)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
 
 
@@ -41,6 +42,12 @@ def visit_block(translator: Any, node: nodes.Node) -> None:
     text = node.astext().replace("{aligned}", "{align*}")  # the name that the converter knows
     translator.body.append(f'<div class="equation">{convert(text, display="block")}</div>')
     raise nodes.SkipNode
+
+
+def link_pictures(app: Any, doctree: nodes.document) -> None:
+    """A picture leads to its file, where it has its full size: Sphinx links those of which a size is given."""
+    for picture in doctree.findall(nodes.image):
+        picture["scale"] = 100
 
 
 def process_docstring(app: Any, what: str, name: str, thing: Any, options: Any, lines: list[str]) -> None:

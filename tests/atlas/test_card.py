@@ -35,6 +35,11 @@ def test_a_gate_of_ten_lines_has_a_card(small, mine, monkeypatch, quick):
     assert text.startswith(f"# DecayCell\n\n`timescales-card mine.py:DecayCell{' --quick' * quick}`")
     assert "| torch.nn.LSTM | " in text
     assert "Engine: fused." in text
+    assert f"two residual blocks of {trial.runs['keep'].config['model']['hidden_size']} units, learning rate" in text
+    assert "| score of each seed | lstm, mean | metric | chance | best | settings |" in text
+    (keep,) = (line.split(" | ") for line in text.splitlines() if line.startswith("| hold | keep | "))
+    values = [score.value for score in trial.found if score.rung == "keep"]
+    assert keep[4:7] == [f"`test/accuracy` {' '.join(f'{value:.3g}' for value in values)}", "0.25", "1"]
     assert "T_1/e cannot be measured: DecayCell has no class Act" in text
     rungs = ["keep"] if quick else ["keep", "same", "slower"]
     assert [rung.name for rung in trial.rungs] == rungs
@@ -66,6 +71,9 @@ def test_a_card_without_committed_scores_says_so(small, mine, monkeypatch):
     text = card.write(trial)[0].read_text()
     assert text.startswith("# MinGRU(T_max=20)\n\n`timescales-card timescales.MinGRU T_max=20 --quick`")
     assert text.count("No scores are committed yet") == 2
+    assert "`timescales-card timescales.LSTM --quick` makes the LSTM's card." in text
+    assert "| ability | what it is | score |\n" in text  # no columns without numbers
+    assert "| score of each seed | metric | chance | best | settings |" in text
     assert "| keep | " in text.split("## How long")[1]  # T_1/e of its units
 
 
@@ -135,6 +143,7 @@ def called(monkeypatch, *arguments):
     ("arguments", "line"),
     [
         (["mine"], "give a file and a class, mine.py:MyCell"),
+        (["mine.py"], "error: mine.py: name the class in it, too: mine.py:MyCell"),
         (["nowhere.py:MyCell"], "nowhere.py cannot be imported: there is no such file"),
         (["mine.py:DecayCell", "3"], "3: arguments of the class are given as key=value"),
         (["timescales.PLSTM", "eps=3"], "cannot be made"),
@@ -144,6 +153,7 @@ def test_a_wrong_command_is_one_line(mine, monkeypatch, arguments, line):
     said = called(monkeypatch, *arguments)
     assert line in said
     assert "\n" not in said
+    assert [path.name for path in mine.iterdir() if path.name != "__pycache__"] == ["mine.py"]
 
 
 def test_layers_are_those_of_the_class(mine):

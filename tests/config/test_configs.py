@@ -23,6 +23,7 @@ import task_pages
 MODELS, TASKS, OPTIMIZERS = (folders.choices(group) for group in ("model", "task", "optimizer"))
 # Arguments that do not come from a yaml: the loop's own, and what only the library's users choose.
 ELSEWHERE = {"input_size", "engine", "batch_first", "seed", "device", "data_root", "params"}
+ELSEWHERE |= {"bias", "bidirectional", "proj_size", "dtype"}  # of torch's layers, for those who call them
 # Arguments of the cells that are no keys: T_max stands for forget_init, and no authors' code has these two cells.
 OF_CELL = {name: {"forget_init"} for name in ("janet", "elstm", "mingru", "minlstm", "signed_mingru")}
 OF_CELL |= {name: {"epsilon_form"} for name in ("pgru", "plscan")}

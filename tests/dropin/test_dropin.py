@@ -24,7 +24,7 @@ def one_start_of_two_processes(request):
 @pytest.mark.covering("use,layer.column", "layer")
 @pytest.mark.parametrize(("use", "layer"), CASES)
 def test_use(use, layer):
-    outcome = use.outcome(layer.column)
+    outcome = use.outcome(layer)
     if outcome is WORKS:
         use.run(layer)
     elif isinstance(outcome, Differs):

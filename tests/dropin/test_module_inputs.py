@@ -1,8 +1,8 @@
 """torch's own inputs for nn.LSTM and nn.GRU (ModuleInfo), given to every layer.
 
-torch gives sequences without a batch; each also gets a batch of one. Where torch's arguments exist here, `LSTM` and
-`GRU` must equal torch's layer with the same weights, and every other layer must run, forward and backward. The other
-arguments must be refused by name.
+torch gives sequences without a batch, and packed ones. `LSTM` and `GRU` must equal torch's layer with the same weights,
+and every other layer must run, forward and backward, as with a batch of one. Arguments that a layer has not must be
+refused with the reason.
 """
 
 import functools
@@ -13,14 +13,12 @@ import multiprocessing
 import pytest
 import torch
 from rnn_cases import KINDS
-from uses.registry import LSTMS, NAMED, close, fields
+from torch.nn.utils.rnn import PackedSequence
+from uses.registry import LSTMS, NAMED, WITH_BIAS, close, fields
 
 import timescales
 
 COUNT = 32  # of torch's inputs for either layer
-
-# Arguments that do not exist here, with torch's default.
-TORCHS = {"bias": True, "bidirectional": False, "proj_size": 0}
 
 PAIRS = ("URNN", "EURNN")  # their hidden size is even: real and imaginary parts
 
@@ -64,46 +62,68 @@ def test_every_input_is_given(name):
     assert len(module_inputs()[name]) == COUNT
 
 
-@pytest.mark.parametrize("k", range(COUNT))
-@pytest.mark.parametrize("kind", KINDS)
-def test_torchs_inputs(kind, k):
-    """Those of torch's layer whose state is most like its own."""
+@pytest.mark.covering("kind,part", "k")
+@pytest.mark.parametrize(
+    ("kind", "k", "part"),
+    [(kind, k, k if kind in ("LSTM", "GRU") else k % 2) for kind in KINDS for k in range(COUNT)],
+)
+def test_torchs_inputs(kind, k, part):
+    """Those of torch's layer whose state is most like its own. `make test` gives LSTM and GRU all of them, which are
+    compared with torch's layer, and every other layer two."""
     arguments, (x, *given) = module_inputs()["LSTM" if kind in LSTMS | NAMED else "GRU"][k]
-    unknown = [key for key, default in TORCHS.items() if arguments.get(key, default) != default]
-    if unknown:
-        with pytest.raises(ValueError, match=rf"does not take ({'|'.join(unknown)})="):
+    reason = refused(kind, arguments)
+    if reason is not None:
+        with pytest.raises(ValueError, match=reason):
             build(kind, arguments)
         return
-
     torch.manual_seed(0)
     rnn = build(kind, arguments)
-    if not isinstance(x, torch.Tensor):
-        with pytest.raises(ValueError, match="pad them and give mask"):
-            rnn(x)
-        return
-    batch = 0 if rnn.batch_first else 1
-    with pytest.raises(ValueError, match=rf"x\.unsqueeze\({batch}\)"):
-        rnn(x)
-
-    x = x.detach().unsqueeze(batch).requires_grad_()
-    state = with_batch(given[0], rnn) if given and kind not in {*NAMED, *PAIRS} else None
-    output, after = rnn(x, state)
-    wanted = [x, *(parameter for parameter in rnn.parameters() if parameter.numel())]
-    found = torch.autograd.grad(output.square().sum(), wanted)
-    assert output.shape == (*x.shape[:2], rnn.hidden_size)
-    widths = [rnn.layers[0].width(field) for field in rnn.layers[0].State._fields]
-    assert [value.shape for value in fields(after)] == [(rnn.num_layers, 1, width) for width in widths]
+    state = given[0] if given and kind not in {*NAMED, *PAIRS} else None
+    if kind == "MTSLSTM" and state is not None:  # it has one layer
+        state = tuple(value[: 1 + rnn.bidirectional] for value in state)
+    output, after, found = results(rnn, x, state)
+    entries, units = rnn.num_layers * (1 + rnn.bidirectional), (1 + rnn.bidirectional) * rnn.hidden_size
+    batch = (int(x.batch_sizes[0]),) if isinstance(x, PackedSequence) else ()
+    data = x.data if isinstance(x, PackedSequence) else x
+    assert output.shape == (*data.shape[:-1], rnn.proj_size * (1 + rnn.bidirectional) or units)
+    if rnn.proj_size == 0:
+        widths = [rnn.layers[0].width(field) for field in rnn.layers[0].State._fields]
+        assert [value.shape for value in fields(after)] == [(entries, *batch, width) for width in widths]
     assert all(value.isfinite().all() for value in (output, *found))
     if kind in ("LSTM", "GRU"):
-        theirs = rnn.to_torch()
-        expected, last = theirs(x, state)
-        close(output, expected, 1e-12)
-        close(fields(after), fields(last), 1e-12)
-        close(found, torch.autograd.grad(expected.square().sum(), [x, *theirs.parameters()]), 1e-12)
+        theirs = getattr(torch.nn, kind)(**arguments).double()
+        theirs.load_state_dict(rnn.state_dict())
+        close([output, fields(after), found], [*compared(results(theirs, x, state))], 1e-12)
+    elif not isinstance(x, PackedSequence):
+        close(output, rnn(x.unsqueeze(0 if rnn.batch_first else 1), with_batch(state))[0].flatten(0, 1), 1e-12)
 
 
-def with_batch(state, rnn):
-    """A state of torch, (layers, H), with a batch of one, for as many layers as rnn has."""
+def refused(kind, arguments):
+    """The reason why a layer has not these arguments; None if it has them."""
+    if arguments.get("proj_size") and kind != "LSTM":
+        return "put an nn.Linear after it|only supported for LSTM"
+    if not arguments.get("bias", True) and kind not in WITH_BIAS:
+        return "no bias for the forget gate to begin from|the biases are part of its cell's equations"
+    return None
+
+
+def results(rnn, x, state):
+    """The output's numbers, the last state, and the gradients of x, of packed sequences' numbers, and the weights."""
+    packed = isinstance(x, PackedSequence)
+    data = (x.data if packed else x).detach().requires_grad_()
+    output, after = rnn(PackedSequence(data, *x[1:]) if packed else data, state)
+    output = output.data if packed else output
+    wanted = [data, *(parameter for parameter in rnn.parameters() if parameter.numel())]
+    return output, after, torch.autograd.grad(output.square().sum(), wanted)
+
+
+def compared(found):
+    output, after, gradients = found
+    return output, fields(after), gradients
+
+
+def with_batch(state):
+    """A state of torch, (layers, H), with a batch of one."""
     if isinstance(state, tuple):
-        return tuple(with_batch(value, rnn) for value in state)
-    return state.detach()[: rnn.num_layers].unsqueeze(1)
+        return tuple(map(with_batch, state))
+    return None if state is None else state.unsqueeze(1)

@@ -212,7 +212,7 @@ def test_threads_changed_before_backward():
 
 @pytest.mark.parametrize("engine", ["fused", "graph"])
 def test_double_backward_is_refused(engine):
-    model = LSTM(3, 4, engine=engine)
+    model = PLSTM(3, 4, engine=engine)
     loss = model(torch.randn(3, 2, 3))[0].sum()
     with pytest.raises(RuntimeError, match=r"no second derivatives: .* use engine='eager'"):
         torch.autograd.grad(loss, model.layers[0].weight_hh, create_graph=True)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 import timescales
 
@@ -20,39 +20,6 @@ def run(word: str, **names: object) -> dict[str, Tensor]:
     found = {"torch": torch, **names}
     exec(code, found)
     return found
-
-
-@pytest.mark.parametrize("timed", [False, True])
-def test_two_directions_are_those_of_torch(timed):
-    """dt is ignored by an LSTM: the lines are the same."""
-    torch.manual_seed(0)
-    both, x = nn.LSTM(I, H, bidirectional=True), torch.randn(S, B, I)
-    there, back = timescales.LSTM(I, H), timescales.LSTM(I, H)
-    for name, value in both.named_parameters():
-        part = back if name.endswith("_reverse") else there
-        part.layers[0].get_parameter(name.removesuffix("_reverse").removesuffix("_l0")).data.copy_(value)
-    dt = torch.rand(S, B) if timed else torch.ones(S, B)
-    torch.testing.assert_close(run("backward(", forward=there, backward=back, x=x, dt=dt)["output"], both(x)[0])
-
-
-def test_dt_of_the_second_direction_is_the_time_between_its_steps():
-    """Against the differences of the times themselves, in reverse; the first step is left as it is."""
-    torch.manual_seed(0)
-    time = torch.rand(S, B).cumsum(0)
-    dt = torch.cat([torch.ones(1, B), time.diff(dim=0)])
-    given = {}
-
-    def keep(name):
-        def layer(x, dt):
-            given[name] = dt
-            return x, None
-
-        return layer
-
-    run("backward(", forward=keep("forward"), backward=keep("backward"), x=torch.randn(S, B, I), dt=dt)
-    assert torch.equal(given["forward"], dt)
-    torch.testing.assert_close(given["backward"][1:], -time.flip(0).diff(dim=0))
-    assert torch.equal(given["backward"][0], torch.ones(B))
 
 
 @pytest.mark.parametrize("kind", ["PLSTM", "LeakyRNN"])
@@ -70,6 +37,25 @@ def test_skipped_time_reaches_the_next_step(kind):
             torch.testing.assert_close(*(torch.utils._pytree.tree_leaves(value) for value in (state, expected)))
         dropped, _ = rnn(x, dt=dt, mask=exists[:, None])
         assert torch.allclose(dropped[exists], short, atol=1e-6) == all(mask)
+
+
+def test_the_classifier_is_saved_and_exported_for_any_number_of_series(tmp_path, monkeypatch):
+    """Loaded, and as a program, it gives the same numbers; masked steps count for nothing."""
+    torch.manual_seed(0)
+    monkeypatch.chdir(tmp_path)
+    kind = run("class Model", PLSTM=timescales.PLSTM)["Model"]
+    model, mask = kind(), torch.ones(S, B)
+    mask[4:, 1] = 0.0
+    given = {"x": torch.randn(S, B, 1), "dt": torch.rand(S, B), "mask": mask}
+    again = run("load_state_dict", model=model, Model=kind)["again"]
+    expected = model(**given)
+    assert torch.equal(again(**given), expected)
+    torch.testing.assert_close(expected[1:2], model(*(value[:4, 1:2] for value in given.values())))
+    run("torch.export", again=again, **given)
+    program = torch.export.load("model.pt2").module()
+    torch.testing.assert_close(program(*given.values()), expected)
+    more = [torch.cat([value, value], 1) for value in given.values()]
+    torch.testing.assert_close(program(*more), torch.cat([expected, expected]))
 
 
 def test_output_at_masked_steps_and_the_last_state():

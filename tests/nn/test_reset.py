@@ -59,9 +59,11 @@ def test_copies_are_reset_too():
         assert all(map(torch.equal, tensors(copied), tensors(build("PLSTM"))))
 
 
-def test_a_pruned_weight_is_refused():
-    rnn = timescales.LSTM(I, H)
-    prune.l1_unstructured(rnn.layers[0], "weight_hh", amount=0.5)
+@pytest.mark.parametrize("kind", ["PLSTM", "LSTM"])
+def test_a_pruned_weight_is_refused(kind):
+    rnn = getattr(timescales, kind)(I, H)
+    place = (rnn, "weight_hh_l0") if kind == "LSTM" else (rnn.layers[0], "weight_hh")  # where the parameter is
+    prune.l1_unstructured(*place, amount=0.5)
     with pytest.raises(
         ValueError,
         match=r"weight_hh is parametrized, pruned .* call reset_parameters\(\) before that, or make it permanent",

@@ -28,12 +28,15 @@ def test_output_and_state(kind, layers):
 
 
 def test_torchs_habits_are_named():
-    """Numbers of NumPy's type cost one line."""
-    gru, lstm = timescales.GRU(3, 8), timescales.LSTM(3, 8, 2)
+    """Numbers of NumPy's type cost one line: ours, or torch's where torch has the layer."""
+    gru, lstm, plstm = timescales.GRU(3, 8), timescales.LSTM(3, 8, 2), timescales.PLSTM(3, 8, 2)
+    wide, whole = torch.randn(5, 4, 3, dtype=torch.float64), torch.ones(5, 4, 3, dtype=torch.int64)
     with pytest.raises(ValueError, match=r"x is torch\.float64, the weights are torch\.float32: give x\.to"):
-        lstm(torch.randn(5, 4, 3, dtype=torch.float64))
+        plstm(wide)
     with pytest.raises(ValueError, match=r"x is torch\.int64"):
-        lstm(torch.ones(5, 4, 3, dtype=torch.int64))
+        plstm(whole)
+    with pytest.raises(ValueError, match=r"input dtype \(torch\.float64\) does not match weight dtype"):
+        lstm(wide)
     assert (gru.num_layers, lstm.num_layers) == (1, 2)
 
 
@@ -237,7 +240,7 @@ def test_dropout_only_between_layers_and_only_in_training(kind):
     close_state(dropped.split_state(first_state)[0], dropped.split_state(second_state)[0])
     # Nothing is dropped after the last one. The activations of two layers have zeros of their own.
     assert kind in ("ExpRNN", "IndRNN", "NRU", "SRU") or (first != 0).all()
-    with pytest.warns(UserWarning, match="between layers"):
+    with pytest.warns(UserWarning, match="between layers|after all but last recurrent layer"):
         single = build(kind, dropout=0.5).train()
     close(single(x)[0], build(kind)(x)[0])
 

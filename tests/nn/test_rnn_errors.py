@@ -1,5 +1,6 @@
 """Wrong arguments of the modules: the error says what to do."""
 
+import contextlib
 import math
 import re
 
@@ -12,32 +13,76 @@ import timescales
 from timescales.nn.cells import LSTMCell
 from timescales.nn.rnn import RNN
 
+OF_TORCHS_CLASS = {kind for kind, (name, _) in KINDS.items() if issubclass(getattr(timescales, name), nn.LSTM | nn.GRU)}
+
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
-    ("arguments", "fix"),
+    ("arguments", "fix", "torchs"),  # the fix, and what torch's constructor says
     [
-        ({"bias": False}, "zero and freeze"),
-        ({"bidirectional": True}, r"x\.flip\(0\)"),
-        ({"proj_size": 3}, r"nn\.Linear"),
-        ({"device": "cpu"}, r"\.to\(device\)"),
-        ({"dtype": torch.float64}, r"\.to\(dtype\)"),
-        ({"batchfirst": True}, "did you mean batch_first"),
-        ({"droput": 0.1}, "did you mean dropout"),
-        ({"zzz": 1}, "no argument zzz"),
-        ({"num_layers": 0}, "at least 1|1 or 3 layers"),
-        ({"num_layers": 1.0}, "whole number"),
-        ({"dropout": 1.0}, "below 1"),
-        ({"dropout": -0.1}, "at least 0"),
-        ({"dropout": True}, "dropout must be a number"),
-        ({"batch_first": "False"}, "batch_first must be True or False, not 'False'"),
-        ({"engine": "warp"}, "auto, eager"),
+        ({"batchfirst": True}, "did you mean batch_first", None),
+        ({"droput": 0.1}, "did you mean dropout", None),
+        ({"zzz": 1}, "no argument zzz", None),
+        ({"num_layers": 0}, "at least 1|1 or 3 layers", "num_layers must be greater than zero"),
+        ({"num_layers": 1.0}, "whole number", "'float' object cannot be interpreted as an integer"),
+        ({"dropout": 1.1}, r"dropout should be a number in range \[0, 1\], not 1.1", r"a number in range \[0, 1\]"),
+        ({"dropout": -0.1}, r"dropout should be a number in range \[0, 1\]", r"a number in range \[0, 1\]"),
+        ({"dropout": True}, r"a number in range \[0, 1\], not True", r"a number in range \[0, 1\]"),
+        (
+            {"batch_first": "False"},
+            "batch_first should be of type bool, not 'False'",
+            "batch_first should be of type bool, got: str",
+        ),
+        ({"engine": "warp"}, "auto, eager", None),
     ],
     ids=lambda v: next(iter(v)) if isinstance(v, dict) else "",
 )
-def test_refused_arguments_say_what_to_do(kind, arguments, fix):
-    with pytest.raises(ValueError, match=fix):
+def test_refused_arguments_say_what_to_do(kind, arguments, fix, torchs):
+    """Those of torch's classes say of torch's arguments what torch says."""
+    chooses = kind == "MTSLSTM" and arguments == {"num_layers": 0}
+    own = torchs if torchs and kind in OF_TORCHS_CLASS and not chooses else fix
+    with pytest.raises(TypeError if own != fix and ("bool" in own or "float" in own) else ValueError, match=own):
         build(kind, **arguments)
+
+
+def test_projections_are_torchs_lstm_alone():
+    for kind in KINDS:
+        takes = KINDS[kind][0] == "LSTM"
+        fix = "only supported for LSTM" if kind == "GRU" else "put an nn.Linear after it"
+        with contextlib.nullcontext() if takes else pytest.raises(ValueError, match=fix):
+            build(kind, proj_size=3)
+
+
+# bias=False: those with equations that need no bias.
+WITHOUT_BIAS = {"LSTM", "URLSTM", "PLSTM", "PLSTM_separate", "GatedRNN", "GatedRNN_um_gru", "GRU", "PGRU", "ELSTM"}
+WITHOUT_BIAS |= {"LeakyRNN", "MinLSTM", "PLScan", "LRU", "IndRNN", "SignedMinGRU", "CfC"}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_layers_without_biases(kind):
+    if kind not in WITHOUT_BIAS:
+        reason = "part of its cell's equations|no bias for the forget gate to begin from: leave out its initializer"
+        with pytest.raises(ValueError, match=reason):
+            build(kind, bias=False)
+        return
+    rnn, zero = build(kind, bias=False), build(kind)
+    assert not {"bias", "bias_ih", "bias_hh"} & {name.rpartition(".")[2] for name, _ in rnn.named_parameters()}
+    own = rnn.state_dict()
+    with torch.no_grad():
+        for name, value in zero.state_dict().items():
+            value.copy_(own[name] if name in own else torch.zeros_like(value))
+    x, dt = random_input()
+    close(rnn(x, dt=dt)[0], zero(x, dt=dt)[0])
+    assert all(times.shape == (H,) for times in rnn.timescales())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_device_and_dtype_are_those_of_the_parameters(kind):
+    name, arguments = KINDS[kind]
+    before = torch.get_default_dtype()
+    rnn = getattr(timescales, name)(I, H, device="meta", dtype=torch.float64, **arguments)
+    assert {(p.device.type, p.dtype) for p in rnn.parameters()} == {("meta", torch.float64)}
+    assert torch.get_default_dtype() is before
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -54,7 +99,7 @@ def test_torchs_defaults_may_be_spelled_out(kind):
         (lambda: timescales.LSTM(I, H, 2, forget_init=[1.0]), "forget_init lists 1"),
         (lambda: timescales.LSTM(I, H, 1, frozen=[("input",), ()]), "frozen lists 2"),
         (lambda: timescales.LSTM(I, 0), "hidden_size"),
-        (lambda: timescales.LSTM(I, "8"), "hidden_size must be a whole number of at least 1, not '8'"),
+        (lambda: timescales.PLSTM(I, "8"), "hidden_size must be a whole number of at least 1, not '8'"),
         (lambda: timescales.ChronoLSTM(I, H, T_max=9, forget_init=1.0), "ChronoLSTM chooses forget_init .* to LSTM"),
         (lambda: timescales.MTSLSTM(I, H, frozen=("input",)), r"frozen itself: give frozen=\('input',\) to LSTM"),
         (lambda: timescales.MTSLSTM(I, H, 3, forget_init=[1.0] * 3), "MTSLSTM chooses forget_init itself"),
@@ -68,14 +113,15 @@ def test_layers_that_do_not_fit(call, fix):
 
 
 X = torch.zeros(S, B, I)
+PACKED = nn.utils.rnn.pack_padded_sequence(X, [S] * B)
 
 
 @pytest.mark.parametrize(
     ("arguments", "fix"),
     [
-        ((torch.zeros(S, I),), "unsqueeze"),
-        ((torch.zeros(S, B, I + 1),), "reads 4"),
-        ((nn.utils.rnn.pack_padded_sequence(X, [S] * B),), "mask"),
+        ((torch.zeros(S, B, I + 1),), "input_size. Expected 4, got 5"),
+        ((PACKED, None, None, torch.ones(S, B)), "every step of packed sequences exists"),
+        ((PACKED, None, torch.ones(S, B)), r"the dt of packed sequences is packed, too: pack_padded_sequence\(dt, "),
         ((X.numpy(),), "x must be a tensor, not ndarray"),
         ((X, None, 2.0), "dt must be a tensor, not float"),
         ((X, None, None, [True]), "mask must be a tensor, not list"),
@@ -87,17 +133,17 @@ X = torch.zeros(S, B, I)
         ((X, [LSTMCell.State(torch.zeros(B + 1, H), torch.zeros(B + 1, H))] * 2), "state"),
         ((X, [LSTMCell.State(torch.zeros(1, H), torch.zeros(1, H))] * 2), "state"),  # must not broadcast in silence
         ((X, [LSTMCell.State(torch.zeros(B, H + 1), torch.zeros(B, H + 1))] * 2), "state"),
-        ((X, (torch.zeros(3, B, H), torch.zeros(3, B, H))), rf"h is \(3, 3, {H}\), and there are 2 layers"),
-        ((X, (torch.zeros(2, B, H), torch.zeros(2, 1, H))), rf"\(2, 3, {H}\): c of layer 0 is \(1, {H}\)"),
-        ((X, torch.zeros(2, B, H)), rf"\(h_n, c_n\), each \(2, B, {H}\): this one has h"),  # of a GRU
+        ((X, (torch.zeros(3, B, H), torch.zeros(3, B, H))), rf"\[0\] size \(2, 3, {H}\), got \[3, 3, {H}\]"),
+        ((X, (torch.zeros(2, B, H), torch.zeros(2, 1, H))), rf"\[1\] size \(2, 3, {H}\), got \[2, 1, {H}\]"),
+        ((X, torch.zeros(2, B, H)), "hx and cx should also be 3-D"),  # of a GRU
         ((X, ([torch.zeros(B, H)] * 3, [torch.zeros(B, H)] * 3)), "state"),  # (h, c) in lists
         ((X, {"h": torch.zeros(2, B, H)}), "not dict"),
         ((X, [(None, None)] * 2), "state"),
     ],
     ids=[
-        "unbatched",
         "features",
-        "packed",
+        "packed and mask",
+        "dt of packed",
         "numpy",
         "dt_number",
         "mask_list",
@@ -118,8 +164,9 @@ X = torch.zeros(S, B, I)
     ],
 )
 def test_wrong_shapes_raise_with_the_fix(arguments, fix):
+    """What torch's layer refuses, torch says."""
     rnn = timescales.LSTM(I, H, 2)
-    with pytest.raises(ValueError, match=fix):
+    with pytest.raises((ValueError, RuntimeError), match=fix):
         rnn(*arguments)
 
 
@@ -136,8 +183,8 @@ def test_a_state_of_another_type_or_place_raises_with_the_fix(engine, field):
 @pytest.mark.parametrize(
     ("kind", "name", "place"),
     [
-        ("LSTM", "weight_hh_l1", "layers[1].weight_hh"),
-        ("LSTM", "bias_hh_l0", "layers[0].bias_hh"),
+        ("URLSTM", "weight_hh_l1", "layers[1].weight_hh"),
+        ("PGRU", "weight_ih_l0", "layers[0].weight_ih"),
         ("PLSTM", "bias_ih_l1", "layers[1].bias"),
     ],
 )
@@ -157,10 +204,12 @@ def test_other_names_have_torchs_message(name):
 
 
 def test_a_state_has_one_name():
-    rnn = timescales.LSTM(I, H)
-    _, state = rnn(X)
-    with pytest.raises(ValueError, match="two names of one argument"):
-        rnn(X, state, hx=state)
+    for rnn, other in ((timescales.LSTM(I, H), "state"), (timescales.PLSTM(I, H), "hx")):
+        _, state = rnn(X)
+        with pytest.raises(ValueError, match="two names of one argument"):
+            rnn(X, state, **{other: state})
+        with pytest.raises(ValueError, match="input and x are two names of one argument"):
+            rnn(X, x=X)
 
 
 @pytest.mark.parametrize("engine", ["eager", "fused", "graph", "auto"])
@@ -178,17 +227,16 @@ def test_seeds_without_weights_are_refused(engine):
 @pytest.mark.parametrize(
     ("batch_first", "x", "message"),
     [
-        (False, torch.zeros(S, I), "x must be (S, B, input), not (6, 4); for one sequence use x.unsqueeze(1)"),
-        (True, torch.zeros(S, I), "x must be (B, S, input), not (6, 4); for one sequence use x.unsqueeze(0)"),
-        (True, torch.zeros(I), "x must be (B, S, input), not (4,)"),
+        (False, torch.zeros(I), "x must be (S, B, input), or (S, input) of one sequence; not (4,)"),
+        (True, torch.zeros(I), "x must be (B, S, input), or (S, input) of one sequence; not (4,)"),
         (True, torch.zeros(2, 3, 4, I), "x must have 3 dimensions, (B, S, input), not (2, 3, 4, 4)"),
         (
             True,
-            nn.utils.rnn.pack_padded_sequence(X, [S] * B),
-            "packed sequences are not taken: pad them and give mask (B, S), 0 at the padding",
+            nn.utils.rnn.pack_padded_sequence(X[..., 1:], [S] * B),
+            "x has 3 features in its last dimension; this RNN reads 4",
         ),
     ],
-    ids=["2-D", "2-D batch first", "1-D", "4-D", "packed"],
+    ids=["1-D", "1-D batch first", "4-D", "packed"],
 )
 def test_messages_have_the_shapes_of_batch_first(batch_first, x, message):
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
@@ -196,18 +244,21 @@ def test_messages_have_the_shapes_of_batch_first(batch_first, x, message):
 
 
 @pytest.mark.parametrize("batch_first", [False, True])
-def test_what_is_advised_for_one_sequence_runs_it(batch_first):
+def test_one_sequence_is_a_batch_of_one(batch_first):
     rnn, one = timescales.PLSTM(I, H, batch_first=batch_first), torch.randn(S, I)
-    output, _ = rnn(one.unsqueeze(0 if batch_first else 1))
-    expected = timescales.PLSTM(I, H)
-    expected.load_state_dict(rnn.state_dict())
-    close(output.flatten(0, 1), expected(one[:, None])[0][:, 0])
+    expected, after = rnn(one.unsqueeze(0 if batch_first else 1))
+    output, state = rnn(one)
+    assert torch.equal(output, expected.flatten(0, 1))
+    assert torch.equal(state.age, after.age[:, 0])
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_dt_by_position_is_no_state(kind):
     message = r"^the second argument is the state, .*, not \(6, 3\): did you mean rnn\(x, dt=dt\), or mask=mask\?$"
-    with pytest.raises(ValueError, match=message):
+    message = (
+        "For batched 3-D input, hx (and cx )?should also be 3-D" if kind in OF_TORCHS_CLASS - {"MTSLSTM"} else message
+    )
+    with pytest.raises((ValueError, RuntimeError), match=message):
         build(kind)(random_input()[0], torch.ones(S, B))
 
 

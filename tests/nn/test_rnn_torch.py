@@ -25,9 +25,9 @@ def test_hooks_on_a_layer_see_its_output():
 
 
 SHAPED = {
-    "prune": lambda cell: (prune.l1_unstructured(cell, "weight_hh", amount=0.5), prune.remove)[1],
-    "weight_norm": lambda cell: (nn.utils.weight_norm(cell, "weight_hh"), nn.utils.remove_weight_norm)[1],
-    "spectral_norm": lambda cell: (nn.utils.spectral_norm(cell, "weight_hh"), nn.utils.remove_spectral_norm)[1],
+    "prune": lambda rnn: (prune.l1_unstructured(rnn, "weight_hh_l0", amount=0.5), prune.remove)[1],
+    "weight_norm": lambda rnn: (nn.utils.weight_norm(rnn, "weight_hh_l0"), nn.utils.remove_weight_norm)[1],
+    "spectral_norm": lambda rnn: (nn.utils.spectral_norm(rnn, "weight_hh_l0"), nn.utils.remove_spectral_norm)[1],
 }
 
 
@@ -38,7 +38,7 @@ def test_weights_shaped_by_hooks_are_those_used(how, engine):
     """Two steps, since each hook computes the weight in every pass; then the shape is made permanent."""
     rnn = timescales.LSTM(I, H, engine=engine)
     x = random_input()[0].float()
-    remove = SHAPED[how](rnn.layers[0])
+    remove = SHAPED[how](rnn)
     before = rnn(x)[0].detach()
     optimizer = torch.optim.SGD(rnn.parameters(), 0.1)
     for _ in range(2):
@@ -48,7 +48,7 @@ def test_weights_shaped_by_hooks_are_those_used(how, engine):
     rnn.eval()  # where spectral_norm leaves its vectors alone
     shaped = rnn(x)[0]
     assert (shaped - before).abs().max() > 1e-3
-    remove(rnn.layers[0], "weight_hh")
+    remove(rnn, "weight_hh_l0")
     close(rnn(x)[0], shaped, 1e-6)
     if how == "spectral_norm":
         assert torch.linalg.matrix_norm(rnn.layers[0].weight_hh, 2) < 1.2  # one step of the power method at a time
@@ -140,11 +140,11 @@ def test_torch_fx_takes_a_layer_as_a_leaf():
             torch.fx.symbolic_trace(module)
 
 
-@pytest.mark.parametrize("engine", ["fused", "graph"])
-def test_derivatives_that_a_kernel_has_not_raise_with_the_fix(engine):
+@pytest.mark.parametrize(("kind", "engine"), [("PLSTM", "fused"), ("PLSTM", "graph"), ("LSTM", "graph")])
+def test_derivatives_that_a_kernel_has_not_raise_with_the_fix(kind, engine):
     import torch.autograd.forward_ad as forward_mode
 
-    rnn = timescales.LSTM(I, H, engine=engine)
+    rnn = getattr(timescales, kind)(I, H, engine=engine)
     x = random_input()[0].float().requires_grad_()
     output, _ = rnn(x)
     many = torch.ones(2, *output.shape)
@@ -152,6 +152,31 @@ def test_derivatives_that_a_kernel_has_not_raise_with_the_fix(engine):
         torch.autograd.grad(output, x, many, is_grads_batched=True)
     with forward_mode.dual_level(), pytest.raises(RuntimeError, match=r"no forward-mode .* use engine='eager'"):
         rnn(forward_mode.make_dual(x.detach(), torch.ones_like(x)))
+
+
+@pytest.mark.parametrize("options", [{}, {"reset": True}, {"states": True}, {"mask": True}], ids=str)
+@pytest.mark.parametrize("kind", ["LSTM", "GRU", "JANET"])
+def test_the_fused_engine_has_second_and_batched_derivatives(kind, options):
+    """Of cells without parameters in their step."""
+    rnn = getattr(timescales, kind)(I, H, 2, engine="fused")
+    plain = copy.deepcopy(rnn)
+    plain.engine = "eager"
+    x = random_input()[0].float()
+    steps = torch.rand(x.shape[:2], generator=torch.Generator().manual_seed(3)) < 0.5
+    options = {name: steps if name != "states" else True for name in options}
+    found = []
+    for one in (rnn, plain):
+        own = x.clone().requires_grad_()
+        results = one(own, **options)
+        output = results[0] if "states" not in options else results[0] + results[2].h[0]
+        if "states" in options and kind == "LSTM":
+            output = output + results[2].c[0]
+        (first,) = torch.autograd.grad(output.sin().sum(), own, create_graph=True)
+        second = torch.autograd.grad(first.square().sum(), [own, *one.parameters()], retain_graph=True)
+        many = torch.stack([torch.ones_like(output), torch.linspace(0, 1, output.numel()).view_as(output)])
+        batched = torch.autograd.grad(output, own, many, is_grads_batched=True)
+        found.append([first, *second, *batched])
+    close(*found, 1e-4)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -200,7 +225,7 @@ def test_frozen_values_travel_with_the_state_dict():
 
 def test_names_of_the_parameters_are_torchs():
     def own(rnn):
-        return {key.removeprefix("layers.0.") for key, _ in rnn.named_parameters()}
+        return {key.removeprefix("layers.0.").removesuffix("_l0") for key, _ in rnn.named_parameters()}
 
     assert own(timescales.LSTM(I, H)) == {"weight_ih", "weight_hh", "bias_ih", "bias_hh"}
     assert own(timescales.LSTM(I, H, forget_init="uniform")) - own(timescales.LSTM(I, H)) == {"gate_bias"}

@@ -144,7 +144,7 @@ def test_a_state_is_known_to_torchs_tools(hidden):
     assert repr(state).startswith("RNNState(h=")
 
 
-@pytest.mark.parametrize("kind", only(["PLSTM"], ["LSTM", "PLSTM"]))  # it has more fields
+@pytest.mark.parametrize("kind", only(["PLSTM"], ["ELSTM", "PLSTM"]))  # it has more fields
 def test_a_compiled_layer_returns_the_state(kind):
     rnn = build(kind, I, H, 2, engine="eager")
     x, _ = random_input()
@@ -157,9 +157,12 @@ def test_a_compiled_layer_returns_the_state(kind):
 
 
 @pytest.mark.parametrize("kind", LSTMS + GRUS + NAMED)
-def test_arguments_after_num_layers_are_given_by_name(kind):
-    with pytest.raises(ValueError, match=r"by name; in torch's order these are bias=True, batch_first=True"):
-        build(kind, I, H, 1, True, True)
+def test_arguments_after_num_layers_have_torchs_order(kind):
+    rnn = build(kind, I, H, 1, True, True, 0.0, True)
+    assert rnn.batch_first
+    assert rnn.bidirectional
+    output, _ = rnn(random_input()[0].transpose(0, 1))
+    assert output.shape == (B, S, 2 * H)
 
 
 def test_dropout_may_be_set_later():
@@ -171,5 +174,5 @@ def test_dropout_may_be_set_later():
     assert not torch.equal(rnn(x)[0], rnn(x)[0])
     rnn.dropout = 0
     assert torch.equal(rnn(x)[0], rnn(x)[0])
-    with pytest.raises(ValueError, match="dropout must be a number, at least 0 and below 1, not 'half'"):
+    with pytest.raises(ValueError, match=r"dropout should be a number in range \[0, 1\], not 'half'"):
         rnn.dropout = "half"

@@ -124,7 +124,7 @@ def test_distributed_weights(one_process):
     close(output.to_local().detach(), expected, 1e-5)
 
 
-@pytest.mark.parametrize("name", ["LSTM", "PLSTM", "GRU"])
+@pytest.mark.parametrize("name", ["URLSTM", "PLSTM", "PGRU"])  # torch's class is one module
 def test_fsdp2_on_each_layer(name, one_process, monkeypatch):
     """Its pre-hooks gather the weights of a layer, which the initial state is made from."""
     from torch.distributed.fsdp import fully_shard
@@ -191,11 +191,13 @@ class Doubled(nn.Module):
         return 2.0 * value
 
 
-@pytest.mark.parametrize("name", ["LSTM", "URLSTM", "PLSTM", "GatedRNN"])
+@pytest.mark.parametrize("name", ["LSTM", "GRU", "URLSTM", "PLSTM", "GatedRNN"])
 def test_a_parametrized_cell_keeps_its_kernel(name, monkeypatch):
     rnn, x = getattr(timescales, name)(3, 5), torch.randn(6, 2, 3)
     plain = copy.deepcopy(rnn)
-    parametrize.register_parametrization(rnn.layers[0], "weight_ih", Doubled())
+    # Where the parameter is: in a layer of torch's class itself.
+    holder, weight = (rnn, "weight_ih_l0") if isinstance(rnn, nn.RNNBase) else (rnn.layers[0], "weight_ih")
+    parametrize.register_parametrization(holder, weight, Doubled())
     with torch.no_grad():
         plain.layers[0].weight_ih.mul_(2.0)
     expected = plain(x)[0]
@@ -205,7 +207,7 @@ def test_a_parametrized_cell_keeps_its_kernel(name, monkeypatch):
     assert torch.equal(output, expected)
     output.sum().backward()
     expected.sum().backward()
-    learned = rnn.layers[0].parametrizations.weight_ih.original
+    learned = holder.parametrizations[weight].original
     close(learned.grad, 2.0 * plain.layers[0].weight_ih.grad, 1e-5)
 
 
@@ -229,7 +231,7 @@ def test_a_parametrization_that_no_kernel_reads_says_so_once():
         def forward(self, value):
             return TwoTensor(value, value)
 
-    rnn, x = timescales.LSTM(3, 5), torch.randn(6, 2, 3)
+    rnn, x = timescales.URLSTM(3, 5), torch.randn(6, 2, 3)
     expected = rnn(x)[0]
     parametrize.register_parametrization(rnn.layers[0], "weight_hh", Wrapped())
     with pytest.warns(UserWarning, match=r"the weights must be plain tensors, not TwoTensor; use engine='eager'"):

@@ -6,6 +6,7 @@ import json
 import pytest
 from quick import QUICK
 
+import timescales
 from timescales.errors import ConfigError
 from timescales.runs import provenance, record
 from timescales.runs.record import Record
@@ -189,6 +190,13 @@ def test_damaged_record_is_named(train, tmp_path):
     assert "record.json is damaged" in outcome.err
     path.unlink()
     assert train(*QUICK).status == 0
+
+
+def test_the_version_is_that_of_the_code_not_that_of_an_older_installation(monkeypatch):
+    monkeypatch.setattr("importlib.metadata.version", lambda package: "0.0.1")
+    versions = provenance.provenance("cpu").versions
+    assert versions["timescales"] == timescales.__version__
+    assert versions["torch"] == "0.0.1"
 
 
 def test_a_copy_without_history_knows_its_commit_and_whether_it_was_changed(tmp_path, monkeypatch):

@@ -95,11 +95,13 @@ def check(plain):
     """Take two steps: everything moves but what the configuration freezes. Returns the model."""
     network, still = two_steps(plain)
     names = dict(network.named_parameters())
-    no_gradient = {n for n in names if n.endswith("weight_hh") and plain["task"].get("recurrent") == "frozen"}
+    no_gradient = {
+        n for n in names if n.rpartition(".")[2].startswith("weight_hh") and plain["task"].get("recurrent") == "frozen"
+    }
     assert {n for n, p in names.items() if not p.requires_grad} == no_gradient
     # Frozen biases are kept beside the parameters: if those of all gates are, nothing reads the parameters.
     all_frozen = [k for k, gates in enumerate(frozen_gates(plain["model"])) if gates == set(GATES.values())]
-    assert still == no_gradient | {f"rnn.layers.{k}.{bias}" for k in all_frozen for bias in ("bias_ih", "bias_hh")}
+    assert still == no_gradient | {f"rnn.{bias}_l{k}" for k in all_frozen for bias in ("bias_ih", "bias_hh")}
     return network
 
 

@@ -211,7 +211,7 @@ def on_task(weights: Weights, settings: Sequence[str]) -> tuple[OfFile, list[str
     spec, path, name = task.spec, weights.path, config["task"]["name"]
     if spec.width != weights.input_size:
         raise ConfigError(f"{path} reads {weights.input_size} inputs a step, and task={name} gives {spec.width}")
-    wanted = {f"rnn.layers.{k}.{part}": t for k, layer in enumerate(weights.layers) for part, t in layer.items()}
+    wanted = {f"rnn.{part}_l{k}": t for k, layer in enumerate(weights.layers) for part, t in layer.items()}
     if isinstance(spec.embedding, int):
         assert weights.embedding is not None, "checked when the configuration was made"
         wanted["vectors"] = weights.embedding

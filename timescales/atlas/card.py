@@ -71,7 +71,10 @@ def head(trial: Trial, mine: Cell) -> list[str]:
     command = " ".join(filter(None, ["timescales-card", trial.source, given, "--quick" if trial.quick else ""]))
     seeds, rate = len(trial.seeds), f"learning rate {trial.rate:g}"
     chosen = "the middle one of three, not chosen" if trial.quick else "chosen from three on another seed"
-    lines = [f"`{command}`", "", f"{mine.parameters:,} parameters in two residual blocks, {rate} ({chosen})."]
+    sizes = sorted({run.config["model"]["hidden_size"] for run in trial.runs.values()})
+    units = " to ".join(map(str, dict.fromkeys((sizes[0], sizes[-1]))))
+    size = f"{mine.parameters:,} parameters in two residual blocks of {units} units"
+    lines = [f"`{command}`", "", f"{size}, {rate} ({chosen})."]
     if trial.quick:
         lines += [
             "",
@@ -81,7 +84,7 @@ def head(trial: Trial, mine: Cell) -> list[str]:
         lines += ["", f"{len(trial.rungs)} rungs, {seeds} seeds."]
     made = provenance.provenance("cpu")
     versions = ", ".join(f"{package} {version}" for package, version in made.versions.items())
-    lines += [f"{made.machine}, {made.threads} threads; {versions}."]
+    lines += [f"{made.machine}, {made.threads} thread{'s' * (made.threads > 1)}; {versions}."]
     return lines + [f"Left out: `{test}`: {why}." for test, why in trial.missing.items()]
 
 
@@ -89,22 +92,23 @@ def abilities(
     trial: Trial, boot: Bootstrap, intervals: Mapping[str, Interval], ours: Any, cells: Mapping[str, Any]
 ) -> list[str]:
     """A row for each ability: the score, the LSTM's, the difference with its interval, and the best committed cell."""
-    head, body = ["ability", "what it is", "score", BESIDE, "difference", "", "best committed cell"], []
+    head, body = ["ability", "what it is", "score"], []
+    if BESIDE in cells:
+        head += [BESIDE, "difference", ""]
+    if cells:
+        head.append("best committed cell")
     for ability, interval in intervals.items():
         row = [ability, trial.atlas.abilities[ability], in_words(interval)]
         if BESIDE in cells:
             difference = boot.of(ours, [ability], cells[BESIDE])
-            row += [
-                pictures.two_digits(cells[BESIDE][ability].mean()),
-                in_words(difference, sign=True),
-                word(difference),
-            ]
-        else:
-            row += ["", "", ""]
-        best = max(cells, key=lambda name, a=ability: cells[name][a].mean(), default=None)  # type: ignore[misc]
-        row.append(f"{best} {pictures.two_digits(cells[best][ability].mean())}" if best else "")
+            lstm = pictures.two_digits(cells[BESIDE][ability].mean())
+            row += [lstm, in_words(difference, sign=True), word(difference)]
+        if cells:
+            best = max(cells, key=lambda name, a=ability: cells[name][a].mean())  # type: ignore[misc]
+            row.append(f"{best} {pictures.two_digits(cells[best][ability].mean())}")
         body.append(row)
-    note = [] if cells else ["", "No scores are committed yet: there is no cell to compare with."]
+    other = f"`timescales-card timescales.LSTM{' --quick' if trial.quick else ''}` makes the LSTM's card"
+    note = [] if cells else ["", f"No scores are committed yet: there is no cell to compare with. {other}."]
     return [*grid(head, body), *note]
 
 
@@ -148,7 +152,8 @@ def costs(trial: Trial) -> list[str]:
     body = [_cost(trial.name, mine, lstm), _cost("torch.nn.LSTM", lstm, lstm)]
     where = f"{measures.STEPS} steps, {measures.BATCH} sequences, {size} units"
     head = ["layer", "ms", "of nn.LSTM", "MB kept for backward", "of nn.LSTM"]
-    said = f"One layer, forward and backward, {where}. Engine: {measures.engine_of(layer)}."
+    timed = f"the median of {measures.TIMES} calls on this machine with all that ran on it then"
+    said = f"One layer, forward and backward, {where}; {timed}. Engine: {measures.engine_of(layer)}."
     return [said, "", *grid(head, body)]
 
 
@@ -158,13 +163,17 @@ def _cost(name: str, mine: Cost, lstm: Cost) -> list[str]:
 
 
 def rungs(trial: Trial, mine: Cell, others: Mapping[str, Cell]) -> list[str]:
-    """A row for each rung: the score of each seed, the LSTM's mean, and the settings that make the task."""
-    body = []
+    """A row for each rung: each seed's score and what was measured, the LSTM's mean, and the settings of the task."""
+    body, beside = [], BESIDE in others
     for rung in trial.rungs:
         seeds = " ".join(pictures.two_digits(value) for value in mine.scores[rung.name].values())
-        lstm = pictures.two_digits(others[BESIDE].mean(rung)) if BESIDE in others else ""
-        body.append([rung.ability, rung.name, seeds, lstm, _settings(rung)])
-    return grid(["ability", "rung", "score of each seed", BESIDE, "settings"], body)
+        lstm = [pictures.two_digits(others[BESIDE].mean(rung))] if beside else []
+        values = [score.value for score in trial.found if score.rung == rung.name]
+        measured = " ".join("diverged" if value is None else f"{value:.3g}" for value in values)
+        row = [rung.ability, rung.name, seeds, *lstm, f"`{rung.metric}` {measured}"]
+        body.append([*row, f"{rung.chance:g}", f"{rung.best:g}", _settings(rung)])
+    head = ["ability", "rung", "score of each seed", *[f"{BESIDE}, mean"] * beside]
+    return grid([*head, "metric", "chance", "best", "settings"], body)
 
 
 def _settings(rung: Rung) -> str:

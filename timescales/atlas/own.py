@@ -65,6 +65,8 @@ class OwnLayers(RNN):
 
 def load(source: str) -> type[Cell] | type[RNN]:
     """The class that a source names. Raises ConfigError, in one line."""
+    if source.endswith(".py"):
+        raise ConfigError(f"{source}: name the class in it, too: {source}:MyCell")
     where, _, name = source.rpartition(":") if ".py:" in source else source.rpartition(".")
     if not where or not name.isidentifier():
         raise ConfigError(f"{source}: give a file and a class, mine.py:MyCell, or a class, package.module.MyCell")

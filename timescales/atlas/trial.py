@@ -82,6 +82,8 @@ class Trial:
 
     def train(self) -> None:
         """Train what has not ended. Raises ConfigError, in one line, for a cell that cannot be trained."""
+        # Made once before anything is written: a cell that cannot be made leaves no folder.
+        own.OwnLayers(8, 8, source=self.source, arguments=dict(self.arguments))
         self._write_configuration()
         before = folders.places()[1:]
         try:

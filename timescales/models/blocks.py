@@ -70,7 +70,7 @@ class ResidualBlocks(nn.Module):
         after = []
         for k, (cell, block) in enumerate(zip(rnn.layers, self.blocks, strict=True)):
             if k:
-                x = rnn.between(x)
+                x = rnn.between_layers(x)
             output, end = cell(block.norm(x), before[k], dt, mask, run)
             x = x + output
             x = x + block.mlp(x)

@@ -9,7 +9,9 @@ from typing import Any
 from torch import Tensor, nn
 
 from timescales.nn import engine
+from timescales.nn.accelerate import FEWEST_STEPS, Accelerated, cell_of
 from timescales.nn.cells.cell import Cell
+from timescales.nn.drop_in import DropIn
 from timescales.nn.engine import render
 from timescales.nn.engine.affine import affine_or_reason
 from timescales.nn.engine.cpu.emit_cpp import cell_code
@@ -27,6 +29,17 @@ OPERATIONS |= {op: f"{{a}} {sign} {{b}}" for op, sign in INFIX.items()}
 OPERATIONS |= {"neg": "-{a}", "select": "select({a}, {b}, {c})"}
 TEXT = Language(OPERATIONS, repr, temporary="a")
 
+TORCHS = (
+    "",
+    "torch's own kernel runs what the fused engine does not take: one step, other dtypes than float32, torch.autocast,",
+    "tracers and exporters, projections; and on a GPU what cuDNN takes",
+)
+SHORT = (
+    "after timescales.accelerate also short sequences on a CPU, where it is the faster one: with fewer steps than",
+    "    {} with gradients, {} without, of an LSTM".format(*FEWEST_STEPS["oneDNN"]),
+    "    {} with gradients, {} without, of packed sequences and of a GRU".format(*FEWEST_STEPS["torch"]),
+)
+
 # Operators of Python on tensors, by the names of torch's functions; an "r" in front means the operands' other order.
 OPERATORS = {name: OPERATIONS[name] for name in ("neg", "add", "sub", "mul", "div")}
 OPERATORS |= {"truediv": "{a} / {b}", "pow": "{a} ** {b}", "rsub": "{b} - {a}", "rdiv": "{b} / {a}"}
@@ -40,17 +53,22 @@ def explain(module: nn.Module, dt: bool = False) -> None:
     memory for backward, which engines run the cell here and why the others do not; last the generated C++ code.
 
     Arguments:
-        module: a cell, or a module such as LSTM or PLSTM, whose first layer is taken.
+        module: a cell, or a module such as LSTM or PLSTM, whose first layer is taken; also torch's after `accelerate`.
         dt: whether the sequences have time intervals dt. Otherwise each step takes 1.
 
     Raises: ValueError if the module is neither, or dt not a truth value.
     """
     if not isinstance(dt, bool):
         raise ValueError(f"dt takes True or False, whether the sequences have time intervals; not {type(dt).__name__}")
-    cell = module.layers[0] if isinstance(module, RNN) else module
+    if isinstance(module, Accelerated):
+        cell: Any = cell_of(module.mode, module.hidden_size)
+    else:
+        cell = module.layers[0] if isinstance(module, RNN) else module
     if not isinstance(cell, Cell):
         raise ValueError(f"explain takes a layer or a cell of this package, such as timescales.LSTM; {_found(module)}")
-    print("\n".join(_lines(cell, dt)))
+    torchs = TORCHS if isinstance(module, Accelerated | DropIn) else ()
+    short = SHORT if isinstance(module, Accelerated) else ()
+    print("\n".join([*_lines(cell, dt), *torchs, *short]))
 
 
 def _found(module: nn.Module) -> str:

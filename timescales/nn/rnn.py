@@ -7,52 +7,43 @@ output, state = rnn(more, state)    # continue from this state
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
-import itertools
 import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
 
 from timescales import torch_private
 from timescales.errors import nearest
+from timescales.nn import cells, forms, signatures
 from timescales.nn import engine as engines
-from timescales.nn import signatures
 from timescales.nn import state as states
 from timescales.nn.cells.cell import Cell
 from timescales.nn.engine.kernel import is_plain, tracing_reason
-from timescales.nn.state import join_steps
-
-# Arguments of torch.nn.LSTM that do not exist here: torch's default, which is accepted, and what to do instead.
-TORCH_ARGUMENTS: dict[str, tuple[object, str]] = {
-    "bias": (True, "every cell here has its biases: zero and freeze them if you must"),
-    "bidirectional": (
-        False,
-        "run a second RNN over x.flip(0) and flip its output back; see Bidirectional in docs/library.md",
-    ),
-    "proj_size": (0, "put an nn.Linear after the RNN"),
-    "device": (None, "build the module, then call .to(device)"),
-    "dtype": (None, "build the module, then call .to(dtype)"),
-}
+from timescales.nn.state import join, join_steps
 
 TORCH_WEIGHTS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")  # and the layer, as in weight_ih_l0
-TORCH_ORDER = ("bias", "batch_first", "dropout", "bidirectional", "proj_size")  # after num_layers, in torch.nn.LSTM
 
 
 class RNN(nn.Module):
     """A stack of layers. The first reads the input, each later one the output of the layer before.
 
     Arguments:
-        cells: one cell per layer. The hidden size of a cell is the input size of the next.
+        cells: one cell per layer. The hidden size of a cell is the input size of the next. With bidirectional=True two
+            per layer, the second for the sequence in reverse.
         batch_first: if True, x, output, dt and mask are (B, S, ...) instead of (S, B, ...). Default: False.
         dropout: probability of dropout on the outputs of every layer except the last, in training. Default: 0. It may
             be set later: `rnn.dropout = 0.5`.
-        engine: the time loop, "auto" (the fastest available, default), "eager", "fused", "graph", "cluster"
-            or "cudnn". A named engine that cannot run raises ValueError.
+        bidirectional: if True, each layer reads the sequence in both directions; the output has the h of both, side by
+            side. Default: False.
+        engine: the time loop, "auto" (the fastest available, default), "eager", "fused", "graph", "cluster" or
+            "cudnn". A named engine that cannot run raises ValueError.
 
     Call: `output, state = rnn(x, state=None, dt=None, mask=None)`; see `forward`.
 
@@ -61,69 +52,59 @@ class RNN(nn.Module):
     float32.
     """
 
-    layers: Sequence[Cell]
-    between: nn.Module  # dropout between the layers; a model may replace it
+    layers: Sequence[Cell]  # one per layer; if bidirectional two, forward and backward, as in torch's states
+    between: nn.Module | None  # in place of dropout between the layers, where a model sets it
+    input_size: int
+    hidden_size: int  # of the last layer
+    num_layers: int
+    proj_size: int  # 0: no layer but `LSTM` projects its output
 
     def __init__(
-        self, cells: Sequence[Cell], *, batch_first: bool = False, dropout: float = 0.0, engine: str = "auto"
+        self,
+        cells: Sequence[Cell],
+        *,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        engine: str = "auto",
     ) -> None:
         super().__init__()
         if isinstance(cells, Cell):
             raise ValueError(f"give a list of cells, one per layer: RNN([{type(cells).__name__}(...)])")
         if not cells:
             raise ValueError("num_layers must be at least 1")
-        for below, above in itertools.pairwise(cells):
-            if above.input_size != below.hidden_size:
-                raise ValueError(f"a layer of {below.hidden_size} units cannot feed one of {above.input_size} inputs")
-        if not isinstance(batch_first, bool):
-            raise ValueError(f"batch_first must be True or False, not {batch_first!r}")
-        if engine not in engines.NAMES:
-            raise ValueError(f"engine must be one of {', '.join(engines.NAMES)}; not {engine!r}")
+        for name, value in (("batch_first", batch_first), ("bidirectional", bidirectional)):
+            if not isinstance(value, bool):
+                raise ValueError(f"{name} should be of type bool, not {value!r}")
+        directions = 1 + bidirectional
+        if len(cells) % directions:
+            raise ValueError(
+                f"bidirectional=True needs two cells per layer, forward and backward; not {len(cells)} cells"
+            )
+        for k in range(directions, len(cells)):
+            below = sum(cell.hidden_size for cell in cells[k // directions * directions - directions :][:directions])
+            if cells[k].input_size != below:
+                raise ValueError(f"a layer of {below} units cannot feed one of {cells[k].input_size} inputs")
         self.layers = nn.ModuleList(cells)  # type: ignore[assignment]  # a ModuleList of cells is a Sequence[Cell]
-        self.batch_first, self.engine = batch_first, engine
-        self.between = nn.Dropout()
-        self.dropout = dropout
-        if dropout and len(cells) == 1:
+        self.input_size, self.hidden_size, self.proj_size = cells[0].input_size, cells[-1].hidden_size, 0
+        self.num_layers, self.bidirectional, self.batch_first = len(cells) // directions, bidirectional, batch_first
+        self.dropout, self.between, self.engine = dropout, None, checked_engine(engine)
+        if dropout and self.num_layers == 1:
             warnings.warn(f"dropout={dropout} is between layers: one layer has none", stacklevel=3)
 
     @property
-    def input_size(self) -> int:
-        """Number of input features."""
-        return self.layers[0].input_size
-
-    @property
-    def hidden_size(self) -> int:
-        """Number of units of the last layer, the size of the output."""
-        return self.layers[-1].hidden_size
-
-    @property
-    def num_layers(self) -> int:
-        """Number of layers."""
-        return len(self.layers)
-
-    @property
-    def bidirectional(self) -> bool:
-        """False: all modules read a sequence in one direction. torch.nn.LSTM has this attribute."""
-        return False
-
-    @property
-    def proj_size(self) -> int:
-        """0: no module projects its output. torch.nn.LSTM has this attribute."""
-        return 0
-
-    @property
     def dropout(self) -> float:
-        """Probability of dropout between the layers, in training."""
-        return self.between.p  # type: ignore[return-value]  # a number in every kind of dropout
+        """Probability of dropout between the layers, in training. It may be set, for the next forward pass on."""
+        return self.__dict__["dropout"]
 
     @dropout.setter
     def dropout(self, probability: float) -> None:
-        """Set the probability, from the next forward pass on."""
+        """Raises ValueError for what is no probability."""
         if isinstance(probability, bool) or not isinstance(probability, int | float):
-            raise ValueError(f"dropout must be a number, at least 0 and below 1, not {probability!r}")
-        if not 0.0 <= probability < 1.0:
-            raise ValueError(f"dropout must be at least 0 and below 1, not {probability!r}")
-        self.between.p = probability  # type: ignore[assignment]
+            raise ValueError(f"dropout should be a number in range [0, 1], not {probability!r}")
+        if not 0.0 <= probability <= 1.0:
+            raise ValueError(f"dropout should be a number in range [0, 1], not {probability!r}")
+        self.__dict__["dropout"] = probability
 
     def reset_parameters(self) -> None:
         """Draw all parameters again: after the same seed, the layers have the numbers of new ones."""
@@ -136,11 +117,15 @@ class RNN(nn.Module):
             return super().__getattr__(name)
         except AttributeError:
             weight, _, layer = name.partition("_l")
-            if weight not in TORCH_WEIGHTS or not layer.isdigit() or int(layer) >= self.num_layers:
+            number, _, reverse = layer.partition("_reverse")
+            if weight not in TORCH_WEIGHTS or not number.isdigit() or (bool(reverse) and not self.bidirectional):
                 raise
-            if weight.startswith("bias") and self.layers[int(layer)].biases == 1:
+            place = int(number) * (1 + self.bidirectional) + layer.endswith("_reverse")
+            if place >= len(self.layers):
+                raise
+            if weight.startswith("bias") and self.layers[place].biases == 1:
                 weight = "bias"
-        raise AttributeError(f"{type(self).__name__} has no {name}: it is layers[{layer}].{weight}")
+        raise AttributeError(f"{type(self).__name__} has no {name}: it is layers[{place}].{weight}")
 
     def flatten_parameters(self) -> None:
         """Do nothing. torch.nn.LSTM has this method, and code that was written for it may call it."""
@@ -155,72 +140,84 @@ class RNN(nn.Module):
 
     def forward(
         self,
-        x: Tensor,
+        input: Any = None,  # torch's name
         state: Any = None,
-        dt: Tensor | None = None,
+        dt: Any = None,
         mask: Tensor | None = None,
         *,
-        reset: Tensor | None = None,
+        reset: Any = None,
         states: bool = False,
+        x: Any = None,
         hx: Any = None,
     ) -> tuple[Any, ...]:
         """Run the layers over a batch of sequences.
 
         Arguments:
-            x: input, (S, B, input_size).
+            input: the sequences, (S, B, input_size); one sequence, (S, input_size), where dt, mask, reset and the state
+                have no B either; or a PackedSequence, whose state is in the order of its sequences before they were
+                sorted.
             state: the state that an earlier call returned, or None for zeros (`RMC`: rows of the identity matrix;
                 `SLSTM`: the logarithm of no weight yet; `URNN`: one that it learns). A list with one state per layer,
                 as `split_state` returns it, is taken too; each may be a plain tuple or list.
-            dt: time since the previous step, (S, B), also for the first step. The layers that docs/library.md names use
-                it, and cells of your own whose step does; the others take and ignore it. Default: 1. It must be finite
-                and at least 0. On a CPU this is checked; on a GPU it is not, since a check would wait for the GPU, and
-                neither is it while torch traces or transforms the call.
+            dt: time since the previous step, (S, B), also for the first step; packed if the input is. The layers that
+                docs/library.md names use it, and cells of your own whose step does; the others take and ignore it.
+                Default: 1. It must be finite and at least 0. On a CPU this is checked; on a GPU it is not, since a
+                check would wait for the GPU, and neither is it while torch traces or transforms the call.
             mask: (S, B), 0 where a step does not exist. There x and dt are not read, the state does not change, and the
                 output is the last h. Every other number counts as 1.
             reset: (S, B), nonzero where the state is that of the beginning again before a step: the cells' initial
-                state, not the argument `state`. So several sequences may follow each other in one row: episodes,
-                articles, packed texts. A reset counts at a masked step, too: the output there is the initial h.
+                state, not the argument `state`; packed if the input is. So several sequences may follow each other in
+                one row: episodes, articles, packed texts. A reset counts at a masked step, too: the output there is the
+                initial h. In reverse a sequence begins at its last step.
             states: whether to return the state after every step, as a third result. Default: False.
-            hx: torch.nn.LSTM's name of `state`; give one of the two.
+            x, hx: other names of `input` and `state`; hx is torch.nn.LSTM's.
 
-        Returns: output (S, B, hidden_size), the h of the last layer at every step, and the state. For cells with h and
-        c it is (h_n, c_n), each (num_layers, B, H), as torch.nn.LSTM's; for cells with h alone h_n, as torch.nn.GRU's;
-        for others an `RNNState`, such as state.h, state.c, state.age, each (num_layers, B, H). Two fields have another
-        width than H: state.memory of an NRU has memory_size numbers, and state.averages of an SRU has statistics
-        numbers for each of its alphas. If the layers differ in size, the state is an `RNNState` whose fields are tuples
-        with one tensor (B, H) per layer. With states=True, the third result is an `RNNState` whose fields are tuples
-        with one tensor (S, B, H) per layer: `states.h[-1]` is the output. With batch_first, S and B are exchanged in
-        x, dt, mask, reset, output and states, but not in the state.
+        Returns: output (S, B, hidden_size), the h of the last layer at every step, and the state; of a PackedSequence
+        the output is packed, too. For cells with h and c the state is (h_n, c_n), each (num_layers, B, H), as
+        torch.nn.LSTM's; for cells with h alone h_n, as torch.nn.GRU's; for others an `RNNState`, such as state.h,
+        state.c, state.age, each (num_layers, B, H). Two fields have another width than H: state.memory of an NRU has
+        memory_size numbers, and state.averages of an SRU has statistics numbers for each of its alphas. If the layers
+        differ in size, the state is an `RNNState` whose fields are tuples with one tensor (B, H) per layer. With
+        states=True, the third result is an `RNNState` whose fields are tuples with one tensor (S, B, H) per layer:
+        `states.h[-1]` is the output. With batch_first, S and B are exchanged in input, dt, mask, reset, output and
+        states, but not in the state. With bidirectional the output is (S, B, 2 * hidden_size), and the state and the
+        states have two entries per layer, forward and backward.
 
         Raises: ValueError for a wrong shape, dtype or device, a dt that is negative or not finite, or if the named
         engine cannot run.
         """
-        if (
-            torch.compiler.is_dynamo_compiling()
-            and self.engine != "eager"
-            and any(cell.compiled for cell in self.layers)
-        ):
+        if torch.compiler.is_dynamo_compiling() and self._has_kernels():
             torch_private.graph_break("torch.compile leaves kernels alone, as torch's LSTM; or use engine='eager'")
-            return torch.compiler.disable(RNN.forward)(self, x, state, dt, mask, reset=reset, states=states, hx=hx)
-        self._check(x, dt, mask, reset)
-        before = self._checked_state(state, hx, x)
-        if self.batch_first:
-            x = x.transpose(0, 1)
-            dt, mask, reset = (None if value is None else value.transpose(0, 1) for value in (dt, mask, reset))
-        run = functools.partial(engines.run, self.engine, reset=reset, states=states)
-        after, every = [], []
-        for k, cell in enumerate(self.layers):
-            if k:
-                x = self.between(x)
-            x, end, *steps = cell(x, None if before is None else before[k], dt, mask, run)
-            after.append(end)
-            every += steps
-        output, end = (x.transpose(0, 1) if self.batch_first else x), self.join_state(after)
-        return (output, end, join_steps(self.layers, every, self.batch_first)) if states else (output, end)
+            outside = torch.compiler.disable(RNN.forward)
+            return outside(self, input, state, dt, mask, reset=reset, states=states, x=x, hx=hx)
+        x, state = one_of("input", input, "x", x), one_of("state", state, "hx", hx)
+        layers, directions = self.layers, 1 + self.bidirectional
+        self._check(layers[0], x, dt, mask, reset)
+        form = forms.Form(x, self.batch_first)
+        before = checked_state(layers, state, form, x)
+        x, steps = form.sequences(x, dt, mask, reset)
+        run = functools.partial(engines.run, self.engine, states=states)
+        output, after, every = forms.run_layers(layers, directions, x, before, steps, run, self.between_layers)
+        results = form.output(output), join(layers, [form.after(end) for end in after])
+        return (*results, join_steps(layers, every, form.output)) if states else results
 
-    def _check(self, x: Tensor, dt: Tensor | None, mask: Tensor | None, reset: Tensor | None) -> None:
+    def _has_kernels(self) -> bool:
+        """Whether an engine with kernels may run the layers."""
+        return self.engine != "eager" and any(cell.compiled for cell in self.layers)
+
+    def between_layers(self, x: Tensor) -> Tensor:
+        """The input of a layer, from the output of the one before it."""
+        if self.between is not None:
+            return self.between(x)
+        return nn.functional.dropout(x, self.dropout, self.training)
+
+    def _check(self, first: Cell, x: Any, dt: Any, mask: Tensor | None, reset: Any) -> None:
         """Raise ValueError for an argument of `forward` with a wrong type, shape, dtype or device."""
-        self._check_input(x)
+        if isinstance(x, PackedSequence):
+            if mask is not None:
+                raise ValueError("every step of packed sequences exists: pad them to give a mask, or leave it out")
+            x, dt, reset = x.data, data_of("dt", dt), data_of("reset", reset)
+        self._check_input(first, x)
         for name, value in (("dt", dt), ("mask", mask), ("reset", reset)):
             if value is None:
                 continue
@@ -232,21 +229,15 @@ class RNN(nn.Module):
         if dt is not None:
             check_dt(dt, mask)
 
-    def _check_input(self, x: Tensor) -> None:
+    def _check_input(self, first: Cell, x: Any) -> None:
         sizes = "(B, S" if self.batch_first else "(S, B"
-        if isinstance(x, nn.utils.rnn.PackedSequence):
-            raise ValueError(f"packed sequences are not taken: pad them and give mask {sizes}), 0 at the padding")
-        if isinstance(x, torch.fx.Proxy):
-            fix = "give its Tracer an is_leaf_module that is True for timescales.RNN, or use torch.export.export"
-            raise ValueError(f"torch.fx.symbolic_trace does not trace a loop over time: {fix}")
         if not isinstance(x, Tensor):
             raise ValueError(f"x must be a tensor, not {type(x).__name__}")
-        if x.dim() < 3:
-            fix = f"; for one sequence use x.unsqueeze({0 if self.batch_first else 1})" if x.dim() == 2 else ""
-            raise ValueError(f"x must be {sizes}, input), not {tuple(x.shape)}{fix}")
+        if x.dim() < 2:
+            raise ValueError(f"x must be {sizes}, input), or (S, input) of one sequence; not {tuple(x.shape)}")
         if x.shape[-1] != self.input_size:
             raise ValueError(f"x has {x.shape[-1]} features in its last dimension; this RNN reads {self.input_size}")
-        weight = self.layers[0].weight_ih
+        weight = first.weight_ih
         if x.dim() > 3 and weight.dim() == 2:  # batched seeds have one more dimension, in the weights too
             raise ValueError(f"x must have 3 dimensions, {sizes}, input), not {tuple(x.shape)}")
         if states.brought_by_hooks(weight):
@@ -254,28 +245,13 @@ class RNN(nn.Module):
         if x.dtype != weight.dtype and not torch.is_autocast_enabled(x.device.type):
             raise ValueError(f"x is {x.dtype}, the weights are {weight.dtype}: give x.to({weight.dtype})")
 
-    def _checked_state(self, state: Any, hx: Any, x: Tensor) -> list[Any] | None:
-        """One state per layer, or None. Raises ValueError if the state does not fit this RNN and the batch x."""
-        if state is not None and hx is not None:
-            raise ValueError("state and hx are two names of one argument: give one of them")
-        state = hx if state is None else state
-        if state is None:
-            return None
-        if isinstance(state, Tensor) and state.shape == x.shape[:-1]:
-            fix = "did you mean rnn(x, dt=dt), or mask=mask?"
-            raise ValueError(
-                f"the second argument is the state, {states.form(self.layers)}, not {tuple(state.shape)}: {fix}"
-            )
-        layers = self.split_state(state)
-        states.check(self.layers, layers, (x.transpose(0, 1) if self.batch_first else x).shape[1:-1])
-        return layers
-
     def timescales(self) -> list[Tensor]:
         """Characteristic time of each unit in steps, one tensor (H,) per layer. See `timescales` of the cell."""
         return [cell.timescales().detach() for cell in self.layers]
 
     def extra_repr(self) -> str:
-        return f"batch_first={self.batch_first}, dropout={self.dropout}, engine={self.engine!r}"
+        directions = ", bidirectional=True" if self.bidirectional else ""
+        return f"batch_first={self.batch_first}, dropout={self.dropout}{directions}, engine={self.engine!r}"
 
 
 class CellRNN(RNN):
@@ -290,50 +266,97 @@ class CellRNN(RNN):
         input_size: number of input features.
         hidden_size: number of units of each layer: one number, or a list with one per layer.
         num_layers: number of layers. Default: 1.
-        batch_first, dropout, engine: see `RNN`.
+        bias: whether the cells have biases. Default: True.
+        batch_first, dropout, bidirectional, engine: see `RNN`.
+        proj_size: 0; torch.nn.LSTM has it in this place.
+        device, dtype: of the parameters. Default: torch's.
         arguments: those of the cell, by name.
 
-    Raises: ValueError for a value out of range and for an argument that only torch.nn.LSTM has; the message says what
-    to do instead.
+    Raises: ValueError for a value out of range.
     """
 
-    cell_class: type[Cell]
-    cell_classes: tuple[type[Cell], ...] = ()  # where an argument chooses among several
+    cell_class: type[cells.Cell]
+    Cell: Any  # the same, for loops over steps: `PLSTM.Cell(10, 128)` is called like torch.nn.LSTMCell
+    cell_classes: tuple[type[cells.Cell], ...] = ()  # where an argument chooses among several
     chooses: tuple[str, ...] = ()  # arguments of the cell that the class chooses itself
 
     def __init_subclass__(cls, **more: Any) -> None:
         super().__init_subclass__(**more)
+        kinds = cls.cell_classes or ((cls.cell_class,) if hasattr(cls, "cell_class") else ())
+        if kinds:
+            cls.Cell = kinds[0]
         constructor: Any = cls.__init__
-        if "cell_class" in vars(cls) and constructor.__code__ is CellRNN.__init__.__code__:
+        if "cell_class" in vars(cls) and "__init__" not in vars(cls):
             cls.__init__ = constructor = signatures.copy(constructor)  # type: ignore[method-assign]  # for its signature
         if "__init__" in vars(cls):
-            cells = cls.cell_classes or ((cls.cell_class,) if hasattr(cls, "cell_class") else ())
-            signatures.complete(constructor, CellRNN.__init__, *cells, without=cls.chooses)
+            signatures.complete(constructor, CellRNN.__init__, *kinds, without=cls.chooses)
 
     def __init__(
         self,
         input_size: int,
         hidden_size: int | Sequence[int],
         num_layers: int = 1,
-        *positional: Any,
+        bias: bool = True,
         batch_first: bool = False,
         dropout: float = 0.0,
+        bidirectional: bool = False,
+        proj_size: int = 0,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+        *,
         engine: str = "auto",
         **arguments: Any,
     ) -> None:
-        taken = signatures.parameters(self.cell_class)
-        check_arguments(self, positional, {key: value for key, value in arguments.items() if key not in taken})
-        arguments = {key: value for key, value in arguments.items() if key in taken}
-        cells = self.make_cells(layer_sizes(input_size, hidden_size, num_layers), **arguments)
-        super().__init__(cells, batch_first=batch_first, dropout=dropout, engine=engine)
+        if proj_size:
+            raise ValueError(f"{type(self).__name__} has no proj_size={proj_size!r}: put an nn.Linear after it")
+        each = self._of_cells(input_size, hidden_size, num_layers, bias, bidirectional, **arguments)
+        with made_on(device, dtype):
+            made = [self.cell_class(**one) for one in each]
+        super().__init__(made, batch_first=batch_first, dropout=dropout, bidirectional=bidirectional, engine=engine)
 
-    def make_cells(self, sizes: Sequence[tuple[int, int]], **arguments: Any) -> list[Cell]:
-        """The cells, one per layer. sizes: input size and hidden size of each."""
-        return [self.cell_class(*size, **arguments) for size in sizes]
+    def _of_cells(
+        self, input_size: int, hidden_size: Any, num_layers: int, bias: bool, bidirectional: bool, **arguments: Any
+    ) -> list[dict[str, Any]]:
+        """The arguments of each cell, in the order of `layers`. Raises ValueError for one that is unknown."""
+        taken = signatures.parameters(self.cell_class)
+        check_arguments(self, {key: value for key, value in arguments.items() if key not in taken})
+        if "bias" in taken:
+            arguments["bias"] = bias
+        elif bias is not True:
+            raise ValueError(f"{type(self).__name__} has no bias={bias!r}: the biases are part of its cell's equations")
+        sizes = layer_sizes(input_size, hidden_size, num_layers, bidirectional)
+        return [
+            {"input_size": inputs, "hidden_size": hidden, **self.of_layer(k, num_layers, **arguments)}
+            for k, (inputs, hidden) in enumerate(sizes)
+            for _ in range(1 + bool(bidirectional))
+        ]
+
+    def of_layer(self, layer: int, num_layers: int, **arguments: Any) -> dict[str, Any]:
+        """The arguments of a layer's cells. layer: from 0 on. A subclass may give each layer arguments of its own."""
+        return arguments
 
     def refuse_chosen(self, arguments: Mapping[str, object]) -> None:
         """Raise ValueError for arguments that the class chooses itself."""
-        check_arguments(self, (), {key: value for key, value in arguments.items() if key in self.chooses})
+        check_arguments(self, {key: value for key, value in arguments.items() if key in self.chooses})
+
+
+def checked_state(layers: Sequence[Cell], state: Any, form: forms.Form, x: Any) -> list[Any]:
+    """One state per layer, or None for each. Raises ValueError if the state does not fit the layers and x."""
+    if state is None:
+        return [None] * len(layers)
+    if isinstance(state, Tensor) and isinstance(x, Tensor) and state.shape == x.shape[:-1] and state.dim() > 1:
+        fix = "did you mean rnn(x, dt=dt), or mask=mask?"
+        raise ValueError(f"the second argument is the state, {states.form(layers)}, not {tuple(state.shape)}: {fix}")
+    each = states.split(layers, state)
+    states.check(layers, each, form.batch(x))
+    return [form.before(one) for one in each]
+
+
+def data_of(name: str, value: Any) -> Any:
+    """The numbers of an argument of packed sequences, or None without it. Raises ValueError unless it is packed."""
+    if value is not None and not isinstance(value, PackedSequence):
+        raise ValueError(f"the {name} of packed sequences is packed, too: pack_padded_sequence({name}, ...)")
+    return None if value is None else value.data
 
 
 def check_dt(dt: Tensor, mask: Tensor | None) -> None:
@@ -358,21 +381,39 @@ def check_dt(dt: Tensor, mask: Tensor | None) -> None:
         raise ValueError(f"{reason}: sort the times; dt is the time since the previous step")
 
 
-def check_arguments(rnn: RNN, positional: Sequence[object], unknown: Mapping[str, object]) -> None:
-    """Raise ValueError for arguments that a module does not take. The message says what to do instead.
+@contextlib.contextmanager
+def made_on(device: torch.device | str | None, dtype: torch.dtype | None) -> Iterator[None]:
+    """Parameters that are made within are on this device and of this dtype."""
+    before = torch.get_default_dtype()
+    with contextlib.nullcontext() if device is None else torch.device(device):
+        try:
+            torch.set_default_dtype(before if dtype is None else dtype)
+            yield
+        finally:
+            torch.set_default_dtype(before)
 
-    positional: what was given after num_layers without a name. unknown: keyword arguments that the module lacks.
-    """
+
+def one_of(name: str, value: Any, other_name: str, other: Any) -> Any:
+    """The value of an argument that has two names. Raises ValueError if both are given, and under symbolic_trace."""
+    if isinstance(value, torch.fx.Proxy):
+        fix = "give its Tracer an is_leaf_module that is True for timescales.RNN, or use torch.export.export"
+        raise ValueError(f"torch.fx.symbolic_trace does not trace a loop over time: {fix}")
+    if value is not None and other is not None:
+        raise ValueError(f"{name} and {other_name} are two names of one argument: give one of them")
+    return other if value is None else value
+
+
+def checked_engine(name: str) -> str:
+    """The name of an engine. Raises ValueError for another."""
+    if name not in engines.NAMES:
+        raise ValueError(f"engine must be one of {', '.join(engines.NAMES)}; not {name!r}")
+    return name
+
+
+def check_arguments(rnn: nn.Module, unknown: Mapping[str, object]) -> None:
+    """Raise ValueError for keyword arguments that a module lacks. The message says what to do instead."""
     name = type(rnn).__name__
-    if positional:
-        by_name = ", ".join(f"{key}={value!r}" for key, value in zip(TORCH_ORDER, positional, strict=False))
-        raise ValueError(f"{name} takes what follows num_layers by name; in torch's order these are {by_name}")
     for key, value in unknown.items():
-        if key in TORCH_ARGUMENTS:
-            default, fix = TORCH_ARGUMENTS[key]
-            if value != default:
-                raise ValueError(f"{name} does not take {key}={value!r}: {fix}")
-            continue
         parent = type(rnn).__mro__[1]
         if key in inspect.signature(parent).parameters:
             raise ValueError(f"{name} chooses {key} itself: give {key}={value!r} to {parent.__name__}")
@@ -380,8 +421,10 @@ def check_arguments(rnn: RNN, positional: Sequence[object], unknown: Mapping[str
         raise ValueError(f"{name} has no argument {key}{nearest(key, known)}")
 
 
-def layer_sizes(input_size: int, hidden_size: int | Sequence[int], num_layers: int) -> list[tuple[int, int]]:
-    """(input size, hidden size) of each layer. `hidden_size` is one number, or a list with one per layer."""
+def layer_sizes(
+    input_size: int, hidden_size: int | Sequence[int], num_layers: int, bidirectional: bool = False
+) -> list[tuple[int, int]]:
+    """(input size, hidden size) of each layer's cells. `hidden_size`: one number, or one per layer."""
     if isinstance(num_layers, bool) or not isinstance(num_layers, int) or num_layers < 1:
         raise ValueError(f"num_layers must be a whole number of at least 1, not {num_layers!r}")
     if isinstance(hidden_size, Sequence) and not isinstance(hidden_size, str):
@@ -390,7 +433,8 @@ def layer_sizes(input_size: int, hidden_size: int | Sequence[int], num_layers: i
         hidden = [hidden_size] * num_layers
     if len(hidden) != num_layers:
         raise ValueError(f"hidden_size lists {len(hidden)} layers, num_layers is {num_layers}")
-    return list(itertools.pairwise([input_size, *hidden]))
+    outputs = [2 * size if bidirectional else size for size in hidden]
+    return list(zip([input_size, *outputs[:-1]], hidden, strict=True))
 
 
 def one_cell_per_layer(

@@ -112,15 +112,15 @@ def join(cells: Sequence[Cell], states: Sequence[Any]) -> Any:
     return RNNState(**fields)
 
 
-def join_steps(cells: Sequence[Cell], states: Sequence[Any], batch_first: bool) -> RNNState:
+def join_steps(cells: Sequence[Cell], states: Sequence[Any], output: Callable[[Tensor], Any]) -> RNNState:
     """The states of all steps, from one for each layer, fields (S, B, H): each field a tuple with one tensor per layer.
 
-    batch_first: exchange S and B.
+    output: brings a tensor (S, B, H) into the caller's form.
     """
 
-    def of_layer(state: Any, name: str) -> Tensor | None:
+    def of_layer(state: Any, name: str) -> Any:
         value = getattr(state, name, None)
-        return value.transpose(0, 1) if batch_first and value is not None else value
+        return None if value is None else output(value)
 
     return RNNState(**{name: tuple(of_layer(state, name) for state in states) for name in _names(cells)})
 

@@ -9,13 +9,14 @@ import json
 import platform
 import re
 import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from timescales import extras, paths
+from timescales import paths
 from timescales.config import Config
 from timescales.errors import ConfigError
 from timescales.runs import source
@@ -40,10 +41,11 @@ def provenance(device: str) -> Provenance:
     """
     import torch  # called by a run that trains, which has it already
 
-    versions = {}
-    for package in ("timescales", "torch", "numpy", "hydra-core", "spacy"):
+    # Not that of the installation: an editable one keeps the number of its first day.
+    versions = {"timescales": sys.modules["timescales"].__version__}
+    for package in ("torch", "numpy", "hydra-core", "spacy"):
         with contextlib.suppress(metadata.PackageNotFoundError):
-            versions[package] = metadata.version(extras.NAME if package == "timescales" else package)
+            versions[package] = metadata.version(package)
     on_gpu = device.startswith(("auto", "cuda")) and torch.cuda.is_available()
     index = device if device.startswith("cuda") else None
     machine = torch.cuda.get_device_name(index) if on_gpu else processor()

@@ -5,10 +5,13 @@ from rnn_cases import KINDS
 from torch import nn
 
 from uses.registry import (
+    FROM_BIAS,
     LSTMS,
     NAMED,
     NOT_RUN,
+    OF_TORCH,
     POWER_LAW,
+    WITH_BIAS,
     B,
     Differs,
     H,
@@ -117,43 +120,67 @@ def no_batch(layer: Layer) -> None:
     assert not any(grad.any() for grad in grads)
 
 
-@use("one sequence without a batch, x (S, I)", ours=Refused("x.unsqueeze(1)"))
+@use("one sequence without a batch, x (S, I)")
 def unbatched(layer: Layer) -> None:
     rnn = layer.make()
     close(rnn(data()[:, 0])[0], rnn(data()[:, :1])[0][:, 0])
 
 
-@use("a packed sequence", ours=Refused("pad them and give mask"))
+@use("a packed sequence")
 def packed(layer: Layer) -> None:
     rnn, x = layer.make(), data()
     output, _ = rnn(nn.utils.rnn.pack_padded_sequence(x, torch.tensor([6, 4, 2])))
     close(nn.utils.rnn.pad_packed_sequence(output)[0][:, 0], rnn(x)[0][:, 0])
 
 
-@use("`bidirectional=True`", ours=Refused("run a second RNN over x.flip(0) and flip its output back"))
+@use("`bidirectional=True`")
 def bidirectional(layer: Layer) -> None:
     assert layer.make(bidirectional=True)(data())[0].shape == (S, B, 2 * H)
 
 
-@use("`proj_size=2`", ours=Refused("put an nn.Linear after the RNN"), only=LSTMS)
+@use("`proj_size=2`", only={"LSTM"})
 def projection(layer: Layer) -> None:
     assert layer.make(proj_size=2)(data())[0].shape == (S, B, 2)
 
 
-@use("`bias=False`", ours=Refused("every cell here has its biases"))
+@use("`proj_size=2` of other layers", torch=NOT_RUN, ours=Refused("put an nn.Linear after it"), only=LSTMS - {"LSTM"})
+def projection_of_others(layer: Layer) -> None:
+    layer.make(proj_size=2)
+
+
+@use("`bias=False`", only=WITH_BIAS)
 def no_bias(layer: Layer) -> None:
-    layer.make(bias=False)(data())
+    rnn = layer.make(bias=False)
+    assert not any(name.rpartition(".")[2].startswith("bias") for name, _ in rnn.named_parameters())
+    assert rnn(data())[0].isfinite().all()
 
 
-@use("`dtype=` at construction, and so `device=`", ours=Refused("build the module, then call .to(dtype)"))
+@use(
+    "`bias=False`, where a bias is the start of the memory",
+    torch=NOT_RUN,
+    ours=Refused("leave out its initializer"),
+    only=FROM_BIAS,
+)
+def no_bias_to_begin_from(layer: Layer) -> None:
+    layer.make(bias=False)
+
+
+@use(
+    "`bias=False`, where the equations need a bias",
+    torch=NOT_RUN,
+    ours=Refused("the biases are part of its cell's equations"),
+    only=KINDS.keys() - WITH_BIAS - FROM_BIAS,
+)
+def no_bias_in_equations(layer: Layer) -> None:
+    layer.make(bias=False)
+
+
+@use("`dtype=` at construction, and so `device=`")
 def factory_arguments(layer: Layer) -> None:
     assert layer.make(dtype=torch.float64)(data().double())[0].dtype == torch.float64
 
 
-@use(
-    "what follows `num_layers` by position, as torch's `LSTM(I, H, 1, True, True)`",
-    ours=Refused("takes what follows num_layers by name"),
-)
+@use("what follows `num_layers` by position, as torch's `LSTM(I, H, 1, True, True)`")
 def by_position(layer: Layer) -> None:
     assert layer.construct(I, H, 1, True, True).batch_first
 
@@ -161,7 +188,7 @@ def by_position(layer: Layer) -> None:
 @use(
     '`batch_first="False"`',
     torch=Refused("batch_first should be of type bool"),
-    ours=Refused("batch_first must be True or False"),
+    ours=Refused("batch_first should be of type bool"),
 )
 def text_for_a_truth_value(layer: Layer) -> None:
     assert layer.make(batch_first="False")(data())[1] is None
@@ -206,6 +233,7 @@ def reset_parameters(layer: Layer) -> None:
     "an input of another dtype than the weights",
     torch=Refused("dtype", torchs=True),
     ours=Refused("give x.to(torch.float32)"),
+    as_torch=True,
 )
 def other_dtype(layer: Layer) -> None:
     layer.make()(data().double())
@@ -215,6 +243,7 @@ def other_dtype(layer: Layer) -> None:
     "an input with another number of features",
     torch=Refused("Expected 4", torchs=True),
     ours=Refused("this RNN reads 4"),
+    as_torch=True,
 )
 def other_features(layer: Layer) -> None:
     layer.make()(data(S, B, I + 1))
@@ -224,6 +253,7 @@ def other_features(layer: Layer) -> None:
     "a state of another batch size",
     torch=Refused("Expected hidden", torchs=True),
     ours=Refused("h of layer 0 is (3, 6), not (4, 6)"),
+    as_torch=True,
 )
 def other_batch(layer: Layer) -> None:
     rnn = layer.make()
@@ -231,8 +261,18 @@ def other_batch(layer: Layer) -> None:
     rnn(data(S, B + 1, I), state)
 
 
-@use("`hidden_size=0`", torch=Refused("greater than zero"), ours=Refused("a whole number of at least 1"))
+@use(
+    "`hidden_size=0` of torch's class",
+    torch=Refused("greater than zero"),
+    ours=Refused("greater than zero"),
+    only=OF_TORCH,
+)
 def no_units(layer: Layer) -> None:
+    layer.construct(I, 0)
+
+
+@use("`hidden_size=0`", torch=NOT_RUN, ours=Refused("a whole number of at least 1"), only=KINDS.keys() - OF_TORCH)
+def no_units_of_others(layer: Layer) -> None:
     layer.construct(I, 0)
 
 
@@ -248,13 +288,35 @@ def attributes_without_choice(layer: Layer) -> None:
     assert layer.make().proj_size == 0
 
 
-@use("the attribute `weight_hh_l0`; here it is `layers[0].weight_hh`", ours=Refused("it is layers[0].weight_hh"))
+@use("the attribute `weight_hh_l0`", only=OF_TORCH)
 def attribute_weight(layer: Layer) -> None:
-    assert layer.make().weight_hh_l0.shape[1] == H
+    rnn = layer.make(3)
+    assert rnn.weight_hh_l0.shape[1] == H
+    assert "weight_ih_l2" in rnn.state_dict()
 
 
-@use("code that looks for torch's class by `isinstance`, as `quantize_dynamic`", ours=Differs("it is not found"))
+@use(
+    "the attribute `weight_hh_l0` of other layers",
+    torch=NOT_RUN,
+    ours=Refused("it is layers[0].weight_hh"),
+    only=KINDS.keys() - OF_TORCH,
+)
+def attribute_weight_of_others(layer: Layer) -> None:
+    _ = layer.make().weight_hh_l0
+
+
+@use("code that looks for torch's class by `isinstance`", only=OF_TORCH)
 def torchs_class(layer: Layer) -> None:
+    assert isinstance(layer.make(), nn.RNNBase)
+
+
+@use(
+    "code that looks for torch's class by `isinstance`, with other layers",
+    torch=NOT_RUN,
+    ours=Differs("it is not found"),
+    only=KINDS.keys() - OF_TORCH,
+)
+def torchs_class_of_others(layer: Layer) -> None:
     assert isinstance(layer.make(), nn.RNNBase)
 
 

@@ -10,6 +10,7 @@ from uses.registry import (
     ELEMENTWISE,
     KINDS,
     NOT_RUN,
+    WITHOUT_PARAMETERS,
     B,
     Differs,
     Layer,
@@ -38,7 +39,7 @@ def numerical(layer: Layer) -> None:
     assert torch.autograd.gradcheck(lambda *_: rnn(x)[0], [x, *rnn.parameters()])
 
 
-@use("second derivatives, `create_graph=True`", fused=EAGER)
+@use("second derivatives, `create_graph=True`", only=WITHOUT_PARAMETERS)
 def second_derivatives(layer: Layer) -> None:
     rnn, x = layer.make(), data().requires_grad_()
     (first,) = torch.autograd.grad(loss_of(rnn(x)[0]), x, create_graph=True)
@@ -50,7 +51,17 @@ def second_derivatives(layer: Layer) -> None:
     close((squares[0] - squares[1]) / 2e-4, (second * direction).sum() / 1e-4, 1e-3)
 
 
-@use("`is_grads_batched=True`", fused=EAGER)
+@use(
+    "second derivatives where the step has parameters or random numbers",
+    torch=NOT_RUN,
+    fused=EAGER,
+    only=KINDS.keys() - WITHOUT_PARAMETERS,
+)
+def second_derivatives_of_parameters(layer: Layer) -> None:
+    second_derivatives(layer)
+
+
+@use("`is_grads_batched=True`", only=WITHOUT_PARAMETERS)
 def batched_gradients(layer: Layer) -> None:
     rnn, x = layer.make(), data().requires_grad_()
     output, _ = rnn(x)
@@ -58,6 +69,16 @@ def batched_gradients(layer: Layer) -> None:
     (found,) = torch.autograd.grad(output, x, directions, is_grads_batched=True, retain_graph=True)
     for k in range(2):
         close(found[k], torch.autograd.grad(output, x, directions[k], retain_graph=True)[0])
+
+
+@use(
+    "`is_grads_batched=True` where the step has parameters or random numbers",
+    torch=NOT_RUN,
+    fused=EAGER,
+    only=KINDS.keys() - WITHOUT_PARAMETERS,
+)
+def batched_gradients_of_parameters(layer: Layer) -> None:
+    batched_gradients(layer)
 
 
 @use("forward-mode derivatives, `torch.autograd.forward_ad`", torch=Refused("forward AD", torchs=True), fused=EAGER)
@@ -327,6 +348,7 @@ def autocast(layer: Layer) -> None:
     "`torch.autocast` to bfloat16 on the CPU, x in float32: the C++ engine computes in float32, bitwise as without",
     torch=Differs("products in bfloat16"),
     eager=NOT_RUN,
+    as_torch=True,
     only=ELEMENTWISE,
 )
 def autocast_of_float32(layer: Layer) -> None:
@@ -336,7 +358,7 @@ def autocast_of_float32(layer: Layer) -> None:
         same(trained(rnn, x), expected)
 
 
-@use("`torch.autocast` to bfloat16: the output is float32", torch=Differs("it is bfloat16"))
+@use("`torch.autocast` to bfloat16: the output is float32", torch=Differs("it is bfloat16"), as_torch=True)
 def autocast_result(layer: Layer) -> None:
     rnn, x = layer.make(), data()
     with torch.autocast("cpu", torch.bfloat16):

@@ -86,7 +86,10 @@ def step(rnn: torch.nn.Module, x: torch.Tensor) -> None:
 
 # What needs two processes: uses and layers. Who runs several says so first: worker.py is started once for all of them.
 CASES: list[tuple[str, Layer]] = []
-CHECKS = {name: name for name in ("ddp", "ddp_frozen", "fsdp", "fsdp_reset", "fsdp2", "fsdp2_reset", "dtensor")}
+CHECKS = {
+    name: name
+    for name in ("ddp", "ddp_accelerated", "ddp_frozen", "fsdp", "fsdp_reset", "fsdp2", "fsdp2_reset", "dtensor")
+}
 CHECKS["dtensor_refused"] = "dtensor"  # the check of worker.py for each such use
 
 
@@ -115,6 +118,11 @@ def ddp(layer: Layer) -> None:
     in_processes("ddp", layer)
 
 
+@use("`DistributedDataParallel` of torch's layer after `timescales.accelerate`", ours=NOT_RUN, only=("LSTM", "GRU"))
+def ddp_accelerated(layer: Layer) -> None:
+    in_processes("ddp_accelerated", layer)
+
+
 @use("`DistributedDataParallel` of layers with frozen gates", torch=NOT_RUN, only={"LSTM", "URLSTM"})
 def ddp_frozen(layer: Layer) -> None:
     in_processes("ddp_frozen", layer)
@@ -125,7 +133,7 @@ def fsdp(layer: Layer) -> None:
     in_processes("fsdp", layer)
 
 
-@use("`fully_shard` (FSDP2) of single layers on two processes: a step as on one")
+@use("`fully_shard` (FSDP2), of single layers where they are modules, on two processes: a step as on one")
 def fsdp2(layer: Layer) -> None:
     in_processes("fsdp2", layer)
 

@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 import timescales
+from timescales.nn.engine.equations import of_cell
 
 S, B, I, H = 6, 3, 4, 6  # noqa: E741
 TOLERANCE = 1e-5  # of float32; the engines sum in different orders
@@ -98,7 +99,11 @@ class Layer:
 
 @dataclass(frozen=True)
 class Use:
-    """A use, its place in the page, and its outcome in each column."""
+    """A use, its place in the page, and its outcome in each column.
+
+    as_torch: whether it has the outcome of torch's layer with those layers of its class that its kernel runs where the
+    C++ engine does not.
+    """
 
     group: str
     text: str
@@ -107,10 +112,12 @@ class Use:
     fused: Outcome
     eager: Outcome
     only: frozenset[str]  # the names of the layers that it is run with; empty: all
+    as_torch: bool
 
-    def outcome(self, column: str) -> Outcome:
-        """What is expected of the layers of a column."""
-        return getattr(self, column)
+    def outcome(self, layer: Layer) -> Outcome:
+        """What is expected of a layer."""
+        by_torch = self.as_torch and layer.column == "fused" and layer.name in PLAIN
+        return self.torch if by_torch else getattr(self, layer.column)
 
     def title(self) -> str:
         """The text, with the layers if it is run with some of them only."""
@@ -123,9 +130,10 @@ class Use:
 
     def ours(self) -> str:
         """The outcome of our layers, in words."""
+        more = f"; LSTM and GRU as torch's: {self.torch}" if self.as_torch else ""
         if self.fused is NOT_RUN or self.eager is NOT_RUN or self.fused == self.eager:
-            return str(self.eager if self.fused is NOT_RUN else self.fused)
-        return f"C++ engine: {self.fused}; eager engine: {self.eager}"
+            return str(self.eager if self.fused is NOT_RUN else self.fused) + more
+        return f"C++ engine: {self.fused}; eager engine: {self.eager}{more}"
 
     def works(self) -> bool:
         """Whether the use works with our layers."""
@@ -142,7 +150,7 @@ class Use:
         return [
             layer
             for layer in [*torchs, *(layer for layer in fitting if layer.column != "torch")]
-            if self.outcome(layer.column) is not NOT_RUN
+            if self.outcome(layer) is not NOT_RUN
         ]
 
 
@@ -163,6 +171,16 @@ POWER_LAW = frozenset({*with_fields("h", "c", "age"), *with_fields("h", "age")})
 BOUNDED = frozenset(kind for kind in KINDS if build(kind)(1e3 * random_input()[0])[0].abs().max() < 3)
 # The layers whose step is elementwise but for its two products: no matrix that is computed or of its own, no attention.
 ELEMENTWISE = frozenset(KINDS) - {"ExpRNN", "GORU"} - NO_KERNEL
+# The layers that are of torch's class; those of them that have its equations and parameters; and those whose step has
+# neither parameters nor random numbers of its own.
+OF_TORCH = frozenset({"LSTM", "ChronoLSTM", "MTSLSTM", "GRU"})
+PLAIN = OF_TORCH - {"MTSLSTM"}
+STEPS = {kind: of_cell(build(kind).layers[0], timed=False) for kind in KINDS if kind not in NO_KERNEL}
+WITHOUT_PARAMETERS = NO_KERNEL | {kind for kind, step in STEPS.items() if not step.vectors and not step.noises}
+# The layers that have biases, which bias=False leaves out; and those that it leaves nothing to begin the memory from.
+FROM_BIAS = frozenset({"ChronoLSTM", "MTSLSTM", "JANET", "ELSTM_separate", "MinGRU"})
+WITH_BIAS = {"LSTM", "URLSTM", "PLSTM", "PLSTM_separate", "GatedRNN", "GatedRNN_um_gru", "GRU", "PGRU", "ELSTM"}
+WITH_BIAS |= {"LeakyRNN", "MinLSTM", "PLScan", "LRU", "IndRNN", "SignedMinGRU", "CfC"}
 LABELS = {"GatedRNN_um_gru": 'GatedRNN(core="gru")'}  # names of layers in the page, where not that of the class
 
 USES: list[Use] = []
@@ -177,12 +195,13 @@ def use(
     eager: Outcome = WORKS,
     ours: Outcome | None = None,
     only: Iterable[str] = (),
+    as_torch: bool = False,
 ) -> Callable[[Callable[[Layer], None]], Callable[[Layer], None]]:
     """Put a function into the list. `ours` is the outcome of both engines; `only` names layers of KINDS."""
 
     def register(run: Callable[[Layer], None]) -> Callable[[Layer], None]:
         outcomes = (torch, fused, eager) if ours is None else (torch, ours, ours)
-        USES.append(Use(GROUPS[-1], text, run, *outcomes, frozenset(only)))
+        USES.append(Use(GROUPS[-1], text, run, *outcomes, frozenset(only), as_torch))
         return run
 
     return register

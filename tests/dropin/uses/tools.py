@@ -6,6 +6,9 @@ import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from uses.registry import (
+    KINDS,
+    NOT_RUN,
+    OF_TORCH,
     Layer,
     Refused,
     close,
@@ -40,11 +43,22 @@ def compile_(layer: Layer) -> None:
 
 
 @use(
-    "`torch.compile(fullgraph=True)`",
+    "`torch.compile(fullgraph=True)` of torch's class",
     torch=Refused("Dynamo does not support", torchs=True),
-    fused=Refused("use engine='eager'", torchs=True),
+    ours=Refused("Dynamo does not support", torchs=True),
+    only=OF_TORCH,
 )
 def compile_whole(layer: Layer) -> None:
+    compiled(layer, fullgraph=True)
+
+
+@use(
+    "`torch.compile(fullgraph=True)`",
+    torch=NOT_RUN,
+    fused=Refused("use engine='eager'", torchs=True),
+    only=KINDS.keys() - OF_TORCH,
+)
+def compile_whole_of_others(layer: Layer) -> None:
     compiled(layer, fullgraph=True)
 
 

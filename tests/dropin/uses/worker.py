@@ -8,6 +8,7 @@ import json
 import os
 import socket
 import sys
+from collections.abc import Iterable
 
 import torch
 import torch.distributed as dist
@@ -17,6 +18,7 @@ from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
 from torch.distributed.tensor import DTensor, Replicate, distribute_module, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 
+import timescales
 from uses.registry import Layer, close, data, same
 
 PROCESSES = 2
@@ -50,6 +52,17 @@ def ddp(layer: Layer) -> None:
     close(gradients(DistributedDataParallel(layer.make(3)), own_half(x)), expected)
 
 
+def ddp_accelerated(layer: Layer) -> None:
+    """Around torch's layer that runs on our engine; the weights after a step are those of torch's layer alone."""
+    x, alone = data(64, 4, 4), layer.make(3)
+    expected = gradients(alone, x)
+    model = DistributedDataParallel(timescales.accelerate(layer.make(3)))
+    close(gradients(model, own_half(x)), expected)
+    after_a_step(model, own_half(x))
+    after_a_step(alone, x)
+    close([*timescales.restore(model.module).parameters()], [*alone.parameters()])
+
+
 def ddp_frozen(layer: Layer) -> None:
     """DistributedDataParallel refuses a parameter without a gradient."""
     x = data(6, 4, 4)
@@ -68,11 +81,16 @@ def fsdp(layer: Layer) -> None:
     close(rnn(x)[0], alone(x)[0])
 
 
+def parts(rnn: nn.Module) -> Iterable[nn.Module]:
+    """The modules in which the layers' parameters are. A layer of torch's class has them itself."""
+    return () if isinstance(rnn, nn.RNNBase) else rnn.layers
+
+
 def fsdp2(layer: Layer) -> None:
     x, alone = data(6, 4, 4), layer.make(3)
     after_a_step(alone, x)
     rnn = layer.make(3)
-    for part in getattr(rnn, "layers", ()):
+    for part in parts(rnn):
         fully_shard(part, mesh=MESH[0])
     fully_shard(rnn, mesh=MESH[0])
     after_a_step(rnn, own_half(x))
@@ -83,7 +101,7 @@ def fsdp2_reset(layer: Layer) -> None:
     new = layer.make(3)
     with torch.device("meta"):
         rnn = layer.make(3)
-    for part in rnn.layers:
+    for part in parts(rnn):
         fully_shard(part, mesh=MESH[0])
     fully_shard(rnn, mesh=MESH[0]).to_empty(device="cpu")
     torch.manual_seed(dist.get_rank())  # the first process decides
@@ -106,7 +124,9 @@ def dtensor(layer: Layer) -> None:
 
 
 MESH: list = []
-CHECKS = {check.__name__: check for check in (ddp, ddp_frozen, fsdp, fsdp_reset, fsdp2, fsdp2_reset, dtensor)}
+CHECKS = {
+    check.__name__: check for check in (ddp, ddp_accelerated, ddp_frozen, fsdp, fsdp_reset, fsdp2, fsdp2_reset, dtensor)
+}
 
 
 def work(rank: int, port: int, cases: list[list[str]]) -> None:

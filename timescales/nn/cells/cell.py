@@ -22,18 +22,28 @@ from torch import Tensor, nn
 from timescales import torch_private
 from timescales.nn import signatures
 from timescales.nn.inits import INFINITE
+from timescales.nn.stacked import project
 
 
 class Weights(NamedTuple):
     """The weights that an engine uses: ih (G*H, I), hh (G*H, H), bias_ih (G*H,), bias_hh (G*H,) or None.
 
-    hh is None for a cell without recurrent weights.
+    hh is None for a cell without recurrent weights, bias_ih for one without biases.
     """
 
     ih: Tensor
     hh: Tensor | None
-    bias_ih: Tensor
+    bias_ih: Tensor | None
     bias_hh: Tensor | None = None
+
+    def bias(self) -> Tensor:
+        """Both biases together, (..., G*H): the pre-activations at zero input and zero state."""
+        if self.bias_ih is None:
+            return self.ih.new_zeros(self.ih.shape[:-1])
+        return self.bias_ih if self.bias_hh is None else self.bias_ih + self.bias_hh
+
+
+Run = Callable[..., tuple[Any, ...]]  # an engine, as `eager.run`
 
 
 class Cell(nn.Module):
@@ -42,7 +52,8 @@ class Cell(nn.Module):
     Class attributes:
         gates: names of the gates, in the order of their blocks of rows in the weights.
         State: NamedTuple of the tensors that are carried from step to step. The first field, `h`, is the output.
-        biases: 2 for the bias vectors `bias_ih` and `bias_hh` as in torch, 1 for a single vector `bias`.
+        biases: 2 for the bias vectors `bias_ih` and `bias_hh` as in torch, 1 for a single vector `bias`. A cell that is
+            built with bias=False has 0.
         recurrent: whether the gates read the output of the step before. Default: True. If False, the cell is a scan
             cell: it has no `weight_hh` (it is None), its gates read the input alone, and `step` gets None as gh.
         weight_drop: fraction of the recurrent weights that `forward` drops in training. A new mask is drawn for each
@@ -51,6 +62,7 @@ class Cell(nn.Module):
             step that they refuse, so that the engine "auto" runs it on the eager engine without a warning. Then the
             weights may have other rows, and the fields of the state, except h, other sizes (`width`).
 
+    Arguments: input_size, hidden_size; bias: whether there are bias vectors. Default: True.
     Parameters: weight_ih (G*H, I), weight_hh (G*H, H) or None, and the bias vectors (G*H,). If a cell overrides
     `height`, G*H is the sum of the heights of its gates. All parameters are drawn from U(-1/sqrt(H), 1/sqrt(H)) in
     torch's order, so an LSTM built after the same seed has the weights of torch.nn.LSTM.
@@ -62,6 +74,7 @@ class Cell(nn.Module):
     recurrent: ClassVar[bool] = True
     weight_drop: float = 0.0
     compiled: ClassVar[bool] = True
+    changes_biases: bool = False  # whether `weights` gives other biases than the parameters
     weight_ih: nn.Parameter
     weight_hh: nn.Parameter
     bias: nn.Parameter
@@ -93,8 +106,18 @@ class Cell(nn.Module):
         if state is not None:  # torch.export.save writes this name
             torch_private.register_named_tuple(state, f"{state.__module__}.{state.__qualname__}")
 
-    def __init__(self, input_size: int, hidden_size: int) -> None:
+    def __init__(self, input_size: int, hidden_size: int, *, bias: bool = True) -> None:
         super().__init__()
+        self._check(input_size, hidden_size, bias)
+        self.input_size, self.hidden_size = input_size, hidden_size
+        if not bias:
+            self.biases = 0  # type: ignore[misc]  # of this cell
+        self.make_parameters()
+
+    def _check(self, input_size: Any, hidden_size: Any, bias: Any) -> None:
+        """Raise ValueError for a wrong argument of the constructor, TypeError for a class that is not complete."""
+        if not isinstance(bias, bool):
+            raise ValueError(f"bias must be True or False, not {bias!r}")
         for name, value in (("input_size", input_size), ("hidden_size", hidden_size)):
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise ValueError(f"{name} must be a whole number of at least 1, not {value!r}")
@@ -103,8 +126,6 @@ class Cell(nn.Module):
                 raise TypeError(f"{type(self).__name__} needs the class attribute {name}; see docs/gates.md")
         if self.biases == 2 and not self.recurrent:
             raise TypeError(f"{type(self).__name__} has recurrent = False: it has one bias vector, write biases = 1")
-        self.input_size, self.hidden_size = input_size, hidden_size
-        self.make_parameters()
 
     def make_parameters(self) -> None:
         """Create the parameters and draw them: the last thing that the constructor of `Cell` does."""
@@ -137,7 +158,7 @@ class Cell(nn.Module):
 
     def bias_names(self) -> tuple[str, ...]:
         """Names of the bias parameters."""
-        return ("bias_ih", "bias_hh") if self.biases == 2 else ("bias",)
+        return ((), ("bias",), ("bias_ih", "bias_hh"))[self.biases]
 
     def height(self, gate: str) -> int:
         """Number of rows that a gate has in the weights. Default: H."""
@@ -162,58 +183,85 @@ class Cell(nn.Module):
         """Set the bias of a gate to `value` (H,). With two bias vectors, bias_hh gets `value` and bias_ih zeros.
 
         An infinite value is stored as `INFINITE`, since a moving average of infinities is NaN.
+        Raises ValueError for a cell without biases.
         """
+        if not self.biases:
+            raise ValueError(f"bias=False leaves no bias for the {gate} gate to begin from: leave out its initializer")
         holder = self.bias_hh if self.biases == 2 else self.bias
         holder[self.rows(gate)] = value.clamp(-INFINITE, INFINITE).to(holder.dtype)
         if self.biases == 2:
             self.bias_ih[self.rows(gate)] = 0.0
 
-    def add_to_gates(self, bias: Tensor, values: Mapping[str, Tensor]) -> Tensor:
-        """Add `values`, one tensor (..., H) by gate, to the rows of these gates in a bias (..., G*H)."""
+    def add_to_gates(self, bias: Tensor | None, values: Mapping[str, Tensor]) -> Tensor:
+        """Add `values`, one tensor (..., H) by gate, to the rows of these gates in a bias (..., G*H); None: zeros."""
         like = next(iter(values.values()))
         blocks = [
             values[gate] if gate in values else like.new_zeros(*like.shape[:-1], self.height(gate))
             for gate in self.gates
         ]
-        return bias + torch.cat(blocks, -1)
+        added = torch.cat(blocks, -1)
+        return added if bias is None else bias + added
 
     def initial_state(self, *batch: int) -> Any:
         """The state before the first step: zeros (*batch, `width`) in every field, with the weights' dtype and device.
 
         A subclass may start from others, of any shape that broadcasts to (*batch, H): a learned vector (H,), a number.
         """
-        fields = self.State._fields
-        return self.State(*(self.weight_ih.new_zeros(*batch, self.width(field)) for field in fields))
+        like, fields = self.weight_ih, self.State._fields
+        return self.State(*(like.new_zeros(*batch, self.width(field)) for field in fields))
 
     def weights(self) -> Weights:
         """The weights that the equations use, without weight drop. Gradients flow from them to the parameters."""
         if self.biases == 2:
             return Weights(self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh)
-        return Weights(self.weight_ih, self.weight_hh, self.bias)
+        return Weights(self.weight_ih, self.weight_hh, self.bias if self.biases else None)
 
     def forward(
-        self, x: Tensor, state: Any, dt: Tensor | None, mask: Tensor | None, run: Callable[..., tuple[Tensor, Any]]
-    ) -> tuple[Tensor, Any]:
-        """Run over a sequence with the engine `run` (see `eager.run`); `state` may be None. Hooks see this call.
+        self, x: Tensor, state: Any = None, dt: Any = None, mask: Tensor | None = None, run: Run | None = None
+    ) -> Any:
+        """One step, as torch.nn.LSTMCell; an RNN gives a sequence and `run`. Hooks see this call.
 
-        No parameter may be read before: hooks may bring or change them (FSDP, accelerate's cpu_offload, pruning).
+        Arguments:
+            x: input, (B, I), or (I,) of one sequence; with `run` (S, B, I).
+            state: what an earlier step returned. Default: the initial state.
+            dt: time since the previous step, a number or (B,); with `run` (S, B). Default: 1.
+            mask: with `run` alone, see `eager.run`.
+            run: an engine, which runs the cell over a sequence.
+
+        Returns: the new state, a `State` of h and further fields, which may be unpacked: `h, c = cell(x, (h, c))`; of a
+        cell with h alone the tensor h. Each is (B, H). With `run`, what it returns.
         """
+        # No parameter may be read before: hooks may bring or change them (FSDP, accelerate's cpu_offload, pruning).
+        if run is None:
+            return self._one_step(x, state, 1.0 if dt is None else dt)
         if state is None:
             state = self.initial_state(*x.shape[1:-1])
+        weights = self._weights_of_call()
+        return run(self, x, weights, state, None if dt is None else dt.to(weights.ih.dtype), mask)
+
+    def _weights_of_call(self) -> Weights:
+        """`weights` with weight drop: that function must neither draw random numbers nor drop anything."""
         weights = self.weights()
-        # Weight drop is applied here and not in `weights`, which must neither draw random numbers nor drop anything.
         if weights.hh is not None and weights.hh.numel():
-            weights = weights._replace(hh=nn.functional.dropout(weights.hh, self.weight_drop, self.training))
-        elif self.weight_drop:
+            return weights._replace(hh=nn.functional.dropout(weights.hh, self.weight_drop, self.training))
+        if self.weight_drop:
             raise ValueError(f"{type(self).__name__} has no recurrent weights to drop: set its weight_drop to 0")
-        dt = None if dt is None else dt.to(weights.ih.dtype)
-        return run(self, x, weights, state, dt, mask)
+        return weights
+
+    def _one_step(self, x: Tensor, state: Any, dt: Tensor | float) -> Any:
+        """`forward` for one step."""
+        if state is None:
+            state = self.initial_state(*x.shape[:-1])
+        state = self.State(*((state,) if isinstance(state, Tensor) else state))
+        weights = self._weights_of_call()
+        gx = project(x, weights.ih, weights.bias_ih)
+        gh = None if weights.hh is None else project(state.h, weights.hh, weights.bias_hh)
+        new = self.step(gx, gh, state, dt.to(gx.dtype).unsqueeze(-1) if isinstance(dt, Tensor) else dt)
+        return new if len(new) > 1 else new.h
 
     def bias_total(self, gate: str) -> Tensor:
         """Pre-activation of a gate at zero input and zero state, (..., H)."""
-        _, _, bias_ih, bias_hh = self.weights()
-        bias = bias_ih if bias_hh is None else bias_ih + bias_hh
-        return bias[..., self.rows(gate)]
+        return self.weights().bias()[..., self.rows(gate)]
 
     def act(self, gx: Tensor, gh: Any, state: Any, dt: Tensor | float = 1.0) -> Any:
         """Gate activations of one step.

@@ -52,7 +52,7 @@ class CfCCell(Cell):
 
     def timescales(self) -> Tensor:
         """NaN, (H,): a unit has none."""
-        return torch.full_like(self.bias[..., : self.hidden_size], torch.nan)
+        return torch.full_like(self.weights().bias()[..., : self.hidden_size], torch.nan)
 
 
 class CfC(CellRNN):

@@ -57,10 +57,11 @@ class ELSTMCell(Cell):
         coupled: bool = True,
         forget_init: ForgetInit = None,
         T_max: float | None = None,
+        bias: bool = True,
     ) -> None:
         gates = ("forget", "cell", "output") if coupled else ("forget", "input", "cell", "output")
         self.gates = gates  # type: ignore[misc]  # they depend on the argument, not on the class
-        super().__init__(input_size, hidden_size)
+        super().__init__(input_size, hidden_size, bias=bias)
         self.coupled = coupled
         init = forget_initializer(forget_init, T_max)
         if init is not None:

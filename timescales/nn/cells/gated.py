@@ -77,6 +77,7 @@ class GatedCell(Cell):
         train_bias: bool = True,
         subtract_bias: bool | None = None,
         zoneout_h: float = 0.0,
+        bias: bool = True,
     ) -> None:
         if gate not in MECHANISMS:
             raise ValueError(f"gate must be one of {', '.join(MECHANISMS)}; not {gate!r}")
@@ -86,7 +87,7 @@ class GatedCell(Cell):
         auxiliary = self.mechanism.auxiliary
         by_auxiliary = {"none": self.gates_plain, "refine": self.gates_refine, "master": self.gates_master}
         self.gates = by_auxiliary[auxiliary]  # type: ignore[misc]  # they depend on the mechanism, not on the class
-        super().__init__(input_size, hidden_size)
+        super().__init__(input_size, hidden_size, bias=bias)
         if auxiliary == "master" and hidden_size % downsize:
             raise ValueError(f"hidden_size {hidden_size} must be a multiple of downsize {downsize}, or give downsize=1")
         self.zoneout_h = _probability("zoneout_h", zoneout_h)
@@ -167,7 +168,7 @@ class GatedCell(Cell):
 
     def timescales(self) -> Tensor:
         """-1 / ln f of the effective forget gate, (H,). It is infinite where f is 1: the last units of a cumax."""
-        f, _ = self.effective(self.by_gate(self.weights().bias_ih))
+        f, _ = self.effective(self.by_gate(self.weights().bias()))
         return timescale_of_gate(f)
 
     def extra_repr(self) -> str:

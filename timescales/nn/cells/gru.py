@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from torch import Tensor, nn
 
-from timescales.nn import convert
 from timescales.nn.cells.cell import Cell
+from timescales.nn.drop_in import DropIn
 from timescales.nn.inits import ForgetInit, forget_initializer, timescale_of_bias
-from timescales.nn.rnn import CellRNN
 
 
 class GRUCell(Cell):
@@ -43,8 +42,8 @@ class GRUCell(Cell):
         forget: Tensor
         cell: Tensor
 
-    def __init__(self, input_size: int, hidden_size: int, *, forget_init: ForgetInit = None) -> None:
-        super().__init__(input_size, hidden_size)
+    def __init__(self, input_size: int, hidden_size: int, *, forget_init: ForgetInit = None, bias: bool = True) -> None:
+        super().__init__(input_size, hidden_size, bias=bias)
         init = forget_initializer(forget_init)
         if init is not None:
             self.set_bias("forget", init.bias(hidden_size))
@@ -62,8 +61,10 @@ class GRUCell(Cell):
         return timescale_of_bias(self.bias_total("forget"))
 
 
-class GRU(CellRNN):
-    """Gated recurrent unit. It equals torch.nn.GRU. `GRUCell` has the equations and the arguments.
+class GRU(DropIn, nn.GRU):
+    """Gated recurrent unit: torch.nn.GRU, with a choice of initializers. `GRUCell` has the equations and the arguments.
+
+    It takes what torch.nn.GRU takes, in the same order, and has the same parameters and outputs.
 
     Call: `output, h_n = rnn(x, state=None, dt=None, mask=None)` with h_n (num_layers, B, hidden_size), as torch.nn.GRU;
     state is h_0. dt is ignored, so that layers can be swapped. See `RNN.forward`.
@@ -71,20 +72,5 @@ class GRU(CellRNN):
     Source: Cho et al. 2014.
     """
 
-    cell_class = GRUCell
-
-    def __init__(self, *sizes: Any, **arguments: Any) -> None:
-        super().__init__(*sizes, **arguments)
-        self.register_load_state_dict_pre_hook(convert.rename_torchs_weights)
-
-    @classmethod
-    def from_torch(cls, module: nn.GRU) -> GRU:
-        """A GRU with the weights of a torch.nn.GRU. Both give the same outputs.
-
-        Raises ValueError for a module that is bidirectional or has no biases.
-        """
-        return convert.from_torch(cls, nn.GRU, module)
-
-    def to_torch(self) -> nn.GRU:
-        """A torch.nn.GRU that gives the same outputs. Raises ValueError if the layers differ in size."""
-        return convert.to_torch(self, nn.GRU)
+    cell_class = plain_cell = GRUCell
+    torchs = nn.GRU

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -98,6 +97,6 @@ class HGRN(CellRNN):
         self.refuse_chosen(arguments)
         super().__init__(*sizes, **arguments)
 
-    def make_cells(self, sizes: Sequence[tuple[int, int]], **arguments: Any) -> list[Cell]:
-        """The cells, one per layer, whose lower bounds rise from 0. sizes: input size and hidden size of each."""
-        return [HGRNCell(*size, lower_bound=k / len(sizes), **arguments) for k, size in enumerate(sizes)]
+    def of_layer(self, layer: int, num_layers: int, **arguments: Any) -> dict[str, Any]:
+        """The arguments of a layer's cells, with the layer's bound."""
+        return {"lower_bound": layer / num_layers, **arguments}

@@ -46,9 +46,15 @@ class IndRNNCell(Cell):
         new: Tensor
 
     def __init__(
-        self, input_size: int, hidden_size: int, *, activation: str = "relu", u_init: Sequence[float] = (0.0, 1.0)
+        self,
+        input_size: int,
+        hidden_size: int,
+        *,
+        activation: str = "relu",
+        u_init: Sequence[float] = (0.0, 1.0),
+        bias: bool = True,
     ) -> None:
-        super().__init__(input_size, hidden_size)
+        super().__init__(input_size, hidden_size, bias=bias)
         if activation not in ("relu", "tanh"):
             raise ValueError(f"activation must be relu or tanh, not {activation!r}")
         interval = tuple(u_init) if isinstance(u_init, Sequence) else ()

@@ -28,6 +28,7 @@ class JANETCell(Cell):
             configuration, "auto" is the task's horizon. Default: None.
         beta: offset of the input. With 1 (default) a unit accepts a little more than it forgets; with 0 the two sum to
             1.
+        bias: whether the linear maps have a bias. Default: True.
 
     Init: weights U(-1/sqrt(H), 1/sqrt(H)). An initializer writes its bias to the forget rows and zeros to the cell
     rows.
@@ -54,8 +55,9 @@ class JANETCell(Cell):
         forget_init: ForgetInit = None,
         T_max: float | None = None,
         beta: float = 1.0,
+        bias: bool = True,
     ) -> None:
-        super().__init__(input_size, hidden_size)
+        super().__init__(input_size, hidden_size, bias=bias)
         if not is_number(beta):
             raise ValueError(f"beta must be a finite number, not {beta!r}")
         self.beta = float(beta)

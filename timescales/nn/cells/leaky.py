@@ -48,8 +48,8 @@ class LeakyRNNCell(Cell):
         input: Tensor
         cell: Tensor
 
-    def __init__(self, input_size: int, hidden_size: int, *, T_max: float = 10.0) -> None:
-        super().__init__(input_size, hidden_size)
+    def __init__(self, input_size: int, hidden_size: int, *, T_max: float = 10.0, bias: bool = True) -> None:
+        super().__init__(input_size, hidden_size, bias=bias)
         if not is_number(T_max) or T_max < 1:
             raise ValueError(f"T_max must be a number of at least 1 (a time in steps), not {T_max!r}")
         log_tau = torch.empty(hidden_size, dtype=torch.float64).uniform_(0.0, 1.0) * math.log(T_max)

@@ -64,14 +64,16 @@ class LRUCell(Cell):
         r_min: float = 0.0,
         r_max: float = 1.0,
         max_phase: float = 2.0 * math.pi,
+        bias: bool = True,
     ) -> None:
-        super().__init__(input_size, hidden_size)
+        super().__init__(input_size, hidden_size, bias=bias)
         if not is_number(r_min) or not is_number(r_max) or not 0.0 <= r_min <= r_max <= 1.0:
             raise ValueError(f"r_min and r_max must be numbers 0 <= r_min <= r_max <= 1, not {r_min!r} and {r_max!r}")
         if not is_number(max_phase) or not 0.0 < max_phase <= 2.0 * math.pi:
             raise ValueError(f"max_phase must be a number above 0 and at most 2 pi, not {max_phase!r}")
         nn.init.normal_(self.weight_ih, std=(2.0 * input_size) ** -0.5)
-        nn.init.zeros_(self.bias)
+        if bias:
+            nn.init.zeros_(self.bias)
         u = torch.rand(2, hidden_size, dtype=torch.float64)
         # A radius of exactly 0 or 1 has no logarithm of nu.
         squared = (u[0] * (r_max**2 - r_min**2) + r_min**2).clamp(1e-12, 1.0 - 1e-12)

@@ -8,8 +8,8 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from timescales.nn import convert
 from timescales.nn.cells.cell import Cell, Weights
+from timescales.nn.drop_in import DropIn
 from timescales.nn.inits import ForgetInit, Initializer, Uniform, forget_initializer, timescale_of_bias
 from timescales.nn.rnn import CellRNN, per_layer
 
@@ -58,17 +58,26 @@ class LSTMCell(Cell):
         output: Tensor
 
     def __init__(
-        self, input_size: int, hidden_size: int, *, forget_init: ForgetInit = None, frozen: Sequence[str] = ()
+        self,
+        input_size: int,
+        hidden_size: int,
+        *,
+        forget_init: ForgetInit = None,
+        frozen: Sequence[str] = (),
+        bias: bool = True,
     ) -> None:
-        super().__init__(input_size, hidden_size)
+        super().__init__(input_size, hidden_size, bias=bias)
         if isinstance(frozen, str):
             raise ValueError(f"frozen is a list of gates: write [{frozen!r}]")
         self._initialize(forget_initializer(self.default_init if forget_init is None else forget_init))
         self.frozen = tuple(frozen)
         if wrong := [gate for gate in self.frozen if gate not in self.gates]:
             raise ValueError(f"frozen names the gates {', '.join(self.gates)}; not {', '.join(map(str, wrong))}")
+        if self.frozen and not bias:
+            raise ValueError("bias=False leaves no biases to freeze: leave out frozen")
         if self.frozen:
             self._freeze()
+        self.changes_biases = bool(self.frozen) or self.gate_bias is not None
 
     def _initialize(self, init: Initializer | None) -> None:
         """Write the initial forget bias; adds the parameter `gate_bias`, which is None except for `Uniform`."""
@@ -102,6 +111,7 @@ class LSTMCell(Cell):
         if self.frozen:
             fixed = self.fixed_bias_ih if self.biases == 2 else self.fixed_bias
             frozen = self.frozen_rows.bool()
+            assert bias_ih is not None, "refused by the constructor"
             bias_ih = torch.where(frozen, fixed, bias_ih)
             if bias_hh is not None:
                 bias_hh = torch.where(frozen, self.fixed_bias_hh, bias_hh)
@@ -125,13 +135,25 @@ class LSTMCell(Cell):
         return timescale_of_bias(self.bias_total("forget"))
 
 
-class LSTM(CellRNN):
-    """Long short-term memory with a choice of initializers for the forget bias. `LSTMCell` has the equations.
+class InitsPerLayer(CellRNN):
+    """Base class of layers whose forget_init and frozen may be lists with one entry per layer."""
 
-    With the default arguments it equals torch.nn.LSTM.
+    def of_layer(self, layer: int, num_layers: int, **arguments: Any) -> dict[str, Any]:
+        """The arguments of a layer's cells, with the layer's forget_init and frozen."""
+        forget_init, frozen = arguments.get("forget_init"), arguments.get("frozen", ())
+        inits = per_layer("forget_init", forget_init, num_layers, isinstance(forget_init, list | tuple))
+        nested = not isinstance(frozen, str) and any(not isinstance(entry, str) for entry in frozen)
+        gates = per_layer("frozen", frozen, num_layers, nested)
+        return arguments | {"forget_init": inits[layer], "frozen": gates[layer]}
 
-    Arguments: as `CellRNN`. A list as forget_init has one initializer per layer, and a list of such lists as frozen has
-    the names of gates of one layer each.
+
+class LSTM(InitsPerLayer, DropIn, nn.LSTM):
+    """Long short-term memory: torch.nn.LSTM, with initializers for the forget bias. `LSTMCell` has the equations.
+
+    It takes what torch.nn.LSTM takes, in the same order, and has the same parameters and outputs.
+
+    Arguments: as `CellRNN`, and proj_size as torch.nn.LSTM. A list as forget_init has one initializer per layer, and a
+    list of such lists as frozen has the names of gates of one layer each.
     Call: `output, (h_n, c_n) = rnn(x, state=None, dt=None, mask=None)` with x (S, B, input_size), output
     (S, B, hidden_size), and h_n and c_n (num_layers, B, hidden_size), as torch.nn.LSTM; state is (h_0, c_0). If the
     layers differ in size, the state is an `RNNState`: state.h and state.c have one tensor per layer. dt is ignored, so
@@ -140,7 +162,8 @@ class LSTM(CellRNN):
     Source: Hochreiter & Schmidhuber 1997.
     """
 
-    cell_class = LSTMCell
+    cell_class = plain_cell = LSTMCell
+    torchs = nn.LSTM
 
     def __init__(
         self,
@@ -150,31 +173,3 @@ class LSTM(CellRNN):
         **arguments: Any,
     ) -> None:
         super().__init__(*sizes, forget_init=forget_init, frozen=frozen, **arguments)
-        self.register_load_state_dict_pre_hook(convert.rename_torchs_weights)
-
-    def make_cells(self, sizes: Sequence[tuple[int, int]], **arguments: Any) -> list[Cell]:
-        """The cells, each with its own forget_init and frozen."""
-        forget_init, frozen = arguments["forget_init"], arguments["frozen"]
-        inits = per_layer("forget_init", forget_init, len(sizes), isinstance(forget_init, list | tuple))
-        nested = not isinstance(frozen, str) and any(not isinstance(entry, str) for entry in frozen)
-        frozen = per_layer("frozen", frozen, len(sizes), nested)
-        return [
-            self.cell_class(*size, forget_init=init, frozen=gates)
-            for size, init, gates in zip(sizes, inits, frozen, strict=True)
-        ]
-
-    @classmethod
-    def from_torch(cls, module: nn.LSTM) -> LSTM:
-        """An LSTM with the weights of a torch.nn.LSTM. Both give the same outputs.
-
-        Raises ValueError for a module that is bidirectional, has a projection or has no biases.
-        """
-        if cls is not LSTM:
-            raise ValueError(f"torch.nn.LSTM converts to timescales.LSTM, not to {cls.__name__}")
-        return convert.from_torch(cls, nn.LSTM, module)
-
-    def to_torch(self) -> nn.LSTM:
-        """A torch.nn.LSTM that gives the same outputs. Raises ValueError if the layers differ in size."""
-        if self.cell_class is not LSTMCell:
-            raise ValueError("only LSTM cells convert to torch.nn.LSTM")
-        return convert.to_torch(self, nn.LSTM)

@@ -47,9 +47,15 @@ class MinGRUCell(Cell):
         cell: Tensor
 
     def __init__(
-        self, input_size: int, hidden_size: int, *, forget_init: ForgetInit = None, T_max: float | None = None
+        self,
+        input_size: int,
+        hidden_size: int,
+        *,
+        forget_init: ForgetInit = None,
+        T_max: float | None = None,
+        bias: bool = True,
     ) -> None:
-        super().__init__(input_size, hidden_size)
+        super().__init__(input_size, hidden_size, bias=bias)
         init = forget_initializer(forget_init, T_max)
         if init is not None:
             self.set_bias("forget", init.bias(hidden_size))

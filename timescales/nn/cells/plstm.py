@@ -27,8 +27,9 @@ class PowerLawCell(Cell):
         power: str | float = "learned",
         power_init: Sequence[float] = (0.0, 1.0),
         epsilon_form: str = "paper",
+        bias: bool = True,
     ) -> None:
-        super().__init__(input_size, hidden_size)
+        super().__init__(input_size, hidden_size, bias=bias)
         if not is_number(epsilon) or not 0.0 < epsilon < 1.0:
             raise ValueError(f"epsilon must be a number between 0 and 1, not {epsilon!r}")
         if epsilon_form not in ("paper", "authors"):

@@ -216,7 +216,7 @@ class RMCCell(GatedCell):
 
     def timescales(self) -> Tensor:
         """-1 / ln f of the effective forget gate at zero input and M = 0, (H,). It is infinite where f is 1."""
-        biases = self.by_gate(self.weights().bias_ih)
+        biases = self.by_gate(self.weights().bias())
         f, _ = self.effective({gate: self.by_memory(biases[gate]) for gate in self.gates[1:]})
         return timescale_of_gate(f).expand(*f.shape[:-1], self.units).flatten(-2)
 

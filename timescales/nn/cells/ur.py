@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
 from timescales.nn.cells.gates import refined
-from timescales.nn.cells.lstm import LSTM, LSTMCell
-from timescales.nn.inits import timescale_of_gate
+from timescales.nn.cells.lstm import InitsPerLayer, LSTMCell
+from timescales.nn.inits import ForgetInit, timescale_of_gate
 
 
 class URLSTMCell(LSTMCell):
@@ -57,7 +58,7 @@ class URLSTMCell(LSTMCell):
         return timescale_of_gate(g)
 
 
-class URLSTM(LSTM):
+class URLSTM(InitsPerLayer):
     """UR-LSTM: an LSTM with uniform gate initialisation and a refine gate. See `URLSTMCell`.
 
     Arguments: as `LSTM`; forget_init is "uniform" by default.
@@ -67,3 +68,12 @@ class URLSTM(LSTM):
     """
 
     cell_class = URLSTMCell
+
+    def __init__(
+        self,
+        *sizes: Any,
+        forget_init: ForgetInit | Sequence[ForgetInit] = None,
+        frozen: Sequence[Any] = (),
+        **arguments: Any,
+    ) -> None:
+        super().__init__(*sizes, forget_init=forget_init, frozen=frozen, **arguments)

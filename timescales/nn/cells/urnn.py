@@ -51,6 +51,9 @@ class URNNCell(Cell):
     class Act(NamedTuple):
         cell: Tensor
 
+    def __init__(self, input_size: int, hidden_size: int) -> None:
+        super().__init__(input_size, hidden_size)  # without bias: the modReLU needs one
+
     def make_parameters(self) -> None:
         """Create and draw the parameters. Raises ValueError for an odd size."""
         N, H = self.hidden_size // 2, self.hidden_size

@@ -137,6 +137,15 @@ def pick_fastest(
     return functools.partial(fused.run, given=code)
 
 
+def why_not_compiled(cell: Cell) -> str | None:
+    """The reason why the C++ engine has no library for a cell; None if it has one. A warning says it, once."""
+    code = fused.compiled(cell, timed=False)
+    if isinstance(code, str):
+        _warn_once(cell, f"{code}; {TO_SILENCE}")
+        return code
+    return None
+
+
 def _warn_once(cell: Cell, reason: str) -> None:
     if kept.is_new(reason):
         name = f"{type(cell).__name__}({cell.extra_repr()})"  # in one line, whatever modules are in it

@@ -92,9 +92,14 @@ def check_shape(engine: str, name: str, tensor: Tensor | None, shape: Sequence[i
         raise RuntimeError(f"the {engine} engine needs {name} {tuple(shape)}; it is {found}: use engine='eager'")
 
 
+def is_differentiated(grads: Iterable[Tensor | None]) -> bool:
+    """Whether a backward pass is itself differentiated (create_graph=True), or takes batched gradients."""
+    # torch's once_differentiable does not report every case of create_graph=True.
+    return torch.is_grad_enabled() or any(g is not None and torch_private.is_batched(g) for g in grads)
+
+
 def check_backward(engine: str, grads: Iterable[Tensor | None]) -> None:
     """Raise RuntimeError for a backward pass that is itself differentiated, or that takes batched gradients."""
-    # torch's once_differentiable does not report every case of create_graph=True.
     if torch.is_grad_enabled():
         raise RuntimeError(f"the {engine} engine has no second derivatives: for create_graph=True use engine='eager'")
     if any(g is not None and torch_private.is_batched(g) for g in grads):

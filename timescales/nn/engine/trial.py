@@ -89,7 +89,7 @@ def _random_arguments(cell: Cell, timed: bool, noises: int) -> Arguments:
     tensors |= {"weight_ih": torch.randn(rows, INPUTS, generator=random)}
     if cell.recurrent:
         tensors |= {"weight_hh": torch.randn(rows, H, generator=random) / H**0.5}
-    tensors |= {name: torch.randn(rows, generator=random) for name in ("bias_ih", "bias_hh")[: cell.biases]}
+    tensors |= {name: torch.randn(rows, generator=random) for name in ("bias_ih", "bias_hh")[: cell.biases or 1]}
     if timed:
         tensors["dt"] = 0.5 + torch.rand(S, B, generator=random)
     mask = torch.rand(S, B, generator=random) < 0.8

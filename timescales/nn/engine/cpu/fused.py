@@ -16,6 +16,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import itertools
+import weakref
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -38,6 +39,7 @@ from timescales.nn.engine.kernel import (
     check_backward,
     check_shape,
     in_memory,
+    is_differentiated,
     no_jvp,
 )
 from timescales.torch_private import saved_tensors_have_hooks
@@ -120,10 +122,11 @@ def _run(
     vectors = code.equations.vector_values(cell, weights.ih)
     dt = dt if code.equations.reads_dt else None
     if x.dim() == 3:
-        return _run_seed(code, states, x, weights, state, dt, mask, vectors, noise, again)
+        return _run_seed(code, cell, states, x, weights, state, dt, mask, vectors, noise, again)
     seeds = [
         _run_seed(
             code,
+            cell,
             states,
             x_r,
             Weights(*(None if w is None else w[r] for w in weights)),  # type: ignore[arg-type]
@@ -143,6 +146,7 @@ def _run(
 
 def _run_seed(
     code: Compiled,
+    cell: Cell,
     states: bool,
     x: Tensor,
     weights: Weights,
@@ -162,7 +166,7 @@ def _run_seed(
     keep = keep and torch.is_grad_enabled()
     threads = torch.get_num_threads()
     order = None if mask is None else longest_first(mask.bool(), threads)
-    plan = Plan(code, state[0].shape[-1], threads, keep, states)
+    plan = Plan(code, cell.hidden_size, threads, keep, states, None if vectors or noise else weakref.ref(cell))
     tensors = (x, *weights, dt, mask, order, after, *state, *vectors, *noise, *initial)
     output, *results = FusedFunction.apply(plan, *tensors)
     last = type(state)(*results[: len(state)])
@@ -177,6 +181,8 @@ class Plan(NamedTuple):
 
     Backward uses forward's number of threads, since the workspace is laid out for it. keep: whether backward follows.
     states: whether the state after every step is wanted.
+    cell: for second derivatives; None if its step has parameters or random numbers of its own. An output keeps no cell:
+        it would keep the cell's class, and all names beside its definition.
     """
 
     code: Compiled
@@ -184,6 +190,7 @@ class Plan(NamedTuple):
     threads: int
     keep: bool
     states: bool
+    cell: weakref.ref[Cell] | None
 
     @property
     def equations(self) -> Equations:
@@ -273,8 +280,11 @@ class FusedFunction(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
-        check_backward("fused", grads)
         plan: Plan = ctx.plan
+        cell = None if plan.cell is None else plan.cell()
+        if cell is not None and is_differentiated(grads):
+            return None, *_in_torch(plan, cell, ctx.saved_tensors[:-1], ctx.needs_input_grad[1:], grads)
+        check_backward("fused", grads)
         *saved, output = ctx.saved_tensors
         if [None if v is None else v.shape for v in saved] != ctx.shapes:
             raise RuntimeError("hooks returned a saved tensor in another shape: correct them, or use engine='eager'")
@@ -297,6 +307,34 @@ class FusedFunction(torch.autograd.Function):
         return None, *results
 
     jvp = staticmethod(no_jvp)
+
+
+def _in_torch(
+    plan: Plan, cell: Cell, saved: Sequence[Any], wanted: Sequence[bool], grads: Sequence[Tensor | None]
+) -> list[Tensor | None]:
+    """The gradients by torch's operations, which can be differentiated and batched: the eager engine runs again."""
+    fields = len(cell.State._fields)
+    with torch.enable_grad():
+        inputs = [None if v is None else v.view_as(v) if want else v for v, want in zip(saved, wanted, strict=True)]
+        x, ih, hh, bias_ih, bias_hh, dt, mask, _, after, *others = inputs
+        assert x is not None
+        assert ih is not None
+        again = None if after is None else Again(after, cell.State(*others[fields:]))
+        weights, state = Weights(ih, hh, bias_ih, bias_hh), cell.State(*others[:fields])
+        output, last, *every = eager.run(cell, x, weights, state, dt, mask, again, plan.states)
+    found = (output, *last, *(every[0][1:] if every else ()))
+    results = [(y, grad) for y, grad in zip(found, grads, strict=True) if grad is not None]
+    sources = [v for v, want in zip(inputs, wanted, strict=True) if want and v is not None]
+    of_sources = iter(
+        torch.autograd.grad(
+            [y for y, _ in results],
+            sources,
+            [grad for _, grad in results],
+            create_graph=torch.is_grad_enabled(),
+            allow_unused=True,
+        )
+    )
+    return [next(of_sources) if want and v is not None else None for v, want in zip(inputs, wanted, strict=True)]
 
 
 def with_contiguous_rows(x: Tensor) -> Tensor:

@@ -100,6 +100,7 @@ def run(
         return eager.run(cell, x, weights, state)
     ih, hh, bias_ih, bias_hh = weights
     assert hh is not None, "an LSTM has recurrent weights"
+    assert bias_ih is not None, "see arguments.fitted"
     parameters = [ih, hh, bias_ih, torch.zeros_like(bias_ih) if bias_hh is None else bias_hh]
     before_h, before_c = state  # in this order, whatever a cell calls them
     training = torch.is_grad_enabled()  # cuDNN keeps the activations for backward only in training mode

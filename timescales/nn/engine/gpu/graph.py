@@ -224,6 +224,7 @@ def in_block_order(
     the former, and of the blocks with only a recurrent share (None without). weight_hh is None for a cell without.
     """
     ih, hh, bias_ih, bias_hh = weights
+    assert bias_ih is not None, "see arguments.fitted"
     if hh is None:
         return ih, None, bias_ih, None
     heights = [hh.shape[-1] // divisor for divisor in found.divisors]

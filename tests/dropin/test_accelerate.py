@@ -1,0 +1,214 @@
+"""`accelerate` changes the class of torch's layers inside a model, and nothing else; `restore` undoes it."""
+
+import copy
+import io
+import logging
+import pickle
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.utils import parametrizations, prune
+
+import timescales
+from timescales.nn import accelerate
+from timescales.nn.accelerate import Accelerated
+
+S, B, I, H = 6, 3, 4, 5  # noqa: E741
+
+
+class Tagger(nn.Module):
+    """A bidirectional tagger."""
+
+    def __init__(self):
+        super().__init__()
+        self.lstm, self.gru = nn.LSTM(I, H, 2, bidirectional=True), nn.GRU(2 * H, H)
+        self.head = nn.Linear(H, 2)
+
+    def forward(self, x):
+        return self.head(self.gru(self.lstm(x)[0])[0])
+
+
+class Theirs(nn.LSTM):
+    """A subclass that calls torch's forward."""
+
+    def half_of(self, x):
+        return self(x)[0] / 2
+
+
+class Own(nn.LSTM):
+    """A subclass with a forward of its own."""
+
+    def forward(self, x):
+        return super().forward(x)[0]
+
+
+@pytest.fixture
+def model():
+    torch.manual_seed(0)
+    return Tagger()
+
+
+X = torch.linspace(-1, 1, S * B * I).view(S, B, I)
+
+
+def close(a, b):
+    torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)
+
+
+def is_fast(module):
+    return isinstance(module, Accelerated)
+
+
+def test_parameters_optimizer_hooks_and_state_dict_stay(model):
+    before, seen = dict(model.named_parameters()), []
+    optimizer = torch.optim.Adam(model.parameters(), 0.01)
+    model.lstm.register_forward_hook(lambda *_: seen.append("hook"))
+    plain = copy.deepcopy(model)
+    theirs = torch.optim.Adam(plain.parameters(), 0.01)
+    for accelerated in (False, True, True):
+        if accelerated:
+            assert timescales.accelerate(model) is model
+        for one, own in ((model, optimizer), (plain, theirs)):
+            own.zero_grad()
+            one(X).square().sum().backward()
+            own.step()
+    assert is_fast(model.lstm)
+    assert is_fast(model.gru)
+    assert all(before[name] is parameter for name, parameter in model.named_parameters())
+    assert list(model.state_dict()) == list(plain.state_dict())
+    close(list(model.parameters()), list(plain.parameters()))
+    assert len(seen) == 6
+    assert isinstance(model.lstm, nn.LSTM)
+    assert repr(model) == repr(plain)
+
+
+def test_restore_gives_back_the_class(model):
+    expected = model(X)
+    timescales.restore(timescales.accelerate(timescales.accelerate(model)))
+    assert type(model.lstm) is nn.LSTM
+    assert type(model.gru) is nn.GRU
+    assert torch.equal(model(X), expected)
+
+
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU])
+def test_our_engine_takes_long_sequences(monkeypatch, kind):
+    """From a number of steps on, with gradients and without, by whether torch's layer has oneDNN."""
+    ran = []
+    run = accelerate.engine.run
+    monkeypatch.setattr(accelerate.engine, "run", lambda *call, **more: ran.append(1) or run(*call, **more))
+    monkeypatch.setattr(accelerate, "FEWEST_STEPS", {"oneDNN": (7, 9), "torch": (3, 5)})
+    monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: True)
+    rnn = timescales.accelerate(kind(I, H, batch_first=True))
+    training, evaluation = (7, 9) if kind is nn.LSTM else (3, 5)
+    for steps in range(2, 11):
+        x, packed = torch.randn(B, steps, I), nn.utils.rnn.pack_sequence([torch.randn(steps, I)] * B)
+        for has_gradients, fewest, of_packed in ((True, training, 3), (False, evaluation, 5)):
+            with torch.set_grad_enabled(has_gradients):
+                for given, first in ((x, fewest), (packed, of_packed)):
+                    ran.clear()
+                    rnn(given)
+                    assert bool(ran) == (steps >= first), (steps, has_gradients, first)
+
+
+def test_it_says_how_many_layers(model, caplog):
+    with caplog.at_level(logging.INFO, "timescales"):
+        timescales.accelerate(model)
+        timescales.accelerate(nn.Linear(2, 2))
+    assert [record.getMessage() for record in caplog.records] == [
+        "accelerate: 2 LSTM and GRU layers of Tagger run on our engine",
+        "accelerate: 0 LSTM and GRU layers of Linear run on our engine",
+    ]
+
+
+def test_copies_and_files(model):
+    timescales.accelerate(model)
+    expected, file = model(X), io.BytesIO()
+    torch.save(model, file)
+    file.seek(0)
+    for other in (copy.deepcopy(model), pickle.loads(pickle.dumps(model)), torch.load(file, weights_only=False)):
+        assert is_fast(other.lstm)
+        assert torch.equal(other(X), expected)
+        with torch.no_grad():
+            other.lstm.weight_hh_l0.zero_()
+        assert not torch.equal(other(X), expected)
+    assert torch.equal(model(X), expected)
+    plain = Tagger()
+    plain.load_state_dict(model.state_dict())
+    close(plain(X), expected)
+
+
+def test_subclasses():
+    torch.manual_seed(0)
+    theirs, own = Theirs(I, H), Own(I, H)
+    expected = theirs.half_of(X)
+    assert is_fast(timescales.accelerate(theirs))
+    assert isinstance(theirs, Theirs)
+    close(theirs.half_of(X), expected)
+    assert type(pickle.loads(pickle.dumps(theirs))) is type(theirs)
+    output = own(X)
+    assert is_fast(timescales.accelerate(own))  # its own forward calls torch's
+    assert isinstance(own, Own)
+    close(own(X), output)
+    assert type(timescales.restore(own)) is Own
+    assert type(timescales.restore(theirs)) is Theirs
+    ours = timescales.LSTM(I, H)
+    assert type(timescales.accelerate(ours)) is timescales.LSTM
+
+
+@pytest.mark.parametrize("how", ["parametrized", "pruned", "weight drop", "functional_call"])
+def test_weights_that_are_computed(how):
+    torch.manual_seed(0)
+    rnn = nn.LSTM(I, H)
+    if how == "parametrized":
+        parametrizations.weight_norm(rnn, "weight_hh_l0")
+    if how == "pruned":
+        prune.random_unstructured(rnn, "weight_hh_l0", 0.5)
+    if how == "weight drop":
+        raw = rnn._parameters.pop("weight_hh_l0")
+        rnn.weight_hh_l0 = raw.detach() / 2
+    expected = rnn(X)[0]
+    timescales.accelerate(rnn)
+    if how == "functional_call":
+        half = {name: value / 2 for name, value in rnn.named_parameters()}
+        found = torch.func.functional_call(rnn, half, (X,))[0]
+        expected = torch.func.functional_call(timescales.restore(rnn), half, (X,))[0]
+    else:
+        found = rnn(X)[0]
+    close(found, expected)
+
+
+def test_second_derivatives_and_batched_gradients():
+    torch.manual_seed(0)
+    plain = nn.LSTM(I, H, 2)
+    for rnn in (timescales.accelerate(copy.deepcopy(plain)), timescales.LSTM.from_torch(plain)):
+        found = []
+        for one in (plain, rnn):
+            x = X.clone().requires_grad_()
+            output = one(x)[0]
+            (first,) = torch.autograd.grad(output.sin().sum(), x, create_graph=True)
+            second = torch.autograd.grad(first.square().sum(), [x, *one.parameters()])
+            directions = torch.eye(3).repeat_interleave(S * B * H // 3, 1)[:, : S * B * H].view(3, S, B, H)
+            batched = torch.autograd.grad(one(x)[0], x, directions, is_grads_batched=True)
+            found.append([first, *second, *batched])
+        close(found[1], found[0])
+
+
+def test_exporters_and_compilers(model):
+    timescales.accelerate(model)
+    expected = model(X)
+    close(torch.export.export(model, (X,)).module()(X), expected)
+    close(torch.compile(model, backend="eager")(X), expected)
+    traced = torch.fx.symbolic_trace(model)  # torch's layers are leaves
+    close(traced(X), expected)
+
+
+def test_explain_shows_it(model, capsys):
+    timescales.explain(timescales.accelerate(model).lstm)
+    told = capsys.readouterr().out
+    assert "fused: yes" in told
+    assert "torch's own kernel" in told
+    assert "64 with gradients, 200 without, of an LSTM" in told
+    assert "16 with gradients, 32 without, of packed sequences and of a GRU" in told
+    timescales.explain(timescales.LSTM(I, H))
+    assert "short sequences" not in capsys.readouterr().out

@@ -1,0 +1,123 @@
+"""torch's own LSTM and GRU layers inside an existing model, run on our engine."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from typing import Any, ClassVar, TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
+
+from timescales.nn import engine
+from timescales.nn.cells.cell import Cell, Run, Weights
+from timescales.nn.cells.gru import GRUCell
+from timescales.nn.cells.lstm import LSTMCell
+from timescales.nn.drop_in import DropIn, takes
+from timescales.nn.forms import Form, run_layers
+from timescales.nn.rnn import made_on
+from timescales.nn.state import join, split
+
+# The steps from which our engine is the faster one on a CPU, with gradients and without: where torch's layer has oneDNN
+# (an LSTM whose sequences are not packed), and where not. Measured on one thread, 16 to 256 units, 1 to 256 sequences.
+FEWEST_STEPS = {"oneDNN": (64, 200), "torch": (16, 32)}
+
+Model = TypeVar("Model", bound=nn.Module)
+log = logging.getLogger("timescales")
+
+
+def accelerate(model: Model) -> Model:
+    """Let the torch.nn.LSTM and GRU layers of a model run on our engine, from the next call on.
+
+    The layers stay what they are: same parameters, optimizer state, hooks and state_dict. Only their class changes, to
+    a subclass of it whose `forward` is our engine's where that can run, and torch's elsewhere. A subclass of torch's
+    layers is taken too: where its own `forward` calls that of torch's class, it calls ours. On a GPU torch's cuDNN runs
+    as before, and on a CPU torch's kernel takes short sequences (FEWEST_STEPS), where ours would be the slower one.
+
+    Returns the model, which is changed in place; the logger "timescales" says (info) how many layers. `restore` undoes
+    it. A file of the whole model (torch.save(model)) needs this package to be loaded, its state_dict does not.
+    """
+    found = [module for module in model.modules() if _is_torchs(type(module))]
+    for module in found:
+        kind: Any = type(module)
+        module.__class__ = _accelerated(kind)
+    log.info("accelerate: %d LSTM and GRU layers of %s run on our engine", len(found), type(model).__name__)
+    return model
+
+
+def restore(model: Model) -> Model:
+    """Undo `accelerate`: the layers have their former class again. Returns the model."""
+    for module in model.modules():
+        if isinstance(module, Accelerated):
+            module.__class__ = module.former
+    return model
+
+
+def _is_torchs(kind: type) -> bool:
+    """Whether a class is torch's LSTM or GRU, or a subclass, and not ours."""
+    return issubclass(kind, nn.LSTM | nn.GRU) and not issubclass(kind, Accelerated | DropIn)
+
+
+class Accelerated:
+    """What stands before torch's LSTM or GRU: `forward` on our engine, where it can run."""
+
+    former: ClassVar[Any]  # the class of the layer before
+
+    def forward(self: Any, input: Any, hx: Any = None) -> Any:  # torch's name
+        """As torch's."""
+        cell = cell_of(self.mode, self.hidden_size)
+        if not takes(self, cell, input, hx, fewest_steps(self, input)):
+            return super().forward(input, hx)  # type: ignore[misc]
+        form = Form(input, self.batch_first)
+        x, steps = form.sequences(input)
+        layers = [functools.partial(_run, cell, [getattr(self, name) for name in own]) for own in self._all_weights]
+        states = [None] * len(layers) if hx is None else [form.before(one) for one in split([cell] * len(layers), hx)]
+        dropout = functools.partial(nn.functional.dropout, p=self.dropout, training=self.training)
+        run = functools.partial(engine.run, "auto")
+        output, after, _ = run_layers(layers, 1 + self.bidirectional, x, states, steps, run, dropout)
+        return form.output(output), join([cell] * len(layers), [form.after(end) for end in after])
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """The class is made at run time: copies and files name the class that it was made of."""
+        content: Any = super().__reduce_ex__(protocol)
+        return _new, (self.former,), *content[2:]
+
+
+def fewest_steps(rnn: Any, x: Any) -> int:
+    """The number of steps from which our engine is to run a call of torch's layer."""
+    if getattr(x, "is_cuda", False):
+        return 2
+    is_onednns = rnn.mode == "LSTM" and not isinstance(x, PackedSequence) and torch.backends.mkldnn.is_available()
+    training, evaluation = FEWEST_STEPS["oneDNN" if is_onednns else "torch"]
+    return training if torch.is_grad_enabled() else evaluation
+
+
+def _run(cell: Cell, weights: list[Any], x: Tensor, state: Any, dt: Any, mask: Any, run: Run) -> Any:
+    """A layer in one direction, as `Cell.forward`. weights: in torch's order, without biases if there are none."""
+    before = cell.initial_state(x.shape[1]) if state is None else state
+    ih, hh, bias_ih, bias_hh = (*weights, None, None)[:4]
+    return run(cell, x, Weights(ih, hh, bias_ih, bias_hh), before, dt, mask)
+
+
+@functools.cache
+def cell_of(mode: str, hidden_size: int) -> Cell:
+    """A cell with the equations of torch's layers of this mode. Its own weights, of one unit, are not used."""
+    with torch.random.fork_rng(devices=[]), made_on("cpu", torch.float32):
+        cell: Cell = {"LSTM": LSTMCell, "GRU": GRUCell}[mode](1, 1)
+    cell.hidden_size = hidden_size
+    return cell
+
+
+@functools.cache
+def _accelerated(kind: Any) -> Any:
+    """A class of torch's layers, or a subclass, in which `Accelerated` stands before torch's. It has the same name."""
+    names = {"__module__": kind.__module__, "__qualname__": kind.__qualname__, "__doc__": kind.__doc__, "former": kind}
+    own = nn.LSTM if issubclass(kind, nn.LSTM) else nn.GRU
+    return type(kind.__name__, (Accelerated, kind) if kind is own else (kind, _accelerated(own)), names)
+
+
+def _new(kind: type) -> Any:
+    """An accelerated layer without content, which copy and pickle then give it."""
+    made = _accelerated(kind)
+    return made.__new__(made)

@@ -1,0 +1,298 @@
+"""What `LSTM` and `GRU` have in common: they are torch's classes, and run on our engines where these can run.
+
+Their parameters lie in the module under torch's names (weight_ih_l0, weight_hh_l0_reverse), where all of torch's tools
+look for them. Their cells read them there: `layers[0].weight_ih` is `weight_ih_l0`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, MutableMapping, Sequence
+from typing import Any, ClassVar, Self
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
+
+from timescales import torch_private
+from timescales.nn.cells.cell import Cell
+from timescales.nn.engine import why_not_compiled
+from timescales.nn.engine.gpu import choice
+from timescales.nn.engine.kernel import is_plain, is_subclass, tracing_reason
+from timescales.nn.rnn import TORCH_WEIGHTS, CellRNN, checked_engine, made_on, one_of
+
+
+class Held(MutableMapping[str, Tensor | None]):
+    """The parameters (or the buffers) of a cell, in the dictionary of the module that has them.
+
+    holder: the module's dictionary. places: the name there, by the name in the cell.
+    computed: what is no parameter there for the time being, as under weight_norm or pruning, by the name in the cell.
+    """
+
+    def __init__(self, holder: dict[str, Any], places: dict[str, str]) -> None:
+        self.holder, self.places = holder, places
+        self.computed: dict[str, Tensor | None] = {}
+
+    def __getitem__(self, name: str) -> Tensor | None:
+        place = self.places[name]
+        return self.holder[place] if place in self.holder else self.computed[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.places
+
+    def __setitem__(self, name: str, value: Tensor | None) -> None:
+        if name not in self.places:
+            raise ValueError(f"the weights of this cell are its module's: {name} cannot be added to the cell")
+        self.holder[self.places[name]] = value
+
+    def __delitem__(self, name: str) -> None:
+        raise ValueError(f"the weights of this cell are its module's: do this to the module's {self.places[name]}")
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name, place in self.places.items() if place in self.holder)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+class DropIn(CellRNN):
+    """Base class of `LSTM` and `GRU`, before torch's class.
+
+    `forward` runs our engine where it can, and torch's own kernel where not: one step, other dtypes than float32,
+    torch.autocast, tracers and compilers, projections. `torch.compile` leaves the layer alone, as it does torch's.
+    """
+
+    torchs: ClassVar[Any]  # torch.nn.LSTM or GRU
+    plain_cell: ClassVar[type[Cell]]  # the cell with its equations
+    _cells: list[Cell]
+    _one_size: bool  # whether all layers have the same number of units
+    _flat_weights_names: list[str]
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int | Sequence[int],
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        proj_size: int = 0,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+        *,
+        engine: str = "auto",
+        **arguments: Any,
+    ) -> None:
+        # torch's constructor checks the arguments and sets the attributes. On the meta device it draws no numbers: the
+        # cells draw them, in torch's order. Projections are torch's alone.
+        units: Any = hidden_size[-1] if isinstance(hidden_size, list | tuple) and hidden_size else hidden_size
+        sizes = (input_size, units, num_layers, bias, batch_first, dropout, bidirectional)
+        if proj_size:
+            if given := [key for key, value in arguments.items() if value]:
+                reason = (
+                    f"{type(self).__name__} has no proj_size={proj_size!r} with {given[0]}, which torch's kernel lacks"
+                )
+                raise ValueError(f"{reason}: put an nn.Linear after it")
+            self.torchs.__init__(self, *sizes, proj_size=proj_size, device=device, dtype=dtype)
+        else:
+            self.torchs.__init__(self, *sizes, device="meta", dtype=dtype)
+        self.between, self.engine, self._cells = None, checked_engine(engine), []
+        if not proj_size:
+            each = self._of_cells(input_size, hidden_size, num_layers, bias, bidirectional, **arguments)
+            with made_on(device, dtype):
+                self._hold([self.cell_class(**one) for one in each])
+
+    def _hold(self, cells: list[Cell]) -> None:
+        """Take the parameters and buffers of the cells, under torch's names."""
+        self._parameters.clear()
+        for k, cell in enumerate(cells):
+            end = f"_l{k // 2}{'_reverse' * (k % 2)}" if self.bidirectional else f"_l{k}"
+            for kind in ("_parameters", "_buffers"):
+                own, holder = getattr(cell, kind), getattr(self, kind)
+                holder |= {name + end: value for name, value in own.items()}
+                cell.__dict__[kind] = Held(holder, {name: name + end for name in own})
+        self._cells, self._one_size = cells, len({cell.hidden_size for cell in cells}) == 1
+        self._init_flat_weights()
+
+    @property
+    def layers(self) -> Sequence[Cell]:  # type: ignore[override]
+        """The cells: one per layer; if bidirectional two, forward and backward."""
+        if self.proj_size:
+            raise ValueError("a layer with proj_size has no cells: it is torch's alone")
+        for cell in self._cells:
+            held: Any = cell._parameters
+            held.computed = {n: getattr(self, p) for n, p in held.places.items() if p not in self._parameters}
+        return self._cells
+
+    def __getattr__(self, name: str) -> Any:
+        return nn.Module.__getattr__(self, name)
+
+    def forward(  # type: ignore[override]  # the second argument is hx, as torch's
+        self,
+        input: Any = None,
+        hx: Any = None,
+        dt: Any = None,
+        mask: Tensor | None = None,
+        *,
+        reset: Any = None,
+        states: bool = False,
+        x: Any = None,
+        state: Any = None,
+    ) -> tuple[Any, ...]:
+        """As `RNN.forward`. What torch's layer takes, this one takes, and returns the same."""
+        x, state = one_of("input", input, "x", x), one_of("hx", hx, "state", state)
+        ours = states or dt is not None or mask is not None or reset is not None
+        if self.proj_size and ours:
+            raise ValueError("a layer with proj_size is torch's alone: it takes the input and the state")
+        if not ours and self._is_torchs(x, state):
+            return self.torchs.forward(self, x, state)
+        return super().forward(x, state, dt, mask, reset=reset, states=states)
+
+    def _is_torchs(self, x: Any, hx: Any) -> bool:
+        """Whether torch's kernel takes a call: one that torch's layer has, and that our engine does not take."""
+        if self.proj_size:
+            return True
+        if self.engine != "auto" or not self._one_size or (self.between is not None and self.num_layers > 1):
+            return False
+        for cell in self._cells:
+            if type(cell) is not self.plain_cell or cell.changes_biases or "step" in vars(cell):
+                return False
+            if cell._forward_hooks or cell._forward_pre_hooks or (cell.weight_drop and cell.training):
+                return False
+        data = x.data if isinstance(x, PackedSequence) else x
+        if not isinstance(data, Tensor) or not is_torchs_state(hx) or 0 in data.shape[:1]:
+            return False
+        weight = getattr(self, self._flat_weights_names[0])
+        if weight.dim() != 2:  # of batched seeds
+            return False
+        if is_subclass(data) or torch_private.is_transformed() or is_subclass(weight):
+            return torch_private.is_recorded() and not torch_private.is_transformed()
+        return not takes(self, self._cells[0], x, hx)
+
+    def train(self, mode: bool = True) -> Self:
+        """Set the mode, also of the cells."""
+        for cell in self.__dict__.get("_cells", ()):
+            cell.train(mode)
+        return super().train(mode)
+
+    def reset_parameters(self) -> None:
+        """Draw all parameters again: after the same seed, the layers have the numbers of new ones."""
+        if self.proj_size:
+            self.torchs.reset_parameters(self)
+        elif "_cells" in vars(self):  # torch's constructor calls this before
+            super().reset_parameters()
+
+    def flatten_parameters(self) -> None:
+        """As torch's layer: put the weights side by side in the memory of a GPU, for cuDNN."""
+        self.torchs.flatten_parameters(self)
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *more: Any) -> None:
+        """Also what earlier versions saved, as `layers.0.weight_ih`."""
+        for k, cell in enumerate(self._cells):
+            held: Any
+            for held in (cell._parameters, cell._buffers):
+                for name, place in held.places.items():
+                    if f"{prefix}layers.{k}.{name}" in state_dict:
+                        state_dict[prefix + place] = state_dict.pop(f"{prefix}layers.{k}.{name}")
+        super()._load_from_state_dict(state_dict, prefix, *more)
+
+    def extra_repr(self) -> str:
+        engine = "" if self.engine == "auto" else f", engine={self.engine!r}"
+        return f"{self.torchs.extra_repr(self)}{engine}"
+
+    @classmethod
+    def from_torch(cls, module: nn.Module) -> Self:
+        """A layer of this class with the weights of torch's layer. Both give the same outputs.
+
+        `accelerate` lets torch's layer itself run on our engine. Raises ValueError for a weight that is computed, as
+        under weight_norm, and for a layer of another class.
+        """
+        name = f"torch.nn.{cls.torchs.__name__}"
+        if not isinstance(module, cls.torchs):
+            raise ValueError(f"timescales.{cls.__name__} takes a {name}, not {type(module).__name__}")
+        weights = {key: value for key, value in module._parameters.items() if value is not None}
+        if missing := [key for key in module._flat_weights_names if key not in weights]:
+            raise ValueError(f"{missing[0]} of this {name} is computed: timescales.accelerate takes it as it is")
+        keys = (
+            "input_size",
+            "hidden_size",
+            "num_layers",
+            "bias",
+            "batch_first",
+            "dropout",
+            "bidirectional",
+            "proj_size",
+        )
+        first = next(iter(weights.values()))
+        rnn = cls(**{key: getattr(module, key) for key in keys}, device=first.device, dtype=first.dtype)
+        rnn.load_state_dict(weights)
+        for key, value in weights.items():
+            rnn.get_parameter(key).requires_grad_(value.requires_grad)
+        return rnn.train(module.training)
+
+    def to_torch(self) -> Any:
+        """torch's layer with the same outputs. Raises ValueError if torch's cannot have them."""
+        name = f"torch.nn.{self.torchs.__name__}"
+        if len({cell.hidden_size for cell in self.layers}) != 1:
+            raise ValueError(f"only layers of equal hidden_size convert to {name}")
+        if not all(type(cell).step is self.plain_cell.step for cell in self.layers):
+            raise ValueError(f"only cells with the equations of {name} convert to it")
+        first = getattr(self, self._flat_weights_names[0])
+        sizes = (self.input_size, self.hidden_size, self.num_layers)
+        weights = [cell.weights() for cell in self.layers]
+        module = self.torchs(
+            *sizes,
+            bias=weights[0].bias_ih is not None,
+            batch_first=self.batch_first,
+            dropout=self.dropout,
+            bidirectional=self.bidirectional,
+        ).to(first.device, first.dtype)
+        with torch.no_grad():
+            for cell, one, names in zip(self.layers, weights, module._all_weights, strict=True):
+                for name, own, value in zip(names, TORCH_WEIGHTS, one, strict=False):
+                    trained = getattr(cell, own).requires_grad if own in cell._parameters else True
+                    value = first.new_zeros(()) if value is None else value
+                    module.get_parameter(name).copy_(value).requires_grad_(trained)
+        return module.train(self.training)
+
+
+def is_torchs_state(hx: Any) -> bool:
+    """Whether a state has the form of torch's layers: nothing, (h, c), or h."""
+    if hx is None or isinstance(hx, Tensor):
+        return True
+    return isinstance(hx, list | tuple) and len(hx) == 2 and all(isinstance(value, Tensor) for value in hx)
+
+
+def takes(rnn: Any, cell: Cell, x: Any, hx: Any, fewest: int = 2) -> bool:
+    """Whether our engine takes a call of a layer of torch's class; if not, torch's own kernel does.
+
+    It takes none that torch refuses: torch says why. cell: one with the layer's equations. fewest: steps that it takes.
+    """
+    packed = isinstance(x, PackedSequence)
+    data = x.data if packed else x
+    if not isinstance(data, Tensor) or not 2 <= data.dim() <= 3 - packed or data.shape[-1] != rnn.input_size:
+        return False
+    steps = len(x.batch_sizes) if packed else data.shape[1 if rnn.batch_first and data.dim() == 3 else 0]
+    if steps < fewest or 0 in data.shape or rnn.proj_size:
+        return False
+    if torch.compiler.is_compiling() or tracing_reason() or data.device.type not in ("cpu", "cuda"):
+        return False
+    if torch.is_autocast_enabled(data.device.type):
+        return False
+    if packed:
+        batch: tuple[int, ...] = (int(x.batch_sizes[0]),)
+    else:
+        batch = () if data.dim() == 2 else (data.shape[0 if rnn.batch_first else 1],)
+    state = () if hx is None else (hx,) if isinstance(hx, Tensor) else tuple(hx)
+    shape = (rnn.num_layers * (1 + rnn.bidirectional), *batch, rnn.hidden_size)
+    if hx is not None and (len(state) != len(cell.State._fields) or any(v.shape != shape for v in state)):
+        return False
+    weights = [getattr(rnn, name) for name in rnn._flat_weights_names]
+    if data.is_cuda:
+        sizes = (steps, *(batch or (1,)), cell.hidden_size)
+        device = torch.cuda.get_device_name(data.device)
+        return choice.ranking(choice.kind_of(cell), *sizes, device)[0] == "graph"  # type: ignore[arg-type, call-arg]
+    for tensor in (data, *weights, *state):
+        if tensor.dtype is not torch.float32 or not tensor.is_cpu or not is_plain(tensor):
+            return False
+    return why_not_compiled(cell) is None
