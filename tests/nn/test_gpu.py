@@ -21,7 +21,7 @@ from timescales.models.sequence import SequenceModel
 from timescales.nn import engine as engines
 from timescales.nn.engine import eager
 from timescales.nn.engine.equations import of_cell
-from timescales.nn.engine.gpu import capture, graph
+from timescales.nn.engine.gpu import capture, cluster, graph
 from timescales.nn.engine.gpu.buffers import Buffers
 from timescales.tasks import Copy
 from timescales.training import build, graphs, loop
@@ -177,6 +177,19 @@ def test_every_cell_equals_the_eager_engine(name):
     for d, m in ((None, None), (dt, mask)):
         for _ in range(3):
             compare("graph", model, x, state, d, m, tolerance=BOUNDS["highest"])
+
+
+@pytest.mark.parametrize("name", ["lstm", "plstm", "gru", "gated_lstm_o", "gated_gru_om_4"])
+def test_the_cluster_engine_equals_the_eager_engine(name):
+    """Several clusters, the last one not full, with resets and the states of all steps, which no trial has."""
+    if DEVICE != "cpu" and torch.cuda.get_device_capability()[0] < cluster.CAPABILITY:
+        pytest.skip("a GPU below compute capability 9 has no clusters of thread blocks")
+    model = cell_models.model(name, 3, 44).to(DEVICE)
+    state = [type(s)(*(v.to(DEVICE) for v in s)) for s in some_state(model, 11)]
+    x, dt = torch.randn(9, 11, 3, device=DEVICE), 2.0 * torch.rand(9, 11, device=DEVICE)
+    mask, reset = torch.rand(9, 11, device=DEVICE) < 0.7, torch.rand(9, 11, device=DEVICE) < 0.2
+    compare("cluster", model, x, state, dt, mask, tolerance=BOUNDS["highest"])
+    compare("cluster", model, x, state, dt, mask, reset=reset, states=True, tolerance=BOUNDS["highest"])
 
 
 @only_gpu

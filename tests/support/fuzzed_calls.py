@@ -218,8 +218,9 @@ def check(number: int, kinds: Sequence[str] = tuple(KINDS)) -> str:
         assert isinstance(expected, list), f"{what}: it broadcasts, and this is {expected!r}"
     if isinstance(expected, list):
         assert expected[0].shape == shape, what
-        # A field (R, H) is one vector of each seed, which the eager loop alone would take for (B, H).
-        of_each_seed = len(shape) == 4 and any(v is not None and v.dim() == 2 for v in fields)
+        # A field (R, H) is one vector of each seed, which the eager loop alone would take for (B, H); so it would the
+        # product of a vector h (H,) with the weights of each seed.
+        of_each_seed = len(shape) == 4 and any(v is not None and v.dim() in (1, 2) for v in fields)
         if isinstance(plain, list) and plain[0].shape == shape and not of_each_seed:
             compare(plain, expected, what)
     for name in ("fused", "graph"):
