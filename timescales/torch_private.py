@@ -63,6 +63,11 @@ def saved_tensors_have_hooks() -> bool:
     return torch._C._autograd._top_saved_tensors_default_hooks(False) is not None
 
 
+def is_in_dual_level() -> bool:
+    """Whether derivatives are taken forward, torch.autograd.forward_ad."""
+    return torch.autograd.forward_ad._current_level >= 0
+
+
 def is_batched(tensor: Tensor) -> bool:
     """Whether a tensor is a batch of gradients, of is_grads_batched."""
     return torch._C._functorch.is_legacy_batchedtensor(tensor)
@@ -103,3 +108,10 @@ def end_failed_capture(device: torch.device, pool: Any) -> None:
 def graph_break(reason: str) -> None:
     """Let torch.compile run what follows as it is."""
     torch._dynamo.graph_break(msg=reason)  # torch imports it itself when it compiles
+
+
+def leave_to_python(function: Any) -> None:
+    """Let torch.compile run a function, and what it calls, as it is. (torch.compiler.disable imports the compiler.)"""
+    from torch._C._dynamo.eval_frame import _FrameAction, _FrameExecStrategy, set_code_exec_strategy
+
+    set_code_exec_strategy(function.__code__, _FrameExecStrategy(_FrameAction.SKIP, _FrameAction.SKIP))

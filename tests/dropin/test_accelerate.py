@@ -8,7 +8,8 @@ import pickle
 import pytest
 import torch
 from torch import nn
-from torch.nn.utils import parametrizations, prune
+from torch.autograd import forward_ad
+from torch.nn.utils import parametrizations, parametrize, prune
 
 import timescales
 from timescales.nn import accelerate
@@ -212,3 +213,54 @@ def test_explain_shows_it(model, capsys):
     assert "16 with gradients, 32 without, of packed sequences and of a GRU" in told
     timescales.explain(timescales.LSTM(I, H))
     assert "short sequences" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("hidden_size", [1021, 1022])  # of no layer before: what is kept is made by this call
+def test_a_first_call_by_the_exporter_leaves_no_tensors_of_its_own(hidden_size):
+    rnn, x = timescales.accelerate(nn.GRU(2, hidden_size)), torch.zeros(300, 1, 2)
+    torch.export.export(rnn, (x,))
+    output = rnn(x)[0]
+    assert type(output) is torch.Tensor
+    close(output, timescales.restore(rnn)(x)[0])
+
+
+@pytest.mark.parametrize("make", [timescales.LSTM, lambda *sizes: timescales.accelerate(nn.GRU(*sizes))])
+def test_the_compiler_leaves_a_layer_as_it_is(make):
+    torch._dynamo.reset()
+    graphs = []
+
+    def backend(graph, _):
+        graphs.append(graph)
+        return graph.forward
+
+    model = nn.Sequential(nn.Linear(3, 3), make(3, 4))
+    compiled = torch.compile(model, backend=backend)
+    for steps in (300, 310, 320, 330):
+        x = torch.ones(steps, 2, 3)
+        close(compiled(x)[0], model(x)[0])
+    assert len(graphs) <= 2  # of the linear layer: for one length, and for all
+
+
+class Doubled(nn.Module):
+    def forward(self, value):
+        return 2.0 * value
+
+
+def test_a_layer_whose_class_was_changed_later_is_not_restored():
+    model = timescales.accelerate(nn.ModuleList([nn.GRU(3, 4), nn.GRU(3, 4)]))
+    parametrize.register_parametrization(model[1], "weight_hh_l0", Doubled())
+    with pytest.raises(ValueError, match=r"parametrize\.remove_parametrizations"):
+        timescales.restore(model)
+    assert all(map(is_fast, model))
+    parametrize.remove_parametrizations(model[1], "weight_hh_l0")
+    assert [type(layer) for layer in timescales.restore(model)] == [nn.GRU, nn.GRU]
+
+
+def test_derivatives_taken_forward_are_torchs():
+    rnn, x = nn.GRU(I, H), X.repeat(10, 1, 1)
+    with forward_ad.dual_level():
+        dual = forward_ad.make_dual(x, torch.ones_like(x))
+        expected = forward_ad.unpack_dual(rnn(dual)[0]).tangent
+        found = forward_ad.unpack_dual(timescales.accelerate(rnn)(dual)[0]).tangent
+    assert expected.abs().max() > 0
+    close(found, expected)

@@ -314,3 +314,15 @@ def test_dt_is_not_checked_where_it_has_no_numbers():
         assert fake(torch.zeros(S, B, I), dt=torch.full((S, B), -1.0))[0].shape == (S, B, H)
     meta = timescales.PLSTM(I, H, engine="eager").to("meta")
     assert meta(X.to("meta"), dt=bad.to("meta"))[0].shape == (S, B, H)
+
+
+@pytest.mark.parametrize(("lengths", "others"), [([3, 1], [2, 2]), ([4, 6], [6, 4])])
+def test_dt_is_packed_as_x_is(lengths, others):
+    def pack(value, by):
+        return torch.nn.utils.rnn.pack_padded_sequence(value, torch.tensor(by), enforce_sorted=False)
+
+    rnn, x, dt = timescales.PLSTM(3, 4), torch.ones(6, 2, 3), torch.ones(6, 2)
+    rnn(pack(x, lengths), dt=pack(dt, lengths))
+    for name in ("dt", "reset"):
+        with pytest.raises(ValueError, match=rf"{name}.*pack_padded_sequence\({name}, lengths\)"):
+            rnn(pack(x, lengths), **{name: pack(dt, others)})

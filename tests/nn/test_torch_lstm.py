@@ -1,5 +1,7 @@
 """The LSTM equals torch.nn.LSTM, and converts from it and to it."""
 
+import copy
+
 import pytest
 import torch
 from cell_cases import (
@@ -161,3 +163,43 @@ def test_to_torch_refuses_what_has_no_counterpart():
         timescales.LSTM(I, [H, H + 1], 2).to_torch()
     with pytest.raises(ValueError, match=r"only cells with the equations of torch\.nn\.LSTM convert to it"):
         OtherLSTM(I, H).to_torch()
+
+
+def test_a_copy_for_data_parallel_reads_its_own_weights():
+    rnn, x = timescales.LSTM(3, 4), torch.ones(5, 2, 3)
+    replica = rnn._replicate_for_data_parallel()
+    for name, value in rnn.named_parameters():
+        setattr(replica, name, torch.zeros_like(value))
+    assert not replica(x)[0].any()
+    assert rnn(x)[0].any()
+
+
+def test_a_subclass_resets_the_parameters_in_its_own_way():
+    class Ones(timescales.LSTM):
+        def reset_parameters(self):
+            assert len(self.layers) == 1
+            for parameter in self.parameters():
+                nn.init.ones_(parameter)
+
+    assert all((parameter == 1).all() for parameter in Ones(3, 4).parameters())
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_parameters_are_drawn_again_in_their_own_precision(dtype):
+    torch.manual_seed(0)
+    theirs = nn.LSTM(3, 4, 2, dtype=dtype)
+    torch.manual_seed(0)
+    rnn = timescales.LSTM(3, 4, 2, dtype=dtype)
+    with torch.no_grad():
+        rnn.weight_ih_l0.add_(1.0)
+    torch.manual_seed(0)
+    rnn.reset_parameters()
+    assert all(torch.equal(own, value) for own, value in zip(rnn.parameters(), theirs.parameters(), strict=True))
+
+
+def test_a_layer_with_a_parametrization_is_copied_after_a_pass():
+    rnn, x = timescales.LSTM(3, 4), torch.ones(5, 2, 3)
+    nn.utils.parametrizations.weight_norm(rnn, "weight_hh_l0")
+    output = rnn(x)[0]
+    rnn.timescales()
+    assert torch.equal(copy.deepcopy(rnn)(x)[0], output)

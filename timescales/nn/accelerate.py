@@ -10,11 +10,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
+from timescales import torch_private
 from timescales.nn import engine
 from timescales.nn.cells.cell import Cell, Run, Weights
 from timescales.nn.cells.gru import GRUCell
 from timescales.nn.cells.lstm import LSTMCell
 from timescales.nn.drop_in import DropIn, takes
+from timescales.nn.engine.kernel import tracing_reason
 from timescales.nn.forms import Form, run_layers
 from timescales.nn.rnn import made_on
 from timescales.nn.state import join, split
@@ -35,6 +37,8 @@ def accelerate(model: Model) -> Model:
     layers is taken too: where its own `forward` calls that of torch's class, it calls ours. On a GPU torch's cuDNN runs
     as before, and on a CPU torch's kernel takes short sequences (FEWEST_STEPS), where ours would be the slower one.
 
+    The output of a GRU may then not be changed in place before the backward pass: clone it.
+
     Returns the model, which is changed in place; the logger "timescales" says (info) how many layers. `restore` undoes
     it. A file of the whole model (torch.save(model)) needs this package to be loaded, its state_dict does not.
     """
@@ -47,10 +51,17 @@ def accelerate(model: Model) -> Model:
 
 
 def restore(model: Model) -> Model:
-    """Undo `accelerate`: the layers have their former class again. Returns the model."""
-    for module in model.modules():
-        if isinstance(module, Accelerated):
-            module.__class__ = module.former
+    """Undo `accelerate`: the layers have their former class again. Returns the model.
+
+    Raises ValueError if something else has changed a layer's class since, such as a parametrization.
+    """
+    found = [module for module in model.modules() if isinstance(module, Accelerated)]
+    for module in found:
+        if "former" not in vars(type(module)):
+            reason = f"the class of a layer is {type(module).__name__}, which was made after accelerate"
+            raise ValueError(f"{reason}: undo this first, such as by parametrize.remove_parametrizations")
+    for module in found:
+        module.__class__ = module.former
     return model
 
 
@@ -66,6 +77,8 @@ class Accelerated:
 
     def forward(self: Any, input: Any, hx: Any = None) -> Any:  # torch's name
         """As torch's."""
+        if torch.compiler.is_compiling() or tracing_reason() or torch_private.is_in_dual_level():
+            return super().forward(input, hx)  # type: ignore[misc]
         cell = cell_of(self.mode, self.hidden_size)
         if not takes(self, cell, input, hx, fewest_steps(self, input)):
             return super().forward(input, hx)  # type: ignore[misc]
@@ -82,6 +95,9 @@ class Accelerated:
         """The class is made at run time: copies and files name the class that it was made of."""
         content: Any = super().__reduce_ex__(protocol)
         return _new, (self.former,), *content[2:]
+
+
+torch_private.leave_to_python(Accelerated.forward)
 
 
 def fewest_steps(rnn: Any, x: Any) -> int:

@@ -6,6 +6,7 @@ look for them. Their cells read them there: `layers[0].weight_ih` is `weight_ih_
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, MutableMapping, Sequence
 from typing import Any, ClassVar, Self
 
@@ -22,19 +23,25 @@ from timescales.nn.rnn import TORCH_WEIGHTS, CellRNN, checked_engine, made_on, o
 
 
 class Held(MutableMapping[str, Tensor | None]):
-    """The parameters (or the buffers) of a cell, in the dictionary of the module that has them.
+    """The parameters (or the buffers) of a cell, which lie in its module.
 
-    holder: the module's dictionary. places: the name there, by the name in the cell.
-    computed: what is no parameter there for the time being, as under weight_norm or pruning, by the name in the cell.
+    kind: "_parameters" or "_buffers". places: the name in the module, by the name in the cell. What is no parameter
+    there for the time being, as under weight_norm or pruning, is the module's attribute of this name.
     """
 
-    def __init__(self, holder: dict[str, Any], places: dict[str, str]) -> None:
-        self.holder, self.places = holder, places
-        self.computed: dict[str, Tensor | None] = {}
+    def __init__(self, module: nn.Module, kind: str, places: dict[str, str]) -> None:
+        self.module, self.kind, self.places = module, kind, places
+
+    @property
+    def holder(self) -> dict[str, Any]:
+        """The module's dictionary."""
+        holder: dict[str, Any] = self.module.__dict__[self.kind]
+        return holder
 
     def __getitem__(self, name: str) -> Tensor | None:
-        place = self.places[name]
-        return self.holder[place] if place in self.holder else self.computed[name]
+        place, holder = self.places[name], self.holder
+        value: Tensor | None = holder[place] if place in holder else getattr(self.module, place)
+        return value
 
     def __contains__(self, name: object) -> bool:
         return name in self.places
@@ -95,12 +102,16 @@ class DropIn(CellRNN):
                 raise ValueError(f"{reason}: put an nn.Linear after it")
             self.torchs.__init__(self, *sizes, proj_size=proj_size, device=device, dtype=dtype)
         else:
+            self.__dict__["reset_parameters"] = lambda: None  # a subclass may have its own, for which it is too early
             self.torchs.__init__(self, *sizes, device="meta", dtype=dtype)
+            del self.__dict__["reset_parameters"]
         self.between, self.engine, self._cells = None, checked_engine(engine), []
         if not proj_size:
             each = self._of_cells(input_size, hidden_size, num_layers, bias, bidirectional, **arguments)
             with made_on(device, dtype):
                 self._hold([self.cell_class(**one) for one in each])
+            if type(self).reset_parameters is not DropIn.reset_parameters:
+                self.reset_parameters()
 
     def _hold(self, cells: list[Cell]) -> None:
         """Take the parameters and buffers of the cells, under torch's names."""
@@ -110,7 +121,7 @@ class DropIn(CellRNN):
             for kind in ("_parameters", "_buffers"):
                 own, holder = getattr(cell, kind), getattr(self, kind)
                 holder |= {name + end: value for name, value in own.items()}
-                cell.__dict__[kind] = Held(holder, {name: name + end for name in own})
+                cell.__dict__[kind] = Held(self, kind, {name: name + end for name in own})
         self._cells, self._one_size = cells, len({cell.hidden_size for cell in cells}) == 1
         self._init_flat_weights()
 
@@ -119,10 +130,16 @@ class DropIn(CellRNN):
         """The cells: one per layer; if bidirectional two, forward and backward."""
         if self.proj_size:
             raise ValueError("a layer with proj_size has no cells: it is torch's alone")
-        for cell in self._cells:
-            held: Any = cell._parameters
-            held.computed = {n: getattr(self, p) for n, p in held.places.items() if p not in self._parameters}
         return self._cells
+
+    def _replicate_for_data_parallel(self) -> Self:
+        """As torch's, with cells that read the weights of the copy."""
+        replica: Self = super()._replicate_for_data_parallel()
+        replica._cells = [copy.copy(cell) for cell in self._cells]
+        for cell in replica._cells:
+            for kind in ("_parameters", "_buffers"):
+                cell.__dict__[kind] = Held(replica, kind, cell.__dict__[kind].places)
+        return replica
 
     def __getattr__(self, name: str) -> Any:
         return nn.Module.__getattr__(self, name)
@@ -179,7 +196,7 @@ class DropIn(CellRNN):
         """Draw all parameters again: after the same seed, the layers have the numbers of new ones."""
         if self.proj_size:
             self.torchs.reset_parameters(self)
-        elif "_cells" in vars(self):  # torch's constructor calls this before
+        else:
             super().reset_parameters()
 
     def flatten_parameters(self) -> None:
@@ -254,6 +271,9 @@ class DropIn(CellRNN):
                     value = first.new_zeros(()) if value is None else value
                     module.get_parameter(name).copy_(value).requires_grad_(trained)
         return module.train(self.training)
+
+
+torch_private.leave_to_python(DropIn.forward)
 
 
 def is_torchs_state(hx: Any) -> bool:

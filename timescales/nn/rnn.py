@@ -109,7 +109,8 @@ class RNN(nn.Module):
     def reset_parameters(self) -> None:
         """Draw all parameters again: after the same seed, the layers have the numbers of new ones."""
         for cell in self.layers:
-            cell.reset_parameters()
+            with made_on(None, cell.weight_ih.dtype):
+                cell.reset_parameters()
 
     def __getattr__(self, name: str) -> Any:
         """As torch has it, with a message for the names of torch.nn.LSTM's weights that says where they are here."""
@@ -216,7 +217,7 @@ class RNN(nn.Module):
         if isinstance(x, PackedSequence):
             if mask is not None:
                 raise ValueError("every step of packed sequences exists: pad them to give a mask, or leave it out")
-            x, dt, reset = x.data, data_of("dt", dt), data_of("reset", reset)
+            x, dt, reset = x.data, data_of("dt", dt, x), data_of("reset", reset, x)
         self._check_input(first, x)
         for name, value in (("dt", dt), ("mask", mask), ("reset", reset)):
             if value is None:
@@ -352,11 +353,20 @@ def checked_state(layers: Sequence[Cell], state: Any, form: forms.Form, x: Any) 
     return [form.before(one) for one in each]
 
 
-def data_of(name: str, value: Any) -> Any:
-    """The numbers of an argument of packed sequences, or None without it. Raises ValueError unless it is packed."""
-    if value is not None and not isinstance(value, PackedSequence):
+def data_of(name: str, value: Any, x: PackedSequence) -> Any:
+    """The numbers of an argument of packed sequences, or None without it. Raises ValueError unless it is packed as x.
+
+    The order of the sequences is not compared on a GPU, which this would have to wait for.
+    """
+    if value is None:
+        return None
+    if not isinstance(value, PackedSequence):
         raise ValueError(f"the {name} of packed sequences is packed, too: pack_padded_sequence({name}, ...)")
-    return None if value is None else value.data
+    order, own = x.sorted_indices, value.sorted_indices
+    differs = order is not own and (order is None or own is None or (order.is_cpu and not torch.equal(order, own)))
+    if differs or not torch.equal(x.batch_sizes, value.batch_sizes):
+        raise ValueError(f"{name} is packed from other lengths than x: pack_padded_sequence({name}, lengths) as x")
+    return value.data
 
 
 def check_dt(dt: Tensor, mask: Tensor | None) -> None:
