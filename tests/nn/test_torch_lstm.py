@@ -168,8 +168,11 @@ def test_to_torch_refuses_what_has_no_counterpart():
 def test_a_copy_for_data_parallel_reads_its_own_weights():
     rnn, x = timescales.LSTM(3, 4), torch.ones(5, 2, 3)
     replica = rnn._replicate_for_data_parallel()
-    for name, value in rnn.named_parameters():
-        setattr(replica, name, torch.zeros_like(value))
+    for name, value in rnn._parameters.items():  # as torch.nn.parallel.replicate
+        if value is None:
+            replica._parameters[name] = None
+        else:
+            setattr(replica, name, torch.zeros_like(value))
     assert not replica(x)[0].any()
     assert rnn(x)[0].any()
 
