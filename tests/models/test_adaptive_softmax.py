@@ -129,11 +129,14 @@ def test_an_engine_without_resets_is_refused_before_the_first_of_them_comes(text
     task = wikitext103(text_root)
     later = [batch._replace(reset=None) for batch in task.batches("train")]
     monkeypatch.setattr(task, "batches", lambda split: iter(later))
-    rnn = LSTM(8, 8)
-    with pytest.raises(ConfigError, match="the cluster engine cannot run here: it can neither begin again"):
-        build.check_engine("cluster", rnn, task, "cpu")
+    with pytest.raises(ConfigError, match="the cudnn engine cannot run here"):
+        build.check_engine("cudnn", LSTM(8, 8), task, "cpu")
+    asked = []
+    monkeypatch.setattr(build.engine, "pick", lambda *_, stepwise: asked.append(stepwise))
+    build.check_engine("cudnn", LSTM(8, 8), task, "cpu")
     monkeypatch.setattr(task, "has_resets", False)
-    build.check_engine("cluster", rnn, task, "cpu")
+    build.check_engine("cudnn", LSTM(8, 8), task, "cpu")
+    assert asked == [True, False]
 
 
 @pytest.mark.parametrize("stops", [(3, 25, 40)])

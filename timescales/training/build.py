@@ -139,7 +139,7 @@ def check_timescales(rnn: RNN) -> None:
 
 def check_engine(name: str, rnn: RNN, task: Task, device: str) -> None:
     """Raise ConfigError if the named engine cannot run the cells here."""
-    batch = next(task.batches("train")) if name in ("cudnn", "cluster") else None  # others take masks and resets
+    batch = next(task.batches("train")) if name == "cudnn" else None  # others take masks and resets
     masked = batch is not None and batch.mask is not None
     resets = batch is not None and (batch.reset is not None or task.has_resets)
     for cell in rnn.layers:
