@@ -74,7 +74,7 @@ def test_a_suggestion_that_cannot_be_trained_does_not_end_the_study(tmp_path, la
     done = train(tmp_path, *options)
     assert done.returncode == 0, done.stderr
     assert (
-        "Failed experiment: model=lstm: hidden_size must be a whole number of at least 1, not 0"
+        "Failed experiment: model=lstm: hidden_size must be greater than zero"
         in done.stdout + done.stderr
     )
     found = yaml.safe_load((tmp_path / "study" / "optimization_results.yaml").read_text())
