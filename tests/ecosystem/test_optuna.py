@@ -73,10 +73,7 @@ def test_a_suggestion_that_cannot_be_trained_does_not_end_the_study(tmp_path, la
     options += ["hydra.sweeper.max_failure_rate=1", "model.hidden_size=choice(4,0)", *launcher]
     done = train(tmp_path, *options)
     assert done.returncode == 0, done.stderr
-    assert (
-        "Failed experiment: model=lstm: hidden_size must be greater than zero"
-        in done.stdout + done.stderr
-    )
+    assert "Failed experiment: model=lstm: hidden_size must be greater than zero" in done.stdout + done.stderr
     found = yaml.safe_load((tmp_path / "study" / "optimization_results.yaml").read_text())
     assert found["best_params"]["model.hidden_size"] == 4
     assert {run["config"]["model"]["hidden_size"] for run in records(tmp_path)} == {4}
