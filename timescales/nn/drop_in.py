@@ -197,7 +197,8 @@ class DropIn(CellRNN):
         if self.proj_size:
             self.torchs.reset_parameters(self)
         else:
-            super().reset_parameters()
+            with made_on(None, getattr(self, self._flat_weights_names[0]).dtype):  # torch draws in this precision
+                super().reset_parameters()
 
     def flatten_parameters(self) -> None:
         """As torch's layer: put the weights side by side in the memory of a GPU, for cuDNN."""

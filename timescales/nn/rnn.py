@@ -109,8 +109,7 @@ class RNN(nn.Module):
     def reset_parameters(self) -> None:
         """Draw all parameters again: after the same seed, the layers have the numbers of new ones."""
         for cell in self.layers:
-            with made_on(None, cell.weight_ih.dtype):
-                cell.reset_parameters()
+            cell.reset_parameters()
 
     def __getattr__(self, name: str) -> Any:
         """As torch has it, with a message for the names of torch.nn.LSTM's weights that says where they are here."""
