@@ -149,7 +149,7 @@ class GORU(_GORU):
     """Gated orthogonal recurrent unit: a GRU whose candidate turns the state by an orthogonal matrix. See `GORUCell`.
 
     Call: as `GRU`; dt is ignored.
-    Forgets: exponentially, at a rate that it learns; what it writes anew keeps the length of the state.
+    Forgets: exponentially, at a rate that it learns; its orthogonal matrix keeps the length of the state.
     Source: Jing et al. 2019.
     """
     def __init__(self, input_size: int, hidden_size: int | Sequence[int], num_layers: int = 1, bias: bool = True, batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False, proj_size: int = 0, device: torch.device | str | None = None, dtype: torch.dtype | None = None, *, engine: str = 'auto', capacity: int = 2, style: str = 'tunable') -> None: ...

@@ -54,8 +54,8 @@ def command() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def library() -> Iterator[None]:
-    """The same within Python: the error has that line."""
+def module() -> Iterator[None]:
+    """Around the imports of a module: the same as an error of Python, which has that line."""
     try:
         yield
     except ModuleNotFoundError as error:

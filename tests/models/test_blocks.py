@@ -84,8 +84,8 @@ def test_a_batch_that_begins_again_is_two_batches(block):
     state = model(batch(2)).state
     first, second = (Batch(*(v[part] for v in one[:4])) for part in (slice(at), slice(at, S)))
     start = model(first, state)
-    expected, anew = (torch.cat([start.logits, model(second, then).logits]) for then in (start.state, None))
-    expected[:, 1] = anew[:, 1]
+    expected, fresh = (torch.cat([start.logits, model(second, then).logits]) for then in (start.state, None))
+    expected[:, 1] = fresh[:, 1]
     found = model(one._replace(reset=reset), state)
     torch.testing.assert_close(found.logits, expected, rtol=1e-12, atol=1e-12)
     assert not torch.allclose(found.logits[at:, 1], model(one, state).logits[at:, 1])

@@ -248,7 +248,7 @@ def test_the_emulator_finds_planted_faults(name, faults, monkeypatch):
     functions, kernels = emit_cuda.texts()
     monkeypatch.setattr(emit_cuda, "texts", lambda: (functions, with_faults(kernels, faults)))
     planted = emit_cuda.Kernels(emit_cuda.code(found, sizes), sizes)
-    fault = ctypes.c_int.in_dll(emulate.library(planted.code), "fault")
+    fault = ctypes.c_int.in_dll(emulate.compiled(planted.code), "fault")
     (state,) = some_state(model, 5)
     x, factor, missed = torch.randn(7, 5, 3), torch.randn(7, 5, 13), []
 

@@ -28,7 +28,7 @@ from typing import Any
 from timescales import extras
 from timescales.errors import ConfigError, NotMadeFor
 
-with extras.library():
+with extras.module():
     from timescales.analysis.run import Trained, load
     from timescales.analysis.study import Study
     from timescales.files import write_atomic

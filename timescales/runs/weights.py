@@ -269,7 +269,7 @@ def _of_table(table: str, model: str, seed: int, where: Settings | None, results
 
 def _of_hub(name: str, seed: int, where: Settings | None) -> Path:
     """The file of a run in a repository of the hub, downloaded into the hub's cache."""
-    with extras.library():
+    with extras.module():
         from huggingface_hub import hf_hub_download
         from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
     words = name.split("/")

@@ -95,7 +95,7 @@ class GORU(CellRNN):
     """Gated orthogonal recurrent unit: a GRU whose candidate turns the state by an orthogonal matrix. See `GORUCell`.
 
     Call: as `GRU`; dt is ignored.
-    Forgets: exponentially, at a rate that it learns; what it writes anew keeps the length of the state.
+    Forgets: exponentially, at a rate that it learns; its orthogonal matrix keeps the length of the state.
     Source: Jing et al. 2019.
     """
 

@@ -31,7 +31,7 @@ orders = itertools.count()  # each run has another order of the threads
 
 
 @functools.cache
-def library(code: str) -> Any:
+def compiled(code: str) -> Any:
     """The kernels with this code, compiled for this CPU. Raises compiler.BuildError."""
     source = code + RUN
     command = compiler.find_compiler()
@@ -51,7 +51,7 @@ def library(code: str) -> Any:
 
 def launch(code: str, kernel: str, arguments: Arguments, sizes: Sizes, batch: int, seeds: int) -> None:
     """Run a kernel to its end. Raises RuntimeError for a fault that the emulator finds."""
-    functions, which = library(code), ("forward", "backward").index(kernel)
+    functions, which = compiled(code), ("forward", "backward").index(kernel)
     assert functions.size_of_arguments() == ctypes.sizeof(arguments)
     if error := functions.run(which, ctypes.byref(arguments), sizes.grid(batch), seeds, next(orders)):
         raise RuntimeError(f"{kernel}: {error.decode()}")
