@@ -43,6 +43,10 @@ class GRUDCell(Cell):
 
     gates = ("reset", "update", "cell")
     compiled = False  # products within the step
+    fade_h_weight: nn.Parameter
+    fade_h_bias: nn.Parameter
+    fade_x_weight: nn.Parameter
+    fade_x_bias: nn.Parameter
 
     class State(NamedTuple):
         h: Tensor
@@ -61,9 +65,7 @@ class GRUDCell(Cell):
         super().__init__(input_size, hidden_size)
         D, known = len(self.flags), range(input_size - len(self.flags))
         if len(set(self.flags)) != D or any(type(k) is not int or k not in known for k in self.flags):
-            fix = (
-                f"from 0 to {len(known) - 1}, of inputs that are no flags themselves" if known else "fewer than inputs"
-            )
+            fix = f"from 0 to {len(known) - 1}, of inputs that are no flags themselves"
             raise ValueError(f"flags must be different numbers {fix}, not {list(flags)!r}")
 
     def make_parameters(self) -> None:
@@ -84,9 +86,10 @@ class GRUDCell(Cell):
         return super().by_gate(pre[..., : 3 * self.hidden_size])
 
     def weights(self) -> Weights:
-        """As `Cell.weights`, with rows that select flags and their inputs, and no weight_hh: a step multiplies by it."""
+        """As `Cell.weights`, with rows that select flags and their inputs, and without weight_hh, which `act` reads."""
         ih, hh, bias, _ = super().weights()
-        assert hh is not None and bias is not None
+        assert hh is not None
+        assert bias is not None
         if self.flags:
             first = self.input_size - len(self.flags)
             rows = torch.eye(self.input_size).to(ih)[[*range(first, self.input_size), *self.flags]]
@@ -112,7 +115,7 @@ class GRUDCell(Cell):
     def split(self, gx: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """gx of the gates, the flags, and the inputs that they are of."""
         D = len(self.flags)
-        return gx.split([3 * self.hidden_size, D, D], -1)  # type: ignore[return-value]
+        return gx.split([3 * self.hidden_size, D, D], -1)
 
     def step(self, gx: Tensor, gh: Tensor, state: State, dt: Tensor | float = 1.0) -> State:
         kept, z, n = self.act(gx, gh, state, dt)
