@@ -176,7 +176,7 @@ class GRUD(_GRUD):
     Forgets: exponentially, at a rate that it learns, and with the time that passes.
     Source: Che et al. 2018.
     """
-    def __init__(self, input_size: int, hidden_size: int | Sequence[int], num_layers: int = 1, bias: bool = True, batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False, proj_size: int = 0, device: torch.device | str | None = None, dtype: torch.dtype | None = None, *, engine: str = 'auto', flags: Sequence[int] = ()) -> None: ...
+    def __init__(self, input_size: int, hidden_size: int | Sequence[int], num_layers: int = 1, bias: bool = True, batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False, proj_size: int = 0, device: torch.device | str | None = None, dtype: torch.dtype | None = None, *, engine: str = 'auto', flags: Sequence[Sequence[int]] = ()) -> None: ...
 
 class GatedGRUCell(_GatedGRUCell):
     """A GRU with one of the gates of `GatedCell` as its update gate. `GatedCell` has the table and all other arguments.

@@ -9,7 +9,7 @@ from own_reference import check_gradients, compare, moved
 import timescales
 from timescales.nn.cells import GRUDCell
 
-FLAGS = {"all": (0, 1), "second": (1,), "none": ()}  # of I = 4 inputs
+FLAGS = {"two": ((0, 2), (1, 3)), "third": ((2, 1),), "none": ()}  # of I = 4 inputs
 
 
 def sigmoid(z):
@@ -21,12 +21,12 @@ def fade(z):
 
 
 def reference(own, x, state, dt):
-    """Che et al. 2018, Eqs. 10 to 17, with the mean 0; V, the weights of the flags, are the last columns of W."""
-    flags = list(reference.flags)
-    known = x[len(x) - len(flags) :]
+    """Che et al. 2018, Eqs. 10 to 17, with the mean 0; V, the weights of the flags, are columns of W."""
+    flags = reference.flags
+    known = np.array([x[k] for _, k in flags])
     h, since = state["h"], state["since"] + dt
     last, x = state["last"].copy(), x.copy()
-    for k, d in enumerate(flags):
+    for k, (d, _) in enumerate(flags):
         faded = fade(own["fade_x_weight"][k] * since[k] + own["fade_x_bias"][k]) * last[k]
         last[k], x[d] = known[k] * x[d] + (1 - known[k]) * last[k], x[d] + (1 - known[k]) * faded
     (W_r, W_z, W), (U_r, U_z, U), (b_r, b_z, b) = (np.split(own[k], 3) for k in ("weight_ih", "weight_hh", "bias"))
@@ -39,10 +39,10 @@ def reference(own, x, state, dt):
 
 def missing(cell, x):
     """x, in which the flags are 0 and 1 and missing inputs 0."""
-    x, count = x.clone(), len(cell.flags)
-    if count:
-        x[..., -count:] = (x[..., -count:] > 0).to(x.dtype)
-        x[..., list(cell.flags)] *= x[..., -count:]
+    x = x.clone()
+    for k, flag in cell.flags:
+        x[..., flag] = (x[..., flag] > 0).to(x.dtype)
+        x[..., k] *= x[..., flag]
     return x
 
 
@@ -71,7 +71,7 @@ def test_gradients(flags):
 
 def test_a_missing_input_is_its_last_number_until_it_fades():
     """Without fading of either, a sequence whose input is missing from the second step on is one of constant input."""
-    cell = moved(GRUDCell(2, H, flags=[0]))
+    cell = moved(GRUDCell(2, H, flags=[[0, 1]]))
     with torch.no_grad():
         for name in ("fade_x", "fade_h"):
             getattr(cell, f"{name}_weight").zero_()
@@ -97,8 +97,8 @@ def state_of(cell, state):
 
 
 def test_the_flags_of_a_series_are_those_of_the_first_layer():
-    rnn = timescales.GRUD(5, H, 2, flags=[0, 2])
-    assert [cell.flags for cell in rnn.layers] == [(0, 2), ()]
+    rnn = timescales.GRUD(5, H, 2, flags=[[0, 4], [2, 3]])
+    assert [cell.flags for cell in rnn.layers] == [[(0, 4), (2, 3)], []]
     output, state = rnn(torch.randn(3, B, 5))
     output.sum().backward()
     assert output.shape == (3, B, H)
@@ -108,7 +108,7 @@ def test_the_flags_of_a_series_are_those_of_the_first_layer():
 
 def test_time_scales():
     """What is kept of h in a step of zero input, whose state is 0 but for one unit, as measured."""
-    cell = moved(GRUDCell(2, 3, flags=[0]))
+    cell = moved(GRUDCell(2, 3, flags=[[0, 1]]))
     with torch.no_grad():
         cell.weight_hh.zero_()
         zero = cell.weights().bias_ih.clone()
@@ -118,7 +118,9 @@ def test_time_scales():
     assert cell.timescales().tolist() == pytest.approx((-1.0 / kept.log()).tolist())
 
 
-@pytest.mark.parametrize("flags", [[2], [0, 0], [-1], [True], [0, 1]])
+@pytest.mark.parametrize(
+    "flags", [[2], [[0, 0]], [[0, -1]], [[True, 2]], [[0, 3]], 3, "ab", [[0, 1, 2]], [[0, 1], [1, 2]]]
+)
 def test_wrong_flags(flags):
-    with pytest.raises(ValueError, match="flags must be different numbers"):
+    with pytest.raises(ValueError, match="flags"):
         timescales.GRUD(3, H, flags=flags)

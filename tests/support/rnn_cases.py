@@ -14,7 +14,7 @@ ARGUMENTS = {
     "JANET": {"T_max": 20},
     "MinGRU": {"T_max": 20},
     "RMC": {"memories": 1},
-    "GRUD": {"flags": [0]},
+    "GRUD": {"flags": [[0, I - 1]]},
 }
 VARIANTS = {
     "PLSTM": {"PLSTM_separate": {"coupled": False}},

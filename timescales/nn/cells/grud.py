@@ -30,9 +30,9 @@ class GRUDCell(Cell):
     further input, its flag, is 1 where it is known and 0 where not. That is what `task=series` gives.
 
     Arguments:
-        input_size, hidden_size: sizes I and H. The flags count as inputs and come last.
-        flags: for each flag, in their order, the number of its input, from 0 on: `flags=[0, 2]` says that the last two
-            inputs are the flags of the first and the third. Default: none. Then d = dt, and the state alone fades.
+        input_size, hidden_size: sizes I and H. The flags count as inputs.
+        flags: pairs of an input and its flag, counted from 0 on: `flags=[[0, 3], [2, 4]]` says that inputs 3 and 4 are
+            the flags of inputs 0 and 2. Default: none. Then d = dt, and the state alone fades.
 
     Init: all parameters U(-1/sqrt(H), 1/sqrt(H)), but w, v, W and b U(0, 1/sqrt(H)): below 0 they would not be trained.
     Time scales: a unit keeps fade_h (1 - z). T_1/e is exact at zero input and state with everything known.
@@ -58,15 +58,17 @@ class GRUDCell(Cell):
         update: Tensor
         cell: Tensor
 
-    def __init__(self, input_size: int, hidden_size: int, *, flags: Sequence[int] = ()) -> None:
-        if isinstance(flags, str) or not isinstance(flags, Sequence):
-            raise ValueError(f"flags must be a list of numbers, not {flags!r}")
-        self.flags = tuple(flags)
+    def __init__(self, input_size: int, hidden_size: int, *, flags: Sequence[Sequence[int]] = ()) -> None:
+        try:
+            self.flags = [(k, flag) for k, flag in flags]
+        except (TypeError, ValueError):
+            self.flags = [(-1, -1)]
+        numbers = [k for pair in self.flags for k in pair]
+        if len(set(numbers)) != len(numbers) or any(type(k) is not int or k < 0 for k in numbers):
+            raise ValueError(f"flags must be pairs of different numbers, [[input, its flag], ...], not {flags!r}")
         super().__init__(input_size, hidden_size)
-        D, known = len(self.flags), range(input_size - len(self.flags))
-        if len(set(self.flags)) != D or any(type(k) is not int or k not in known for k in self.flags):
-            fix = f"from 0 to {len(known) - 1}, of inputs that are no flags themselves"
-            raise ValueError(f"flags must be different numbers {fix}, not {list(flags)!r}")
+        if numbers and max(numbers) >= input_size:
+            raise ValueError(f"flags={flags!r} needs more than {input_size} inputs: they are counted from 0 on")
 
     def make_parameters(self) -> None:
         super().make_parameters()
@@ -91,8 +93,8 @@ class GRUDCell(Cell):
         assert hh is not None
         assert bias is not None
         if self.flags:
-            first = self.input_size - len(self.flags)
-            rows = torch.eye(self.input_size).to(ih)[[*range(first, self.input_size), *self.flags]]
+            inputs, known = zip(*self.flags, strict=True)
+            rows = torch.eye(self.input_size).to(ih)[[*known, *inputs]]
             ih = torch.cat([ih, rows.expand(*ih.shape[:-2], -1, -1)], -2)
             bias = torch.cat([bias, bias.new_zeros(*bias.shape[:-1], len(rows))], -1)
         return Weights(ih, hh[..., :0, :], bias)
@@ -104,7 +106,7 @@ class GRUDCell(Cell):
         if self.flags:
             fade = (self.per_unit(self.fade_x_weight, d) * d + self.per_unit(self.fade_x_bias, d)).relu()
             missing = (1.0 - known) * (-fade).exp() * state.last
-            pre = pre + project(missing, self.weight_ih[..., list(self.flags)], None)
+            pre = pre + project(missing, self.weight_ih[..., [k for k, _ in self.flags]], None)
         gates, cell = pre.split([2 * H, H], -1)
         U, U_cell = self.weight_hh.split([2 * H, H], -2)
         fade = (-project(d, self.fade_h_weight, self.fade_h_bias).relu()).exp()
@@ -131,7 +133,7 @@ class GRUDCell(Cell):
         return 1.0 / (fade + nn.functional.softplus(self.bias_total("update")))
 
     def extra_repr(self) -> str:
-        return f"{super().extra_repr()}, flags={list(self.flags)}"
+        return f"{super().extra_repr()}, flags={[list(pair) for pair in self.flags]}"
 
 
 class GRUD(CellRNN):
