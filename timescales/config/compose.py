@@ -31,7 +31,7 @@ from omegaconf.errors import (
 )
 
 from timescales import paths
-from timescales.config import folders, identity, keys, schema, values
+from timescales.config import folders, identity, messages, schema, values
 from timescales.errors import ConfigError
 
 Overrides = Sequence[str | Override]
@@ -118,7 +118,7 @@ class Composer:
 
     def has(self, overrides: Overrides, key: str) -> bool:
         """Whether the files that overrides choose have a key."""
-        return keys.has(self.of_files(overrides)[0], key)
+        return values.has(self.of_files(overrides)[0], key)
 
     def each_value(self, override: Override) -> list[Override]:
         """The overrides that one which sweeps stands for, each with one value; a plain one is its own."""
@@ -200,8 +200,8 @@ def set_value(cfg: DictConfig, override: Override) -> None:
     if key == "loop" and not override.is_delete() and not isinstance(value, dict):  # ${...} would hide its keys
         raise ConfigError(schema.wrong_type(key, text_of(override).partition("=")[2]))
     try:
-        if not adds and not keys.has(cfg, key):
-            raise ConfigError(keys.unknown(key, cfg))
+        if not adds and not values.has(cfg, key):
+            raise ConfigError(messages.unknown(key, cfg))
         if override.is_delete():
             _delete(cfg, override)
         elif override.is_add() and not isinstance(value, dict | list) and OmegaConf.select(cfg, key) is not None:
@@ -209,9 +209,9 @@ def set_value(cfg: DictConfig, override: Override) -> None:
         else:
             OmegaConf.update(cfg, key, value, merge=True, force_add=adds)
     except (ConfigAttributeError, ConfigKeyError) as error:  # of a key in loop={foo:1}
-        raise ConfigError(keys.unknown(error.full_key or key, cfg)) from error
+        raise ConfigError(messages.unknown(error.full_key or key, cfg)) from error
     except (InterpolationResolutionError, GrammarParseError) as error:
-        raise ConfigError(keys.wrong_reference(text_of(override))) from error
+        raise ConfigError(messages.wrong_reference(text_of(override))) from error
     except (ValidationError, ConfigTypeError) as error:
         given = text_of(override).partition("=")[2] if (error.full_key or key) == key else ""
         raise ConfigError(schema.wrong_type(error.full_key or key, given)) from error

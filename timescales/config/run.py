@@ -9,7 +9,7 @@ from pathlib import Path
 from omegaconf import DictConfig
 
 from timescales import paths
-from timescales.config import Config, Settings, check, identity
+from timescales.config import Config, Settings, identity, schema
 
 Axes = Settings  # settings by which a run is asked for, in a sweep or a table
 
@@ -68,7 +68,7 @@ class Run:
 
 def run_of(cfg: DictConfig) -> Run:
     """The run of a composed configuration, of its first seed. Raises ConfigError if there can be none."""
-    check.check(cfg)
+    schema.check(cfg)
     config = identity.resolved(cfg)
     run_id = identity.identity(config)
     directory = Path(config["run_dir"] or paths.RUNS / identity.slug(config, run_id))

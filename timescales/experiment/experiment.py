@@ -8,7 +8,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from timescales.config import check, hydra_internals, messages, values
+from timescales.config import hydra_internals, messages, schema, values
 from timescales.config.command_line import CommandLine, narrows
 from timescales.config.compose import Composer, chooses, composing, text_of
 from timescales.errors import ConfigError
@@ -92,10 +92,10 @@ def plan_of_table(asked: CommandLine, composer: Composer) -> tuple[Plan, tuple[s
     if several := [text_of(override) for override in shared if override.is_sweep_override()]:
         raise ConfigError(f"{several[0]}: give one value: it makes no other runs of a table")
     cfg = composer([o for o in asked.of_runs if o.key_or_group in ("table", "profile")])
-    check.check(cfg)
+    schema.check(cfg)
     requests = plan.requests_of(table, cfg.profile, composer, narrow)
     files = [override for request in requests[:1] for override in request if chooses(override)]
-    check.check(composer([*files, *shared]))  # task.allow_partial is a key of some tasks alone
+    schema.check(composer([*files, *shared]))  # task.allow_partial is a key of some tasks alone
     tag = composer.parse(f"++logger.table={table.name}")  # for W&B alone; no part of a run's identity
     made = plan.plan([[*request, *shared, tag] for request in requests], composer, seeds_named=True)
     return made, table.probe
