@@ -35,7 +35,7 @@ if TYPE_CHECKING:  # torch is imported when a run is known to be needed
     from timescales.training.run import TrainingRun
 
 SKIPPED = "skipped"  # what `execute` returns if no run was left to train
-OWN_SWEEPER = "hydra_plugins.timescales_sweeper.TimescalesSweeper"  # it asks for no number
+OWN_SWEEPER = "hydra_plugins.timescales_plugins.TimescalesSweeper"  # it asks for no number
 DIRECTIONS = {"max": "maximize", "min": "minimize"}
 Check = Callable[[Sequence[str]], None]  # of the metric that selects a run's weights, and its direction
 

@@ -50,8 +50,6 @@ def _continued(overrides: Sequence[Override], composer: Composer) -> tuple[DictC
 
     Settings are those of the record, but for what the overrides change: how long it trains, and what changes no number.
     """
-    if several := [text_of(o) for o in overrides if o.key_or_group == "extend" and o.is_sweep_override()]:
-        raise ConfigError(f"{several[0]}: give one run")
     word = [text_of(o).partition("=")[2].strip("'\"") for o in overrides if o.key_or_group == "extend"][-1]
     origin = found.find(word)
     saved = None if origin is None else Record.read(origin)
