@@ -61,7 +61,7 @@ class TimescalesLauncher(Launcher):
 
     def runs(self, overrides: Sequence[str]) -> list[Run]:
         """The runs of a job."""
-        return plan.single(self.composer.parse_all(overrides), self.composer)
+        return plan.single([self.composer.parse(text) for text in overrides], self.composer)
 
 
 class TimescalesJoblib(TimescalesLauncher):

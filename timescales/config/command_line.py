@@ -79,9 +79,7 @@ def read(arguments: Sequence[str]) -> CommandLine:
     for override in asked.overrides:
         _check(override, own=not other, several=several or bool(table))
     if other and table:
-        raise ConfigError(
-            f"hydra/sweeper={sweeper}: a table has a sweeper of its own: leave it out, or leave out table"
-        )
+        raise ConfigError(f"hydra/sweeper={sweeper}: a table has a sweeper of its own: leave out one of the two")
     if table and options.cfg in ("job", "all"):
         raise ConfigError(f"table={table} has many runs, --cfg shows one: make plan TABLE={table} lists them")
     if options.cfg or options.help or options.hydra_help or options.info is not None:

@@ -76,5 +76,5 @@ def _of_extended(wanted: Config, run_id: str, composer: Composer) -> tuple[list[
     before, after = identity.settings(saved.config), identity.settings(wanted)
     longer = [f"{key}={spell(after[key])}" for key in extend.LONGER if after[key] != before[key]]
     overrides = [f"extend={wanted['extend']}", *longer]
-    cfg = extend.configuration(composer.parse_all(overrides), composer)
+    cfg = extend.configuration([composer.parse(text) for text in overrides], composer)
     return overrides, identity.identity(identity.resolved(cfg))
