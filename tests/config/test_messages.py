@@ -147,6 +147,8 @@ LINES = [
     ("task=pmnist data_root=nothing", "data_root=DIR or TIMESCALES_DATA"),
     ("task=dyck2 optimizer.name=mine", "optimizer.name=mine: the learning rate here is for adam; give optimizer.lr="),
     ("+model.batch_first=true", "model.batch_first: every task gives steps first, (S, B, ...): leave it out"),
+    ("-m hydra.sweeper.minutes=${.name}", "hydra.sweeper.minutes: ${...} must name a key that --cfg job shows"),
+    ("hydra/sweeper=basic ++task.time=4", "error: task.time is no argument of"),  # Hydra would name the job before
     ("-m hydra.sweeper=x", "hydra.sweeper=x: has no effect here: leave it out"),
     ("run_dir=/proc/nowhere", "choose another place with run_dir=DIR"),
 ]

@@ -25,13 +25,13 @@ QUICK = [*QUICK, "logger=none"]
 @pytest.fixture
 def told(monkeypatch):
     """The numbers that sweepers are told."""
-    values, value_of = [], execute.value_of
+    values, search = [], execute.Search.__call__
 
-    def spy(runs, check):
-        values.append(value_of(runs, check))
+    def spy(self, runs):
+        values.append(search(self, runs))
         return values[-1]
 
-    monkeypatch.setattr(execute, "value_of", spy)
+    monkeypatch.setattr(execute.Search, "__call__", spy)
     return values
 
 

@@ -84,7 +84,7 @@ def read(arguments: Sequence[str]) -> CommandLine:
         raise ConfigError(f"table={table} has many runs, --cfg shows one: make plan TABLE={table} lists them")
     if options.cfg or options.help or options.hydra_help or options.info is not None:
         return CommandLine(options, asked.overrides, "show" if options.cfg == "job" else "hydra")
-    kind = "hydra" if other else "table" if table else "sweep" if several else "run"
+    kind = "hydra" if other and several else "table" if table else "sweep" if several else "run"
     if extends is not None and kind != "run":
         raise ConfigError(f"extend={extends} continues one run: give it without -m, table=, hydra/sweeper=")
     return CommandLine(options, asked.overrides, kind)

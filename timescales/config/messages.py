@@ -12,7 +12,7 @@ from difflib import get_close_matches
 
 from hydra.errors import HydraException, MissingConfigException
 from omegaconf import DictConfig
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf.errors import InterpolationResolutionError, OmegaConfBaseException
 from yaml import MarkedYAMLError
 
 from timescales.config import folders, values
@@ -49,6 +49,8 @@ def _line(error: BaseException) -> str | None:
     if isinstance(error, MarkedYAMLError) and error.problem_mark is not None:
         mark = error.problem_mark
         return f"{mark.name}, line {mark.line + 1}, column {mark.column + 1}: {error.problem}"
+    if isinstance(error, InterpolationResolutionError) and error.full_key:  # of a setting of Hydra's
+        return wrong_reference(error.full_key)
     if isinstance(error, MissingConfigException):  # of a file that names another one in its defaults
         group, _, name = (error.missing_cfg_file or "").rpartition("/")
         return folders.no_such(group, name) if group else None

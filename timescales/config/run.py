@@ -59,10 +59,7 @@ class Run:
 
     def within(self, folder: Path) -> Run:
         """The same run in `folder`, under its own name."""
-        return self.at(folder / self.name)
-
-    def at(self, directory: Path) -> Run:
-        """The same run in another directory."""
+        directory = folder / self.name
         return replace(self, directory=directory, config={**self.config, "run_dir": str(directory)})
 
 
