@@ -187,7 +187,7 @@ def _plan(found: Tables, settings: Sequence[str], profile: str | None) -> None:
         raise ConfigError(line) from error
     sizes = [s for s in status.status(name, composer, found.results, paths.RUNS) if SIZES[s.size] == profile]
     if not sizes:
-        raise ConfigError(f"{name} has no small-scale version (its key `tiny`)")
+        raise ConfigError(f"{name} has no small-scale version (its key `small`)")
     print(status.table_text(sizes[0].plan(where)))
 
 

@@ -163,7 +163,7 @@ def requests_of(
             check_choice(override)  # one wrong name of several would be found once the others are trained
     every = expand(table, profile)
     if not every and profile is not None:
-        raise ConfigError(f"profile={profile}: {table.name} has no small-scale version (its key `tiny`)")
+        raise ConfigError(f"profile={profile}: {table.name} has no small-scale version (its key `small`)")
     known = {key for axes in every for key in axes}
     # A key that is in no configuration yet is added to all runs: +model.head_size=16.
     wanted = {o.key_or_group if o.key_or_group in known else o.get_key_element(): o for o in narrow}
