@@ -23,7 +23,7 @@ from timescales.config.compose import Composer, chooses, composing, text_of
 from timescales.errors import ConfigError
 from timescales.experiment import execute, extend, plan
 from timescales.experiment.plan import Plan
-from timescales.experiment.queue import Queue, SweepFailed, outcomes
+from timescales.experiment.queue import Queue, SweepFailed, number_of_runs, outcomes
 from timescales.papers import load
 
 # Of the launchers in Hydra's configuration, the modules that launch.
@@ -116,7 +116,8 @@ def sweep(asked: CommandLine, composer: Composer) -> None:
     queue.work(note="" if asked.kind == "table" else plan.unequal(made.runs))
     if asked.kind == "sweep" and len(made.runs) > 1:
         print("\n".join(["", *outcomes(queue)]), flush=True)
-    queue.raise_failures()
+    if queue.failures:
+        raise SweepFailed(f"{queue.failures} of {number_of_runs(made.requested)} failed")
 
 
 def launch_of(target: str) -> Callable[..., Any]:

@@ -97,11 +97,6 @@ class Queue:
         if self.elsewhere:
             print(f"{len(self.elsewhere)} running elsewhere: the same command says how they ended", flush=True)
 
-    def raise_failures(self) -> None:
-        """Raise SweepFailed if any run failed."""
-        if self.failures:
-            raise SweepFailed(f"{self.failures} of {number_of_runs(self.plan.requested)} failed")
-
     def _found(self, run: Run) -> Found:
         return self.plan.found[run.directory]
 
