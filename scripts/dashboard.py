@@ -118,7 +118,7 @@ def table_view(
     """One table: printed and measured values, its metric by configuration, the curves behind it."""
     table = found.table if profile is None else found.table.tiny
     if table is None:
-        raise errors.ConfigError(f"{found.table.name} has no small-scale version (its key `tiny`)")
+        raise errors.ConfigError(f"{found.table.name} has no small-scale version (its key `small`)")
     # The model first: its colour is that of the first level.
     varied = dict.fromkeys(["model", *varying(expand(found.table, profile))])
     keys = [f"{key}.name" if key in ("model", "task", "paper", "optimizer") else key for key in varied]

@@ -121,7 +121,8 @@ def flat(node: dict[str, Any], above: str = "") -> Iterator[str]:
 def keys() -> list[str]:
     """The keys of each node of a table's file."""
     nodes = [each for each in vars(table).values() if isinstance(each, type) and each.__module__ == table.__name__]
-    return [f"{each.__name__}: {' '.join(sorted(each.KEYS))}" for each in nodes if hasattr(each, "KEYS")]
+    named = {each.__name__: {*each.KEYS, *vars(each).get("OLDER", ())} for each in nodes if hasattr(each, "KEYS")}
+    return [f"{name}: {' '.join(sorted(words))}" for name, words in named.items()]
 
 
 def files() -> list[str]:

@@ -62,7 +62,7 @@ def small(name: str) -> SmallTable:
     """The small-scale version of a table."""
     table = load.table(name).tiny
     if table is None:
-        raise ConfigError(f"{name} has no small-scale version (its key `tiny`), on which settings are varied")
+        raise ConfigError(f"{name} has no small-scale version (its key `small`), on which settings are varied")
     return table
 
 

@@ -16,7 +16,7 @@ from omegaconf import OmegaConf  # noqa: E402
 
 from timescales import plotting  # noqa: E402
 from timescales.config import folders  # noqa: E402
-from timescales.config.keys import dotted  # noqa: E402
+from timescales.config.values import dotted  # noqa: E402
 from timescales.reports.markdown import grid  # noqa: E402
 
 DOCS, CONF = ROOT / "docs", ROOT / "conf"

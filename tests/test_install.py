@@ -97,8 +97,7 @@ def test_the_wheel_holds_what_runs_need(wheel):
         "timescales/nn/engine/cpu/scan.cpp",
         "timescales/nn/engine/cpu/vectors.h",
         "timescales/nn/engine/gpu/measured.csv",
-        "hydra_plugins/timescales_sweeper.py",
-        "hydra_plugins/timescales_launchers.py",
+        "hydra_plugins/timescales_plugins.py",
         "timescales/train.py",
     } <= set(names)
     inside = {name.removeprefix("timescales/") for name in names if name.startswith("timescales/conf/")}

@@ -243,7 +243,7 @@ def test_shown_commands_are_real(page):
     from configs import composer
 
     from timescales import paths
-    from timescales.config import command_line
+    from timescales.config import command_line, identity
     from timescales.config.run import run_of
     from timescales.experiment import plan
     from timescales.papers import load
@@ -266,7 +266,7 @@ def test_shown_commands_are_real(page):
             asked = command_line.read(["-m", *(a for a in arguments if not a.startswith(("hydra.", "hydra/")))])
             made = composer((paths.conf(),))
             if asked.kind == "table":
-                narrow = [override for override in asked.of_runs if command_line.narrows(override)]
+                narrow = [override for override in asked.of_runs if identity.is_of_identity(override.key_or_group)]
                 assert plan.requests_of(load.table(asked.value("table")), asked.value("profile"), made, narrow)
             else:
                 run_of(made(asked.of_runs))

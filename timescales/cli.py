@@ -1,22 +1,36 @@
-"""The command line: wrong input becomes one line and exit status 1, a bug keeps its traceback.
+"""What a command line asks for, done: one run, a sweep, a table's runs, or a look at the configuration.
 
-Imports no torch.
+Wrong input becomes one line and exit status 1, a bug keeps its traceback. Imports no torch.
 """
 
 from __future__ import annotations
 
+import importlib
 import logging
 import os
 import select
 import signal
 import sys
 from collections.abc import Callable
-from typing import NoReturn
+from functools import partial
+from typing import Any
 
-from timescales.config import command_line, messages
+from omegaconf import OmegaConf
+
+from timescales.config import command_line, hydra_internals, identity, messages, schema, values
 from timescales.config.command_line import CommandLine
-from timescales.experiment import experiment
-from timescales.experiment.queue import SweepFailed
+from timescales.config.compose import Composer, chooses, composing, text_of
+from timescales.errors import ConfigError
+from timescales.experiment import execute, extend, plan
+from timescales.experiment.plan import Plan
+from timescales.experiment.queue import Queue, SweepFailed, number_of_runs, outcomes
+from timescales.papers import load
+
+# Of the launchers in Hydra's configuration, the modules that launch.
+LAUNCHERS = {
+    "hydra_plugins.timescales_plugins.TimescalesJoblib": "timescales.experiment.processes",
+    "hydra_plugins.timescales_plugins.TimescalesSlurm": "timescales.experiment.slurm",
+}
 
 
 def run(main: Callable[[], object]) -> None:
@@ -27,42 +41,115 @@ def run(main: Callable[[], object]) -> None:
     full_error = os.environ.get("HYDRA_FULL_ERROR") == "1"
     os.environ["HYDRA_FULL_ERROR"] = "1"  # makes Hydra raise instead of printing and exiting
     logging.raiseExceptions = False  # no traceback for a log that a full disk does not take
-    asked: CommandLine | None = None
+    continuing = "the same command continues"
     try:
         asked = command_line.read(sys.argv[1:])
-        experiment.do(asked, main)
+        continuing = asked.continuing()
+        do(asked, main)
         sys.stdout.flush()
     except BrokenPipeError:
-        if not _output_is_closed():
+        output = select.poll()
+        output.register(sys.stdout, 0)
+        if not output.poll(0):
             raise  # another pipe than our output: a bug
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(1)
+        sys.exit(1)  # the reader of our output has gone, as `head` does
     except KeyboardInterrupt as interrupt:
-        _exit_interrupted(interrupt, asked.continuing() if asked else "the same command continues")
-    except SweepFailed as error:
-        _exit(str(error))
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a further one would print a traceback while Python ends
+        saved = f"interrupted {interrupt}: saved" if str(interrupt) else "interrupted: what was not saved yet is lost"
+        print(f"\n{saved}; {continuing}", file=sys.stderr)
+        sys.exit(130)
     except Exception as error:
-        line = None if full_error else messages.one_line(error)
+        line = str(error) if isinstance(error, SweepFailed) else None if full_error else messages.one_line(error)
         if line is None:
             raise
-        _exit(line)
+        print(f"error: {line}", file=sys.stderr)
+        sys.exit(1)
 
 
-def _exit_interrupted(interrupt: KeyboardInterrupt, continuing: str) -> NoReturn:
-    """End the program with a line that says what was saved, and how to go on."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a further one would print a traceback while Python ends
-    saved = f"interrupted {interrupt}: saved" if str(interrupt) else "interrupted: what was not saved yet is lost"
-    print(f"\n{saved}; {continuing}", file=sys.stderr)
-    sys.exit(130)
+def do(asked: CommandLine, main: Callable[[], object]) -> None:
+    """Do what a command line asks for; main: @hydra.main's, for what Hydra does by itself."""
+    with composing() as composer:
+        if asked.kind == "show":
+            show(asked, composer)
+        elif asked.kind == "run":
+            if asked.of_hydra:  # what is wrong in them is named
+                composer.hydra(asked.of_hydra)
+            extends = asked.value("extend") is not None
+            execute.execute([extend.run(asked.of_runs, composer)] if extends else plan.single(asked.of_runs, composer))
+        elif asked.kind in ("sweep", "table"):
+            sweep(asked, composer)
+        elif asked.overrides:  # what is wrong is named here, before Hydra composes it
+            composer([override for override in asked.of_runs if not override.is_sweep_override()])
+            composer.hydra(asked.of_hydra)
+    if asked.kind == "hydra":
+        hydra_internals.call_main(main, asked.options)
 
 
-def _output_is_closed() -> bool:
-    """Whether the reader of our output has gone, as `head` does."""
-    output = select.poll()
-    output.register(sys.stdout, 0)
-    return bool(output.poll(0))
+def show(asked: CommandLine, composer: Composer) -> None:
+    """Print a configuration as Hydra does (--cfg job), or a part of it (--package)."""
+    extends, package = asked.value("extend") is not None, asked.options.package
+    cfg: Any = extend.configuration(asked.of_runs, composer) if extends else composer(asked.of_runs)
+    if package and package != "_global_":
+        cfg = OmegaConf.select(cfg, package)
+        if cfg is None:
+            raise ConfigError(f"--package={package}: no such key; --cfg job without it shows all of them")
+        print(f"# @package {package}")
+    if asked.options.resolve:
+        OmegaConf.resolve(cfg)
+    print(OmegaConf.to_yaml(cfg) if OmegaConf.is_config(cfg) else f"{cfg}\n", end="")
 
 
-def _exit(line: str) -> NoReturn:
-    print(f"error: {line}", file=sys.stderr)
-    sys.exit(1)
+def sweep(asked: CommandLine, composer: Composer) -> None:
+    """Train a sweep's or a table's runs."""
+    hydra = composer.hydra(asked.overrides).hydra
+    parameters: Any = OmegaConf.to_container(hydra.launcher, resolve=True)
+    target, minutes, launcher = parameters.pop("_target_"), hydra.sweeper.minutes, None
+    if target != hydra_internals.BASIC_LAUNCHER:  # else runs are trained here, one after another
+        launcher = partial(launch_of(target), execute.execute, parameters)
+    if minutes is not None and not (values.fits(minutes, float) and minutes > 0):
+        raise ConfigError(f"hydra.sweeper.minutes must be a number above 0, or null; not {minutes}")
+    if minutes is not None and launcher is not None:
+        raise ConfigError("hydra.sweeper.minutes is for one job at a time: leave it out with this launcher")
+    made, analyses = plan_of_table(asked, composer) if asked.kind == "table" else (plan_of_sweep(asked, composer), ())
+    queue = Queue(made, launcher=launcher, minutes=minutes, analyses=analyses, continuing=asked.continuing())
+    queue.work(note="" if asked.kind == "table" else plan.unequal(made.runs))
+    if asked.kind == "sweep" and len(made.runs) > 1:
+        print("\n".join(["", *outcomes(queue)]), flush=True)
+    if queue.failures:
+        raise SweepFailed(f"{queue.failures} of {number_of_runs(made.requested)} failed")
+
+
+def launch_of(target: str) -> Callable[..., Any]:
+    """The `launch` that a launcher of Hydra's configuration stands for. Raises ConfigError for one that is not ours."""
+    if target not in LAUNCHERS:
+        raise ConfigError(
+            f"hydra.launcher._target_={target}: a sweep here takes hydra/launcher=joblib or slurm, or none"
+        )
+    return importlib.import_module(LAUNCHERS[target]).launch
+
+
+def plan_of_sweep(asked: CommandLine, composer: Composer) -> Plan:
+    """The runs of a sweep over all combinations. Raises ConfigError for a wrong value, before others are trained."""
+    made = plan.plan(plan.combinations(asked.of_runs, composer), composer)
+    for wrong in made.wrong:
+        if wrong.mistyped and (line := messages.one_line(wrong.error)):
+            raise ConfigError(line)
+    return made
+
+
+def plan_of_table(asked: CommandLine, composer: Composer) -> tuple[Plan, tuple[str, ...]]:
+    """The runs of a table, or those of them that are asked for, and the analyses that it asks for of each."""
+    table, chosen = load.table(str(asked.value("table"))), ("table", "profile")
+    narrow = [o for o in asked.of_runs if identity.is_of_identity(o.key_or_group)]
+    shared = [o for o in asked.of_runs if o not in narrow and o.key_or_group not in chosen]
+    if several := [text_of(override) for override in shared if override.is_sweep_override()]:
+        raise ConfigError(f"{several[0]}: give one value: it makes no other runs of a table")
+    cfg = composer([o for o in asked.of_runs if o.key_or_group in chosen])
+    schema.check(cfg)
+    requests = plan.requests_of(table, cfg.profile, composer, narrow)
+    files = [override for request in requests[:1] for override in request if chooses(override)]
+    schema.check(composer([*files, *shared]))  # task.allow_partial is a key of some tasks alone
+    tag = composer.parse(f"++logger.table={table.name}")  # for W&B alone; no part of a run's identity
+    made = plan.plan([[*request, *shared, tag] for request in requests], composer, seeds_named=True)
+    return made, table.probe

@@ -67,16 +67,17 @@ class Tables:
         return [reports.make(name, self.composer, self.results, runs, self.own) for name in names]
 
 
+def _parser(description: str) -> argparse.ArgumentParser:
+    return argparse.ArgumentParser(description=description, allow_abbrev=False)
+
+
 def add_folders(parser: argparse.ArgumentParser) -> None:
     """Add the options that say where tables and reports are."""
-    parser.add_argument("--config-dir", type=Path, metavar="FOLDER", help="your own folder of configurations")
-    parser.add_argument(
-        "--out",
-        type=Path,
-        metavar="FOLDER",
-        help="the folder of reports; default: results/ of the checkout or, without one, of the current folder; "
-        "of tables of your own that of --config-dir",
+    default = (
+        "results/ of the checkout or, without one, of the current folder; of tables of your own that of --config-dir"
     )
+    parser.add_argument("--config-dir", type=Path, metavar="FOLDER", help="your own folder of configurations")
+    parser.add_argument("--out", type=Path, metavar="FOLDER", help=f"the folder of reports; default: {default}")
 
 
 @contextlib.contextmanager
@@ -98,7 +99,7 @@ def tables(options: argparse.Namespace) -> Iterator[Tables]:
 
 def report() -> None:
     """Write reports: the command `timescales-report`."""
-    parser = argparse.ArgumentParser(description=REPORT, allow_abbrev=False)
+    parser = _parser(REPORT)
     add_report_options(parser)
     options = parser.parse_args()
     with tables(options) as found:
@@ -121,16 +122,16 @@ def write_reports(made: Sequence[Report], composer: Composer | None) -> None:
         weights.write(found)
         if written:
             figures.draw(found)
-            if composer is not None:
-                _publish(found, composer)
+        if written and composer is not None:
+            _publish(found, composer)
         paper, small = wording.text_with_counts(found.verdict), wording.text(found.small_verdict)
         print(f"{found.table.name:24} {paper}; small-scale version: {small}")
-        for line in found.missing:
-            print(f"  cannot run here: {line}")
-        for line in found.unread:
-            print(f"  {line}")
+        told = [*(f"cannot run here: {line}" for line in found.missing), *found.unread]
         if found.dropped and not found.missing:
-            print(f"  left out: {found.dropped} committed runs that the table does not ask for (has a key changed?)")
+            told.append(
+                f"left out: {found.dropped} committed runs that the table does not ask for (has a key changed?)"
+            )
+        print("".join(f"  {line}\n" for line in told), end="")
     if made:
         verdicts.write(made, made[0].results)
 
@@ -139,28 +140,24 @@ def _publish(found: Report, composer: Composer) -> None:
     """Put one table, its verdicts and its files at W&B (offline where there is no key)."""
     from timescales.runs import wandb_run
 
-    shown = [found.folder / name for name in ("table.md", "runs.csv", "figure.png")]
+    name = found.table.name
     paper, small = wording.text_with_counts(found.verdict), wording.text(found.small_verdict)
     summary = {"paper size": paper, "small-scale version": small, "source": found.table.source}
     logger = identity.resolved(composer(["logger=wandb"]))["logger"]
-    name = found.table.name
+    shown = [found.folder / file for file in ("table.md", "runs.csv", "figure.png")]
+    rows, columns = [astuple(line) for line in verdicts.lines(found)], [key.name for key in fields(verdicts.Line)]
     there = [path for path in shown if path.is_file()]
-    rows = [astuple(line) for line in verdicts.lines(found)]
-    columns = [key.name for key in fields(verdicts.Line)]
     wandb_run.publish(logger, name, paths.RUNS / f"report-{name}", columns, rows, there, summary)
 
 
 def show_status() -> None:
     """Print what is done and what is left: the command `timescales-status`."""
-    parser = argparse.ArgumentParser(description=STATUS, allow_abbrev=False)
-    parser.add_argument("table", nargs="*", help="names of tables (none: all), or one run; with --list also settings")
-    parser.add_argument(
-        "--measure", action="store_true", help="time a few steps of every kind of run whose cost is not known"
-    )
-    parser.add_argument("--list", action="store_true", help="list the runs of a table; trains and measures nothing")
-    parser.add_argument(
-        "--profile", type=profile_of, choices=["small"], help="with --list: the runs of the small-scale version"
-    )
+    parser = _parser(STATUS)
+    add = parser.add_argument
+    add("table", nargs="*", help="names of tables (none: all), or one run; with --list also settings")
+    add("--measure", action="store_true", help="time a few steps of every kind of run whose cost is not known")
+    add("--list", action="store_true", help="list the runs of a table; trains and measures nothing")
+    add("--profile", type=profile_of, choices=["small"], help="with --list: the runs of the small-scale version")
     add_folders(parser)
     options = parser.parse_intermixed_args()  # settings may follow --list
     with tables(options) as found:
@@ -190,7 +187,7 @@ def _plan(found: Tables, settings: Sequence[str], profile: str | None) -> None:
         raise ConfigError(line) from error
     sizes = [s for s in status.status(name, composer, found.results, paths.RUNS) if SIZES[s.size] == profile]
     if not sizes:
-        raise ConfigError(f"{name} has no small-scale version (its key `tiny`)")
+        raise ConfigError(f"{name} has no small-scale version (its key `small`)")
     print(status.table_text(sizes[0].plan(where)))
 
 
@@ -223,20 +220,24 @@ def _overview(found: Tables, measure: bool) -> None:
 
 def card() -> None:
     """Train a cell of one's own on the atlas and write its card: the command `timescales-card`."""
-    parser = argparse.ArgumentParser(description=CARD, allow_abbrev=False)
-    parser.add_argument("cell", metavar="CELL", help="mine.py:MyCell, or package.module.MyCell")
-    parser.add_argument("argument", nargs="*", metavar="KEY=VALUE", help="arguments of the class")
-    parser.add_argument(
-        "--quick", action="store_true", help="a few rungs and one seed, at most ten minutes: a look, no result"
-    )
-    parser.add_argument("--out", type=Path, metavar="FOLDER", help="where the card and its runs go; default: card-CELL")
+    parser = _parser(CARD)
+    add = parser.add_argument
+    add("cell", metavar="CELL", help="mine.py:MyCell, or package.module.MyCell")
+    add("argument", nargs="*", metavar="KEY=VALUE", help="arguments of the class")
+    add("--quick", action="store_true", help="a few rungs and one seed, at most ten minutes: a look, no result")
+    add("--out", type=Path, metavar="FOLDER", help="where the card and its runs go; default: card-CELL")
     options = parser.parse_intermixed_args()
     from timescales.atlas import card as cards
     from timescales.atlas.definition import atlas
     from timescales.atlas.trial import Trial
 
     try:
-        given = {key: values.read_yaml(text) for key, text in map(_key_and_value, options.argument)}
+        given = {}
+        for text in options.argument:
+            key, sign, value = text.partition("=")
+            if not sign or not key.isidentifier():
+                raise ConfigError(f"{text}: arguments of the class are given as key=value")
+            given[key] = values.read_yaml(value)
         trial = Trial(options.cell, given, Path(), options.quick, atlas())
         trial.folder = options.out or Path(f"card-{re.sub('[^A-Za-z0-9]+', '-', trial.name).strip('-')}")
         trial.train()
@@ -246,11 +247,3 @@ def card() -> None:
     except KeyboardInterrupt:
         sys.exit("\ninterrupted: the same command continues")
     print(f"written: {', '.join(map(str, written))}")
-
-
-def _key_and_value(text: str) -> tuple[str, str]:
-    """The two sides of KEY=VALUE. Raises ConfigError for another text."""
-    key, sign, value = text.partition("=")
-    if not sign or not key.isidentifier():
-        raise ConfigError(f"{text}: arguments of the class are given as key=value")
-    return key, value

@@ -97,7 +97,7 @@ shell(f"python train.py --config-dir {FOLDER} task=frequency model=decay {SMALL}
 # ## A table of your own
 #
 # One run says little. A table is one yaml: the runs, and the order that they should have. `profile=small` takes the
-# settings below `tiny`; without it the runs have the paper's size.
+# settings below `small`; without it the runs have the paper's size.
 
 # %%
 print((FOLDER / "table" / "decay_waves.yaml").read_text())

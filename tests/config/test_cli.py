@@ -54,7 +54,7 @@ def test_an_interruption_says_whether_something_was_saved(at, line, monkeypatch,
     def interrupted(asked, main):
         raise KeyboardInterrupt(*[at] * bool(at))
 
-    monkeypatch.setattr(cli.experiment, "do", interrupted)
+    monkeypatch.setattr(cli, "do", interrupted)
     monkeypatch.setattr(cli.signal, "signal", lambda number, handler: None)  # the tests still end at Ctrl-C
     monkeypatch.setattr(sys, "argv", ["train.py"])
     with pytest.raises(SystemExit):
@@ -113,7 +113,7 @@ def test_a_bug_keeps_its_traceback_whatever_its_cause():
     bug.__cause__ = ConfigError("something handled")
     assert messages.one_line(bug) is None
     program = "from timescales import cli\ndef do(*_): raise BrokenPipeError('of a worker')\n"
-    program += "cli.experiment.do = do\ncli.run(None)"
+    program += "cli.do = do\ncli.run(None)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, check=False)
     assert "BrokenPipeError: of a worker" in done.stderr
 
@@ -149,7 +149,7 @@ def test_only_1_asks_hydra_for_the_full_error(monkeypatch, capsys, value, traceb
     def wrong(asked, main):
         raise ConfigError("seed must be at least 0")
 
-    monkeypatch.setattr(cli.experiment, "do", wrong)
+    monkeypatch.setattr(cli, "do", wrong)
     monkeypatch.setattr(sys, "argv", ["train.py"])
     if value is None:
         monkeypatch.delenv("HYDRA_FULL_ERROR", raising=False)

@@ -10,10 +10,11 @@ from hydra.core.utils import JobStatus
 from omegaconf import OmegaConf
 from quick import QUICK
 
-from hydra_plugins import timescales_launchers
+from hydra_plugins import timescales_plugins
+from timescales import cli
 from timescales.config.compose import composing
 from timescales.errors import ConfigError
-from timescales.experiment import execute, experiment, plan
+from timescales.experiment import execute, plan
 from timescales.runs import metrics, record
 from timescales.runs.record import Record
 from timescales.training.best import Best
@@ -24,13 +25,13 @@ QUICK = [*QUICK, "logger=none"]
 @pytest.fixture
 def told(monkeypatch):
     """The numbers that sweepers are told."""
-    values, value_of = [], execute.value_of
+    values, search = [], execute.Search.__call__
 
-    def spy(runs, check):
-        values.append(value_of(runs, check))
+    def spy(self, runs):
+        values.append(search(self, runs))
         return values[-1]
 
-    monkeypatch.setattr(execute, "value_of", spy)
+    monkeypatch.setattr(execute.Search, "__call__", spy)
     return values
 
 
@@ -89,9 +90,9 @@ def test_the_direction_is_checked_for_a_run_that_has_finished_too(train):
 
 def test_one_suggestion_that_cannot_be_trained_is_a_failure_beside_the_others(train, monkeypatch):
     """What a sweeper is told by our launchers; here they train in this process."""
-    monkeypatch.setattr(experiment, "launch_of", lambda name: lambda task, more, groups: [task(g) for g in groups])
+    monkeypatch.setattr(cli, "launch_of", lambda name: lambda task, more, groups: [task(g) for g in groups])
     with composing() as composer:
-        launcher = timescales_launchers.TimescalesJoblib()
+        launcher = timescales_plugins.TimescalesJoblib()
         sweeper = OmegaConf.create({"hydra": {"sweeper": {"direction": "maximize"}, "sweep": {"dir": "study"}}})
         launcher.setup(hydra_context=SimpleNamespace(config_loader=composer.loader), task_function=None, config=sweeper)
         ends = launcher.launch([[*QUICK, "model.nope=1"], [*QUICK, "seed=3"]], 0)

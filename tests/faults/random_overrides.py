@@ -32,8 +32,9 @@ from hydra.core.global_hydra import GlobalHydra  # noqa: E402
 
 import train  # noqa: E402
 from timescales import cli  # noqa: E402
-from timescales.config import compose, folders, keys  # noqa: E402
+from timescales.config import compose, folders  # noqa: E402
 from timescales.config.run import Run  # noqa: E402
+from timescales.config.values import dotted  # noqa: E402
 from timescales.experiment import execute, queue  # noqa: E402
 
 GROUPS = ("model", "task", "optimizer", "paper")
@@ -177,8 +178,7 @@ class Commands:
         """All keys of the configuration that these choices compose."""
         if tuple(groups) not in self.known:
             with compose.composing() as composer:
-                plain = keys.plain(composer(groups))
-            known = [key for key, _ in keys.dotted(plain)]
+                known = [key for key, _ in dotted(composer(groups))]
             self.known[tuple(groups)] = [key for key in known if not key.startswith(("logger", "table"))]
         return self.known[tuple(groups)]
 

@@ -25,7 +25,7 @@ def changed(**changes):
     """A whole table with other values of some keys; "tiny.KEY" is one of its small-scale version."""
     node = copy.deepcopy(WHOLE)
     for key, value in changes.items():
-        place, last = (node["tiny"], key.removeprefix("tiny_")) if key.startswith("tiny_") else (node, key)
+        place, last = (node["small"], key.removeprefix("tiny_")) if key.startswith("tiny_") else (node, key)
         if value is REMOVED:
             del place[last]
         else:
@@ -72,14 +72,14 @@ TABLES = [
     ({"figure": {"kind": "line"}}, "table.figure[0].x is missing"),
     ({"figure": {"kind": "probe", "probe": "steps"}}, "table.figure[0].xlabel is missing"),
     ({"figure": {"kind": "cell"}}, "figure[0].kind must be one of cells, curves, line, probe, times; not cell"),
-    ({"tiny_minutes": 0}, "table.tiny.minutes must be above 0, not 0"),
-    ({"tiny_minutes": -1}, "table.tiny.minutes must be above 0, not -1"),
-    ({"tiny_select": "bst"}, "table.tiny.select must be one of best, last; not bst"),
-    ({"tiny_sucess": "x"}, "table.tiny.sucess: no such key; did you mean success?"),
+    ({"tiny_minutes": 0}, "table.small.minutes must be above 0, not 0"),
+    ({"tiny_minutes": -1}, "table.small.minutes must be above 0, not -1"),
+    ({"tiny_select": "bst"}, "table.small.select must be one of best, last; not bst"),
+    ({"tiny_sucess": "x"}, "table.small.sucess: no such key; did you mean success?"),
     ({"tiny_success": "valid/loss<1"}, "cannot read 'valid/loss<1'; write it like"),
-    ({"tiny_set": REMOVED}, "table.tiny.set is missing; timescales/papers/table.py says"),
+    ({"tiny_set": REMOVED}, "table.small.set is missing; timescales/papers/table.py says"),
     ({"tiny_claims": ["plstm wins"]}, "cannot read the claim 'plstm wins': A > B @ key=value"),
-    ({"tiny_claims": [{"metric": "test/loss"}]}, "table.tiny.claims[0].claim is missing"),
+    ({"tiny_claims": [{"metric": "test/loss"}]}, "table.small.claims[0].claim is missing"),
 ]
 
 
@@ -180,7 +180,7 @@ def test_a_set_with_models_is_for_the_runs_of_these_models():
     grids = expand(table, "tiny")
     assert {axes["model"] for axes in grids if "model.forget_init" in axes} == {"lstm"}
     assert {axes["model"] for axes in grids if "model.forget_init" not in axes} == {"plstm", "chrono"}
-    assert "tiny.set names model gru, which no run has" in refused(changed(tiny_set=[common | {"model": "gru"}]))
+    assert "small.set names model gru, which no run has" in refused(changed(tiny_set=[common | {"model": "gru"}]))
 
 
 @pytest.mark.parametrize(

@@ -154,7 +154,7 @@ def test_a_table_without_a_small_version_and_without_assumptions(quick, train, t
     outcome = train("table=quick", "profile=tiny", "logger=none")
     assert (outcome.status, outcome.err) == (
         1,
-        "error: profile=tiny: quick has no small-scale version (its key `tiny`)\n",
+        "error: profile=tiny: quick has no small-scale version (its key `small`)\n",
     )
     assert train("table=quick", "seed=0", "logger=none").status == 0
     with compose.composing() as composer:

@@ -40,6 +40,8 @@ def test_a_table_is_the_union_of_its_grids():
 def test_tiny_values_replace_those_of_every_grid_and_the_command_line_replaces_them():
     tiny = expand(TABLE, "small")
     assert expand(TABLE, "tiny") == tiny  # the older word
+    newer = {"small" if key == "tiny" else key: value for key, value in NODE.items()}
+    assert expand(parse(newer), "small") == tiny
     assert [(r["task"], r["model"], r["task.T"], r["seed"]) for r in tiny] == [
         ("copy", "lstm", 3, 0),
         ("copy", "lstm", 4, 0),

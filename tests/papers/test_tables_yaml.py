@@ -74,7 +74,7 @@ def test_a_table_is_whole(name):
     if name.startswith("ours_"):  # made for a CPU as they are
         assert table.tiny is None
     else:
-        assert {"set", "claims", "minutes"} <= set(OmegaConf.load(FOLDER / f"{name}.yaml").table.tiny)
+        assert {"set", "claims", "minutes"} <= set(OmegaConf.load(FOLDER / f"{name}.yaml").table.small)
     assert all(assumption.said for assumption in table.assumed.values())
     places = [json.dumps([cell.where, cell.metric, cell.compute], sort_keys=True) for cell in table.cells]
     assert len(places) == len(set(places)), "two cells are one"

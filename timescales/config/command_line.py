@@ -11,11 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from hydra.core.override_parser.types import Override, OverrideType
+from hydra.core.override_parser.types import Override
 
 from timescales.config import folders, hydra_internals
 from timescales.config.compose import OF_GROUPS, of_hydra, parse, text_of
-from timescales.config.identity import is_of_identity
 from timescales.errors import ConfigError
 
 # Of Hydra's settings those that our own runs and sweeps go by.
@@ -58,16 +57,10 @@ class CommandLine:
         """The overrides of the runs' settings."""
         return [override for override in self.overrides if not of_hydra(override)]
 
-    @property
-    def extends(self) -> bool:
-        """Whether a run is asked for that continues another."""
-        return self.value("extend") is not None
-
     def continuing(self) -> str:
         """In words, how a command that was interrupted is continued."""
-        restarting = [
-            t for t in map(text_of, self.overrides) if t.lstrip("+").lower() in ("force=true", "resume=false")
-        ]
+        texts = map(text_of, self.overrides)
+        restarting = [text for text in texts if text.lstrip("+").lower() in ("force=true", "resume=false")]
         if not restarting:
             return "the same command continues"
         return f"the same command without {' '.join(restarting)} continues; runs that had not begun need it again"
@@ -79,26 +72,22 @@ def read(arguments: Sequence[str]) -> CommandLine:
     folders.use(options.config_dir)
     if options.shell_completion:  # its words are no overrides
         return CommandLine(options, [], "hydra")
-    overrides = [parse(text) for text in options.overrides]
-    table = [o for o in overrides if o.key_or_group == "table" and o.type is OverrideType.CHANGE and o.value()]
-    others = [o for o in overrides if o.key_or_group == "hydra/sweeper" and o.value() != "timescales"]
-    several = options.multirun or any(o.key_or_group == "hydra.mode" and o.value() == "MULTIRUN" for o in overrides)
-    for override in overrides:
-        _check(override, own=not others, several=several or bool(table))
-    if others and table:
-        raise ConfigError(f"{text_of(others[0])}: a table has a sweeper of its own: leave it out, or leave out table=")
+    asked = CommandLine(options, [parse(text) for text in options.overrides], "hydra")
+    table, sweeper, extends = (asked.value(key) for key in ("table", "hydra/sweeper", "extend"))
+    other = sweeper not in (None, "timescales")
+    several = options.multirun or asked.value("hydra.mode") == "MULTIRUN"
+    for override in asked.overrides:
+        _check(override, own=not other, several=several or bool(table))
+    if other and table:
+        raise ConfigError(f"hydra/sweeper={sweeper}: a table has a sweeper of its own: leave out one of the two")
     if table and options.cfg in ("job", "all"):
-        text, name = text_of(table[-1]), table[-1].value()
-        raise ConfigError(f"{text} has many runs, --cfg shows one: make plan TABLE={name} lists them")
+        raise ConfigError(f"table={table} has many runs, --cfg shows one: make plan TABLE={table} lists them")
     if options.cfg or options.help or options.hydra_help or options.info is not None:
-        return CommandLine(options, overrides, "show" if options.cfg == "job" else "hydra")
-    kind = "hydra" if others else "table" if table else "sweep" if several else "run"
-    asked = CommandLine(options, overrides, kind)
-    if asked.extends and kind != "run":
-        raise ConfigError(
-            f"extend={asked.value('extend')} continues one run: give it without -m, table=, hydra/sweeper="
-        )
-    return asked
+        return CommandLine(options, asked.overrides, "show" if options.cfg == "job" else "hydra")
+    kind = "hydra" if other and several else "table" if table else "sweep" if several else "run"
+    if extends is not None and kind != "run":
+        raise ConfigError(f"extend={extends} continues one run: give it without -m, table=, hydra/sweeper=")
+    return CommandLine(options, asked.overrides, kind)
 
 
 def _options(arguments: Sequence[str]) -> argparse.Namespace:
@@ -110,9 +99,8 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
         if word.startswith("-"):
             key, _, value = word.lstrip("-").partition("=")
             raise ConfigError(f"{word}: no such option; a setting is written {key}={value or '...'}, without dashes")
-    for name in ("config_name", "config_path"):
-        if (given := getattr(options, name)) is not None:
-            option = name.replace("_", "-")
+    for option, given in (("config-name", options.config_name), ("config-path", options.config_path)):
+        if given is not None:
             raise ConfigError(f"--{option}={given}: leave it out; --config-dir=FOLDER adds your own files")
     if sum(bool(getattr(options, mode)) for mode in MODES) > 1:
         raise ConfigError("give only one of --run, --multirun (-m), --cfg, --info and --shell-completion")
@@ -128,12 +116,17 @@ def _wrong_option(message: str) -> NoReturn:
 
 
 def _check(override: Override, own: bool, several: bool) -> None:
-    """Raise ConfigError for an override that would have another effect than its writer expects."""
+    """Raise ConfigError for an override that would have another effect than its writer expects.
+
+    own: with our own sweeper; several: in a sweep.
+    """
     key, text = override.key_or_group, text_of(override)
-    if of_hydra(override) and not _has_effect(key, own):
-        raise ConfigError(f"{text}: has no effect here: leave it out; there are run_dir=DIR and --config-dir=DIR")
+    if of_hydra(override):
+        no_effect = not key.startswith(READ) if own else any(f"{name}.".startswith(f"{key}.") for name in NEVER_READ)
+        if no_effect:
+            raise ConfigError(f"{text}: has no effect here: leave it out; there are run_dir=DIR and --config-dir=DIR")
     package, extra = PACKAGES.get(f"{key}={override.value()}", ("", ""))
-    if package and not _is_here(package):
+    if package and importlib.util.find_spec(package) is None:
         raise ConfigError(f"{text} takes a package that is not here: pip install -e '.[{extra}]'")
     if override.is_sweep_override():
         if of_hydra(override) or key == "table":
@@ -142,21 +135,3 @@ def _check(override: Override, own: bool, several: bool) -> None:
             may_be_list = key.startswith(OF_GROUPS) and "(" not in text
             or_list = f"; a list is written '{key}=[{text.partition('=')[2]}]'" if may_be_list else ""
             raise ConfigError(f"{text}: several values are a sweep, which takes -m{or_list}")
-
-
-def _has_effect(key: str, own: bool) -> bool:
-    """Whether a setting of Hydra's does what it says; own: with our own sweeper."""
-    return key.startswith(READ) if own else not any(f"{name}.".startswith(f"{key}.") for name in NEVER_READ)
-
-
-def _is_here(package: str) -> bool:
-    """Whether a package is installed."""
-    try:
-        return importlib.util.find_spec(package) is not None
-    except ModuleNotFoundError:  # its parent is not
-        return False
-
-
-def narrows(override: Override) -> bool:
-    """Whether an override is about a table's runs: it chooses some, or adds to their settings."""
-    return is_of_identity(override.key_or_group)

@@ -7,6 +7,7 @@ that what is wrong is named by us and not by Hydra.
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import re
 from collections.abc import Iterator, Sequence
@@ -31,10 +32,11 @@ from omegaconf.errors import (
 )
 
 from timescales import paths
-from timescales.config import folders, identity, keys, schema, values
+from timescales.config import folders, identity, messages, schema, values
 from timescales.errors import ConfigError
 
 Overrides = Sequence[str | Override]
+PARSER = OverridesParser.create()
 SIGNS = {"": OverrideType.CHANGE, "+": OverrideType.ADD, "++": OverrideType.FORCE_ADD, "~": OverrideType.DEL}
 FORM = r"(?:\+{0,2}KEY=|~KEY(?:=|$))".replace("KEY", r"[\w$][\w$-]*(?:[./][\w$-]+)*")  # what an override begins with
 OF_GROUPS = ("model.", "task.", "optimizer.")  # what the keys begin with that depend on a choice of files
@@ -50,46 +52,30 @@ class Composer:
 
     def __init__(self, loader: ConfigLoader) -> None:
         self.loader = loader
-        self.parser = OverridesParser.create(config_loader=loader)
         # By the overrides that choose files: the configuration, and the file of each group.
         self.composed: dict[tuple[str, ...], tuple[DictConfig, dict[str, str]]] = {}
-        self.parsed: dict[str, Override] = {}
 
     def __call__(self, overrides: Overrides) -> DictConfig:
-        given = self.parse_all(overrides)
-        cfg = self.of_files(given)[0].copy()
-        for override in given:
-            if not chooses(override) and not of_hydra(override):
-                set_value(cfg, override)
-        return cfg
+        given = list(map(self.parse, overrides))
+        return set_values(self.of_files(given)[0].copy(), [o for o in given if not of_hydra(o)])
 
     def hydra(self, overrides: Overrides) -> DictConfig:
         """A configuration with Hydra's own part, below the key `hydra`: by its overrides and the user's own files."""
-        parsed = self.parse_all(overrides)
+        parsed = list(map(self.parse, overrides))
         given = [override for override in parsed if of_hydra(override)]
         own = [o for o in parsed if o.is_add() and not o.is_sweep_override() and chooses(o)]
-        whole = self._load([*own, *filter(chooses, given)], RunMode.MULTIRUN)
-        for override in given:
-            if not chooses(override):
-                set_value(whole, override)
-        return whole
+        return set_values(self._load([*own, *filter(chooses, given)], RunMode.MULTIRUN), given)
 
-    def parse(self, text: str) -> Override:
+    def parse(self, text: str | Override) -> Override:
         """An override as Hydra reads it."""
-        if text not in self.parsed:
-            self.parsed[text] = parse(text, self.parser)
-        return self.parsed[text]
-
-    def parse_all(self, overrides: Overrides) -> list[Override]:
-        """Overrides of which some may be texts, as Hydra reads them."""
-        return [self.parse(override) if isinstance(override, str) else override for override in overrides]
+        return parse(text) if isinstance(text, str) else text
 
     def of_files(self, overrides: Overrides) -> tuple[DictConfig, dict[str, str]]:
         """Of those of the overrides that choose files: the configuration, and the file of each group.
 
         They are shared: do not change them.
         """
-        given = [o for o in self.parse_all(overrides) if chooses(o) and not of_hydra(o)]
+        given = [o for o in map(self.parse, overrides) if chooses(o) and not of_hydra(o)]
         key = tuple(map(text_of, given))
         if key not in self.composed:
             cfg = self._load(given, RunMode.RUN)
@@ -105,20 +91,17 @@ class Composer:
         for override in given:
             check_choice(override)
         try:
-            texts = [*map(text_of, given), *folders.searchpath()]
-            return self.loader.load_configuration("config", texts, mode)
+            return self.loader.load_configuration("config", [*map(text_of, given), *folders.searchpath()], mode)
         except HydraException as error:
             own, cause = [text_of(o) for o in given if o.is_add()], error.__cause__ or error.__context__
-            if own and isinstance(cause, ConfigKeyError | ConfigAttributeError):
-                raise ConfigError(
-                    f"{own[-1]}: its keys go below {cause.full_key}, which does not exist; "
-                    "begin the file with # @package _global_"
-                ) from error
-            raise
+            if not own or not isinstance(cause, ConfigKeyError | ConfigAttributeError):
+                raise
+            below = f"its keys go below {cause.full_key}, which does not exist"
+            raise ConfigError(f"{own[-1]}: {below}; begin the file with # @package _global_") from error
 
     def has(self, overrides: Overrides, key: str) -> bool:
         """Whether the files that overrides choose have a key."""
-        return keys.has(self.of_files(overrides)[0], key)
+        return values.has(self.of_files(overrides)[0], key)
 
     def each_value(self, override: Override) -> list[Override]:
         """The overrides that one which sweeps stands for, each with one value; a plain one is its own."""
@@ -128,7 +111,7 @@ class Composer:
         if isinstance(swept, RangeSweep):
             numbers = (swept.start or 0, swept.stop or 0, swept.step)
             if not swept.step or not all(map(math.isfinite, numbers)):
-                raise ConfigError(f"{override.input_line}: a range needs finite numbers and a step that is not 0")
+                raise ConfigError(f"{text_of(override)}: a range needs finite numbers and a step that is not 0")
         texts = replace(override, config_loader=self.loader).sweep_string_iterator()  # glob(*) asks for files
         return [self.parse(f"{override.get_key_element()}={text}") for text in texts]
 
@@ -145,11 +128,12 @@ def composing() -> Iterator[Composer]:
 # --- one override -----------------------------------------------------------------------------------------------------
 
 
-def parse(text: str, parser: OverridesParser | None = None) -> Override:
+@functools.cache
+def parse(text: str) -> Override:
     """An override by Hydra's grammar. Raises ConfigError for a text that is none."""
     with contextlib.suppress(OverrideParseException):
         if re.match(FORM, text, re.ASCII):
-            return (parser or OverridesParser.create()).parse_overrides([text])[0]
+            return PARSER.parse_overrides([text])[0]
     raise ConfigError(
         f"{text}: cannot be read; write key=value, a key with letters, digits, _ and dots alone, "
         "and quote a value with special characters: 'key=\"a,b\"'"
@@ -169,7 +153,7 @@ def text_of(override: Override) -> str:
 
 def of_hydra(override: Override) -> bool:
     """Whether an override is about Hydra itself: hydra/launcher=joblib, hydra.sweeper.minutes=5."""
-    return override.key_or_group.startswith(("hydra.", "hydra/")) or override.key_or_group == "hydra"
+    return re.match(r"hydra([./]|$)", override.key_or_group) is not None
 
 
 def chooses(override: Override) -> bool:
@@ -193,38 +177,41 @@ def check_choice(override: Override) -> None:
             raise ConfigError(folders.no_such(group, name))
 
 
-def set_value(cfg: DictConfig, override: Override) -> None:
-    """Set, add or delete a value as Hydra does. Raises ConfigError for a key or a type that does not fit."""
-    key, value = override.key_or_group, override.value()
+def set_values(cfg: DictConfig, overrides: Sequence[Override]) -> DictConfig:
+    """Set, add or delete values as Hydra does. Raises ConfigError for a key or a type that does not fit."""
+    for override in overrides:
+        if chooses(override):
+            continue
+        key, typed = override.key_or_group, text_of(override).partition("=")[2]
+        try:
+            _set_value(cfg, override)
+        except (ConfigAttributeError, ConfigKeyError) as error:  # of a key in loop={foo:1}
+            raise ConfigError(messages.unknown(error.full_key or key, cfg)) from error
+        except (InterpolationResolutionError, GrammarParseError) as error:
+            raise ConfigError(messages.wrong_reference(text_of(override))) from error
+        except (ValidationError, ConfigTypeError) as error:
+            wrong = error.full_key or key
+            raise ConfigError(schema.wrong_type(wrong, typed if wrong == key else "")) from error
+    return cfg
+
+
+def _set_value(cfg: DictConfig, override: Override) -> None:
+    key, value, text = override.key_or_group, override.value(), text_of(override)
     adds = override.is_add() or override.is_force_add()
-    if key == "loop" and not override.is_delete() and not isinstance(value, dict):  # ${...} would hide its keys
-        raise ConfigError(schema.wrong_type(key, text_of(override).partition("=")[2]))
-    try:
-        if not adds and not keys.has(cfg, key):
-            raise ConfigError(keys.unknown(key, cfg))
-        if override.is_delete():
-            _delete(cfg, override)
-        elif override.is_add() and not isinstance(value, dict | list) and OmegaConf.select(cfg, key) is not None:
-            raise ConfigError(f"{key} is there already: write {key}=..., without +")
-        else:
-            OmegaConf.update(cfg, key, value, merge=True, force_add=adds)
-    except (ConfigAttributeError, ConfigKeyError) as error:  # of a key in loop={foo:1}
-        raise ConfigError(keys.unknown(error.full_key or key, cfg)) from error
-    except (InterpolationResolutionError, GrammarParseError) as error:
-        raise ConfigError(keys.wrong_reference(text_of(override))) from error
-    except (ValidationError, ConfigTypeError) as error:
-        given = text_of(override).partition("=")[2] if (error.full_key or key) == key else ""
-        raise ConfigError(schema.wrong_type(error.full_key or key, given)) from error
-
-
-def _delete(cfg: DictConfig, override: Override) -> None:
-    """Delete a key. Raises ConfigError for one that must stay."""
-    key = override.key_or_group
-    if key in schema.TYPES:
-        raise ConfigError(f"{key} must not be deleted")
-    if override.value() not in (None, OmegaConf.select(cfg, key)):
-        raise ConfigError(f"{text_of(override)}: write ~{key} alone to delete it")
-    parent, _, name = key.rpartition(".")
-    node = OmegaConf.select(cfg, parent) if parent else cfg
-    with open_dict(node):
-        del node[name]
+    if not adds and not values.has(cfg, key):
+        raise ConfigError(messages.unknown(key, cfg))
+    if override.is_delete():
+        if key in schema.TYPES:
+            raise ConfigError(f"{key} must not be deleted")
+        if value not in (None, OmegaConf.select(cfg, key)):
+            raise ConfigError(f"{text}: write ~{key} alone to delete it")
+        parent, _, name = key.rpartition(".")
+        node = OmegaConf.select(cfg, parent) if parent else cfg
+        with open_dict(node):
+            del node[name]
+    elif key == "loop" and not isinstance(value, dict):  # ${...} would hide its keys
+        raise ConfigError(schema.wrong_type(key, text.partition("=")[2]))
+    elif override.is_add() and not isinstance(value, dict | list) and OmegaConf.select(cfg, key) is not None:
+        raise ConfigError(f"{key} is there already: write {key}=..., without +")
+    else:
+        OmegaConf.update(cfg, key, value, merge=True, force_add=adds)

@@ -78,26 +78,24 @@ def matched() -> dict[str, dict[str, int]]:
     return OmegaConf.to_container(OmegaConf.load(paths.conf() / "matched.yaml"))  # type: ignore[return-value]
 
 
-def replaced_by_recipes(choices: Mapping[str, str | None], given: Iterable[str], cfg: DictConfig) -> list[str]:
+def replaced_by_recipes(files: Mapping[str, str | None], given: Iterable[str], cfg: DictConfig) -> str:
     """A line for each value of the user's own model that a recipe has replaced.
 
-    choices: the file of each group; given: the keys that the command line sets; cfg: the configuration.
+    files: the file of each group; given: the keys that the command line sets; cfg: the configuration.
     """
-    files = [folder / "model" / f"{choices.get('model')}.yaml" for folder in _own]
     lines = []
-    for own in filter(Path.is_file, files):
+    for own in filter(Path.is_file, (folder / "model" / f"{files.get('model')}.yaml" for folder in _own)):
         mine = OmegaConf.load(own)
-        for recipe in (choices.get("recipe"), choices.get("recipe@_global_")):
+        for recipe in (files.get("recipe"), files.get("recipe@_global_")):
             file = paths.conf() / "recipe" / f"{recipe}.yaml"
             said = OmegaConf.load(file) if file.is_file() else OmegaConf.create()
             for key in OmegaConf.select(said, "model", default={}):
                 value = OmegaConf.merge(cfg, said).model[key]
                 if mine.get(key) not in (None, value) and f"model.{key}" not in given and cfg.model[key] == value:
-                    lines.append(
-                        f"note: model.{key}={value} comes from the recipe {recipe}; your {own.name} has {mine[key]}: "
-                        f"model.{key}={mine[key]} on the command line keeps it"
-                    )
-    return lines
+                    replaced = f"comes from the recipe {recipe}; your {own.name} has {mine[key]}"
+                    keeps = f"model.{key}={mine[key]} on the command line keeps it"
+                    lines.append(f"note: model.{key}={value} {replaced}: {keeps}")
+    return "\n".join(lines)
 
 
 def _files(group: str) -> dict[str, Path]:

@@ -11,13 +11,7 @@ from hydra.core.config_store import ConfigStore
 from omegaconf import DictConfig, OmegaConf
 
 from timescales.config import Config, Settings, folders
-from timescales.config.schema import (
-    LATER_MODEL_DEFAULTS,
-    MODEL_DEFAULTS,
-    TASK_DEFAULTS,
-    BaseConfig,
-    LoopSettings,
-)
+from timescales.config.schema import LATER_MODEL_DEFAULTS, MODEL_DEFAULTS, TASK_DEFAULTS, BaseConfig, LoopSettings
 from timescales.errors import ConfigError
 
 # Keys that change none of a run's numbers are not part of its identity.
@@ -33,9 +27,8 @@ OF_THE_MODEL = ("model.forget_init", "model.T_max")  # what tells models from on
 def register() -> None:
     """Make the types of the base configuration, and the resolvers of the files in conf/, known to Hydra."""
     ConfigStore.instance().store(name="base_config", node=BaseConfig)
-    OmegaConf.register_new_resolver("if_paper", _if_paper, replace=True)
-    OmegaConf.register_new_resolver("lr_for", _lr_for, replace=True)
-    OmegaConf.register_new_resolver("matched", _matched, replace=True)
+    for resolver in (_if_paper, _lr_for, _matched):
+        OmegaConf.register_new_resolver(resolver.__name__[1:], resolver, replace=True)
 
 
 # Hydra lets no recipe choose an optimizer, because the recipe's own name depends on the paper. So a task chooses it.
@@ -63,27 +56,26 @@ def _matched(units: int, *, _root_: DictConfig) -> int:
 def resolved(cfg: DictConfig) -> Config:
     """The configuration as plain dicts, interpolations resolved, without the keys of Hydra, of tables and of sweeps."""
     parts = {str(key): cfg[key] for key in cfg if key not in ("hydra", "table", "profile", "skip", "seeds")}
-    return {key: _plain(part) for key, part in parts.items()}
-
-
-def _plain(part: Any) -> Any:
-    return OmegaConf.to_container(part, resolve=True, throw_on_missing=True) if OmegaConf.is_config(part) else part
+    return {
+        key: OmegaConf.to_container(part, resolve=True, throw_on_missing=True) if OmegaConf.is_config(part) else part
+        for key, part in parts.items()
+    }
 
 
 def identity(config: Config) -> str:
     """Twelve hex digits: the hash of all that decides a run's numbers.
 
-    config: as `resolved` gives it. 1 and 1.0 are one value. A key of the base configuration, one that every model has
-    (`MODEL_DEFAULTS`), or one that a model or task got later (`LATER_MODEL_DEFAULTS`, `TASK_DEFAULTS`) counts as absent
-    at its default, so that the identity of every older run stays.
+    config: as `resolved` gives it. 1 and 1.0 are one value. A key of the base configuration, one that every model has,
+    or one that a model or task got later counts as absent at its default, so that the identity of every older run
+    stays.
     """
     loop = {key: value for key, value in config["loop"].items() if key not in NOT_IDENTITY_LOOP}
-    task = {k: v for k, v in _without_defaults(config["task"], TASK_DEFAULTS).items() if k not in NOT_IDENTITY_TASK}
+    task = {key: value for key, value in config["task"].items() if key not in NOT_IDENTITY_TASK}
     kept = {key: value for key, value in config.items() if key not in (*NOT_IDENTITY, "loop", "task")}
     if isinstance(kept.get("model"), dict):
-        kept["model"] = _without_defaults(kept["model"], MODEL_DEFAULTS | LATER_MODEL_DEFAULTS)
-    kept = _without_defaults(kept, _defaults_of(BaseConfig))
-    kept |= {"loop": _without_defaults(loop, _defaults_of(LoopSettings)), "task": task}
+        kept["model"] = _without(kept["model"], MODEL_DEFAULTS | LATER_MODEL_DEFAULTS)
+    kept = _without(kept, {f.name: f.default for f in fields(BaseConfig)})
+    kept |= {"loop": _without(loop, vars(LoopSettings())), "task": _without(task, TASK_DEFAULTS)}
     return hashlib.sha256(json.dumps(_one_number(kept), sort_keys=True).encode()).hexdigest()[:12]
 
 
@@ -108,11 +100,7 @@ def comparable(config: Config) -> Settings:
     return {k: v for k, v in found if is_of_identity(k) and k not in without and not k.endswith("._target_")}
 
 
-def _defaults_of(settings: Any) -> Settings:
-    return {f.name: f.default for f in fields(settings)}
-
-
-def _without_defaults(values: dict[Any, Any], defaults: Settings) -> dict[Any, Any]:
+def _without(values: dict[Any, Any], defaults: Settings) -> dict[Any, Any]:
     return {key: value for key, value in values.items() if key not in defaults or value != defaults[key]}
 
 

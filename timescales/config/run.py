@@ -9,7 +9,7 @@ from pathlib import Path
 from omegaconf import DictConfig
 
 from timescales import paths
-from timescales.config import Config, Settings, check, identity
+from timescales.config import Config, Settings, identity, schema
 
 Axes = Settings  # settings by which a run is asked for, in a sweep or a table
 
@@ -59,16 +59,13 @@ class Run:
 
     def within(self, folder: Path) -> Run:
         """The same run in `folder`, under its own name."""
-        return self.at(folder / self.name)
-
-    def at(self, directory: Path) -> Run:
-        """The same run in another directory."""
+        directory = folder / self.name
         return replace(self, directory=directory, config={**self.config, "run_dir": str(directory)})
 
 
 def run_of(cfg: DictConfig) -> Run:
     """The run of a composed configuration, of its first seed. Raises ConfigError if there can be none."""
-    check.check(cfg)
+    schema.check(cfg)
     config = identity.resolved(cfg)
     run_id = identity.identity(config)
     directory = Path(config["run_dir"] or paths.RUNS / identity.slug(config, run_id))

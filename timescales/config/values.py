@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 import types
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
@@ -78,6 +78,22 @@ def one_of(choices: Sequence[Any]) -> str:
 def _of_yaml(parts: Sequence[Any]) -> list[Any]:
     """The types of a union that a YAML file can hold; no tensor."""
     return [part for part in parts if getattr(part, "__module__", "") != "torch"]
+
+
+def has(cfg: DictConfig, key: str) -> bool:
+    """Whether a configuration has a key, written with dots."""
+    parent, _, name = key.rpartition(".")
+    node = OmegaConf.select(cfg, parent) if parent else cfg
+    return isinstance(node, DictConfig) and name in list(node)  # `in node` would resolve what it refers to
+
+
+def dotted(node: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """All keys of a configuration, written with dots, and their values; a key that holds others before these."""
+    plain: Any = OmegaConf.to_container(node) if OmegaConf.is_config(node) else node
+    for key, value in plain.items():
+        yield f"{prefix}{key}", value
+        if isinstance(value, dict):
+            yield from dotted(value, f"{prefix}{key}.")
 
 
 def read_yaml(text: str) -> Any:

@@ -22,13 +22,15 @@ def command(config: Config, run_id: str, composer: Composer) -> str:
 
     It has been composed, and gives the run's id. config: that of the run's record. Raises ConfigError if there is none.
     """
-    wanted = as_it_was_hashed(config, run_id)
+    auto = {**config, "model": _auto(config["model"])}  # a record has the number that T_max: auto came to
+    wanted = auto if identity.identity(auto) == run_id else config
     if wanted.get("extend"):
-        overrides, made = _of_extended(wanted, run_id, composer)
+        overrides = _of_extended(wanted, run_id)
+        cfg = extend.configuration([composer.parse(text) for text in overrides], composer)
     else:
         overrides = _overrides(wanted, composer)
-        made = identity.identity(identity.resolved(composer(overrides)))
-    if made != run_id:
+        cfg = composer(overrides)
+    if identity.identity(identity.resolved(cfg)) != run_id:
         raise ConfigError(
             f"{run_id}: no command makes it again: the files in conf/, or the form of ids, have changed since; "
             "its record.json has all its settings"
@@ -40,12 +42,6 @@ def command(config: Config, run_id: str, composer: Composer) -> str:
 def _quoted(text: str) -> str:
     """A word as it is typed in a shell: in double quotes if it has single ones."""
     return f'"{text}"' if "'" in text and not set(text) & set('"$`\\!') else shlex.quote(text)
-
-
-def as_it_was_hashed(config: Config, run_id: str) -> Config:
-    """A configuration with T_max: auto where a record has the number that it came to, if the id says so."""
-    auto = {**config, "model": _auto(config["model"])}
-    return auto if identity.identity(auto) == run_id else config
 
 
 def _auto(node: Any) -> Any:
@@ -65,16 +61,14 @@ def _overrides(wanted: Config, composer: Composer) -> list[str]:
     return [*names, *settings]
 
 
-def _of_extended(wanted: Config, run_id: str, composer: Composer) -> tuple[list[str], str]:
-    """The overrides of a run that continues another, and the id that they give."""
+def _of_extended(wanted: Config, run_id: str) -> list[str]:
+    """The overrides of a run that continues another."""
     origin = found.find(wanted["extend"])
-    saved = None if origin is None else Record.read(origin)
+    saved = Record.read(origin) if origin else None
     if saved is None:
         raise ConfigError(
             f"{run_id} continues the run {wanted['extend']}, which is not here: put it into {paths.RUNS}/"
         )
     before, after = identity.settings(saved.config), identity.settings(wanted)
     longer = [f"{key}={spell(after[key])}" for key in extend.LONGER if after[key] != before[key]]
-    overrides = [f"extend={wanted['extend']}", *longer]
-    cfg = extend.configuration(composer.parse_all(overrides), composer)
-    return overrides, identity.identity(identity.resolved(cfg))
+    return [f"extend={wanted['extend']}", *longer]

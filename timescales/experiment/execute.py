@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import functools
 import logging
 import statistics
 import traceback
@@ -35,7 +34,7 @@ if TYPE_CHECKING:  # torch is imported when a run is known to be needed
     from timescales.training.run import TrainingRun
 
 SKIPPED = "skipped"  # what `execute` returns if no run was left to train
-OWN_SWEEPER = "hydra_plugins.timescales_sweeper.TimescalesSweeper"  # it asks for no number
+OWN_SWEEPER = "hydra_plugins.timescales_plugins.TimescalesSweeper"  # it asks for no number
 DIRECTIONS = {"max": "maximize", "min": "minimize"}
 Check = Callable[[Sequence[str]], None]  # of the metric that selects a run's weights, and its direction
 
@@ -96,10 +95,9 @@ def train(runs: Sequence[tuple[Run, bool]], locks: dict[Path, lock.Lock], check:
     """Train runs, each with whether it is restarted, side by side where that is possible; returns their statuses."""
     from timescales.training import seeds
 
-    begins = [partial(begin, run, restart, locks[run.directory], check) for run, restart in runs]
     statuses: set[str] = set()
     seeds.Launch(
-        begins,
+        [partial(begin, run, restart, locks[run.directory], check) for run, restart in runs],
         end=lambda k, training: statuses.add(end(runs[k][0], training)),
         fail=lambda k, training, error: fail(runs[k][0], training, error),
     ).train()
@@ -138,7 +136,7 @@ def begin(run: Run, restart: bool, held: lock.Lock, check: Check) -> TrainingRun
     saved.write(directory)
     for note in task.notes():
         print(note, flush=True)
-    times = functools.partial(memory.unit_timescales, model)
+    times = partial(memory.unit_timescales, model)
     log = loggers.open_all(saved, directory, step, settings, task, times, held.check)
     try:
         if step == 0:
@@ -205,7 +203,7 @@ def composed(cfg: DictConfig) -> str | float:
     hydra = HydraConfig.get()
     given = tuple(hydra.overrides.task)
     keys = [text.partition("=")[0].lstrip("+~") for text in given]
-    note = "\n".join(folders.replaced_by_recipes(hydra.runtime.choices, keys, cfg))
+    note = folders.replaced_by_recipes(hydra.runtime.choices, keys, cfg)
     runs = [replace(run, command=given, note=note) for run in each_seed(cfg)]
     search = hydra.mode == RunMode.MULTIRUN and hydra.sweeper.get("_target_") != OWN_SWEEPER
     return Search(hydra.sweeper.get("direction"))(runs) if search else execute(runs)
@@ -213,13 +211,23 @@ def composed(cfg: DictConfig) -> str | float:
 
 @dataclass(frozen=True)
 class Search:
-    """Trains runs that differ in their seeds; returns their mean value. direction: the sweeper's, if it has one."""
+    """Trains runs that differ in their seeds; returns the mean of their best validations.
+
+    direction: the sweeper's, if it has one.
+    """
 
     direction: Any
 
     def __call__(self, runs: Sequence[Run]) -> float:
         execute(runs, self.check)
-        return value_of(runs, self.check)
+        values = []
+        for run in runs:
+            saved = Record.read(run.directory)
+            if saved is None or saved.select is None:
+                raise ConfigError(f"{run.directory} was trained before runs noted what to search by: force=true")
+            self.check(saved.select)  # it may have been skipped
+            values.append(metrics.selected(saved))
+        return statistics.fmean(values)
 
     def check(self, select: Sequence[str]) -> None:
         """Raise ConfigError if the direction is not that of the metric that the sweeper is told.
@@ -233,15 +241,3 @@ class Search:
                 f"a run's value is valid/{metric}, of which the {best}imum is best: "
                 f"hydra.sweeper.direction={DIRECTIONS[best]}"
             )
-
-
-def value_of(runs: Sequence[Run], check: Check) -> float:
-    """What a sweeper that searches is told of runs that differ in their seeds: the mean of their best validations."""
-    values = []
-    for run in runs:
-        saved = Record.read(run.directory)
-        if saved is None or saved.select is None:
-            raise ConfigError(f"{run.directory} was trained before runs noted what to search by: force=true")
-        check(saved.select)
-        values.append(metrics.selected(saved))
-    return statistics.fmean(values)

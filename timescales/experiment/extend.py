@@ -5,7 +5,6 @@ Imports no torch before the run begins.
 
 from __future__ import annotations
 
-import contextlib
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -16,7 +15,7 @@ from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from timescales.config import identity, schema
-from timescales.config.compose import Composer, chooses, set_value, text_of
+from timescales.config.compose import Composer, chooses, set_values, text_of
 from timescales.config.run import Run, run_of
 from timescales.errors import ConfigError
 from timescales.runs import found
@@ -33,10 +32,28 @@ FOR_SEVERAL = ("seeds", "table", "profile", "skip")
 def run(overrides: Sequence[Override], composer: Composer) -> Run:
     """The run that continues another. Raises ConfigError if that one cannot be continued so."""
     cfg, origin, saved = _continued(overrides, composer)
-    made = run_of(cfg)
-    _check(cfg, origin, saved)
+    made, loop, stopped, before = run_of(cfg), cfg.loop, saved.stopped, saved.config["loop"]
+    last = saved.curve[-1] if saved.curve else {}
+
+    def refused(why: str) -> ConfigError:
+        return ConfigError(f"extend={origin}: {why}")
+
+    if saved.state is State.DIVERGED:
+        raise refused("it has diverged, and cannot be continued: give another run")
+    if saved.state is not State.FINISHED:
+        raise refused("it has not finished: its own command continues it")
+    if saved.stale:
+        raise refused(f"{saved.what_changed} since: its own command with force=stale first")
+    if stopped not in ("max_epochs", "max_steps", "patience"):
+        raise refused(f"its task ended it ({stopped}), however long it may train: give another run")
+    if stopped == "patience" and loop.patience is not None and loop.patience <= before["patience"]:
+        raise refused(f"loop.patience={before['patience']} ended it: give more, or null")
+    if loop.max_epochs <= last.get("epoch", before["max_epochs"]):
+        raise refused(f"give loop.max_epochs above {loop.max_epochs}, which it has trained already")
+    if loop.max_steps is not None and loop.max_steps <= last.get("step", 0):
+        raise refused(f"give loop.max_steps above {last['step']}, which it has trained already, or null")
     if made.directory.resolve() == origin.resolve():
-        raise ConfigError(f"run_dir={cfg.run_dir} holds the run that is continued: leave it out, or give another one")
+        raise refused(f"run_dir={cfg.run_dir} holds the run that is continued: leave it out, or give another one")
     return replace(made, command=tuple(map(text_of, overrides)), origin=origin)
 
 
@@ -50,63 +67,26 @@ def _continued(overrides: Sequence[Override], composer: Composer) -> tuple[DictC
 
     Settings are those of the record, but for what the overrides change: how long it trains, and what changes no number.
     """
-    if several := [text_of(o) for o in overrides if o.key_or_group == "extend" and o.is_sweep_override()]:
-        raise ConfigError(f"{several[0]}: give one run")
     word = [text_of(o).partition("=")[2].strip("'\"") for o in overrides if o.key_or_group == "extend"][-1]
     origin = found.find(word)
-    saved = None if origin is None else Record.read(origin)
+    saved = Record.read(origin) if origin else None
     if origin is None or saved is None or not saved.config:
         raise ConfigError(f"extend={word}: no such run: give the directory of one that has finished, runs/<its name>")
-    cfg, own = composer([]), saved.config
+    given = [override for override in overrides if override.key_or_group != "extend"]
+    for override in given:
+        key = override.key_or_group
+        if (identity.is_of_identity(key) and key not in LONGER) or key in FOR_SEVERAL or override.is_delete():
+            raise ConfigError(
+                f"{text_of(override)}: a run that is continued keeps its settings: leave it out; {', '.join(LONGER)} "
+                "say how long it trains"
+            )
+    cfg, own = composer([]), {key: value for key, value in saved.config.items() if key not in OF_THIS_COMMAND}
     with open_dict(cfg):
-        for key, value in own.items():
-            if key not in (*OF_THIS_COMMAND, "loop"):
-                cfg[key] = value
-        cfg.loop = OmegaConf.structured(schema.LoopSettings(**own["loop"]))
-        for override in overrides:
-            _apply(cfg, override, composer)
-        cfg.extend = saved.id
+        cfg.update({**own, "loop": OmegaConf.structured(schema.LoopSettings(**own["loop"]))})
+        for override in filter(chooses, given):
+            cfg[override.key_or_group] = composer([override])[override.key_or_group]
+        set_values(cfg, given).extend = saved.id
     return cfg, origin, saved
-
-
-def _apply(cfg: DictConfig, override: Override, composer: Composer) -> None:
-    """Set what an override may change of a run that continues another. Raises ConfigError for all else."""
-    key = override.key_or_group
-    if key == "extend":
-        return
-    if (identity.is_of_identity(key) and key not in LONGER) or key in FOR_SEVERAL or override.is_delete():
-        raise ConfigError(
-            f"{text_of(override)}: a run that is continued keeps its settings: leave it out; {', '.join(LONGER)} "
-            "say how long it trains"
-        )
-    if chooses(override):
-        cfg[key] = composer([override])[key]
-    else:
-        set_value(cfg, override)
-
-
-def _check(cfg: DictConfig, origin: Path, saved: Record) -> None:
-    """Raise ConfigError unless a run can be continued, and the new settings train it longer."""
-    state, stopped, loop = saved.state, saved.stopped, cfg.loop
-    if state is State.DIVERGED:
-        raise ConfigError(f"extend={origin}: it has diverged, and cannot be continued: give another run")
-    if state is not State.FINISHED:
-        raise ConfigError(f"extend={origin}: it has not finished: its own command continues it")
-    if saved.stale:
-        raise ConfigError(f"extend={origin}: {saved.what_changed} since: its own command with force=stale first")
-    if stopped not in ("max_epochs", "max_steps", "patience"):
-        raise ConfigError(
-            f"extend={origin}: its task ended it ({stopped}), however long it may train: give another run"
-        )
-    before, steps = saved.config["loop"], saved.curve[-1]["step"]
-    if stopped == "patience" and loop.patience is not None and loop.patience <= before["patience"]:
-        raise ConfigError(f"extend={origin}: loop.patience={before['patience']} ended it: give more, or null")
-    if loop.max_epochs <= saved.curve[-1].get("epoch", before["max_epochs"]):
-        raise ConfigError(
-            f"extend={origin}: give loop.max_epochs above {loop.max_epochs}, which it has trained already"
-        )
-    if loop.max_steps is not None and loop.max_steps <= steps:
-        raise ConfigError(f"extend={origin}: give loop.max_steps above {steps}, which it has trained already, or null")
 
 
 def checkpoint_of(run: Run, restart: bool, partial: Sequence[str], data: Mapping[str, str]) -> Checkpoint | None:
@@ -121,9 +101,10 @@ def checkpoint_of(run: Run, restart: bool, partial: Sequence[str], data: Mapping
 
     if run.origin is None or (not restart and (run.directory / "last.pt").is_file()):
         return None
-    content = None
-    with contextlib.suppress(ConfigError):  # it is damaged
+    try:
         content = checkpoint.load(run.origin / "last.pt", KEYS)
+    except ConfigError:  # it is damaged
+        content = None
     if content is None:
         again = "its own command with force=true trains it again"
         raise ConfigError(f"extend={run.origin}: its last.pt is damaged or not there: {again}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,7 +12,7 @@ from hydra.core.override_parser.types import Override
 
 from timescales.config import folders, identity, messages
 from timescales.config.compose import OF_GROUPS, Composer, check_choice, chooses, text_of
-from timescales.config.run import Axes, Run, each_seed, run_of
+from timescales.config.run import Run, each_seed, run_of
 from timescales.config.values import spell
 from timescales.errors import ConfigError
 from timescales.papers import load
@@ -90,12 +90,13 @@ def _runs(request: Request, composer: Composer, cfg: Any, sweep: bool, seeds_nam
     """The runs of a request; in a sweep with run_dir=DIR each is in DIR/<its name>."""
     axes = {o.key_or_group: o.value() for o in request}
     command = tuple(text_of(o) for o in request)
-    note = "\n".join(folders.replaced_by_recipes(composer.of_files(request)[1], axes, cfg))
-    runs = [run_of(cfg)] if seeds_named else each_seed(cfg)
-    for k, run in enumerate(runs):
-        own = {**axes, "seed": run.seed} if cfg.seeds > 1 else axes
-        runs[k] = replace(run, axes=own, command=command, note=note)
-    return [run.within(Path(cfg.run_dir)) for run in runs] if sweep and cfg.run_dir is not None else runs
+    note = folders.replaced_by_recipes(composer.of_files(request)[1], axes, cfg)
+    runs = []
+    for run in [run_of(cfg)] if seeds_named else each_seed(cfg):
+        own = axes | ({"seed": run.seed} if cfg.seeds > 1 else {})
+        run = replace(run, axes=own, command=command, note=note)
+        runs.append(run.within(Path(cfg.run_dir)) if sweep and cfg.run_dir is not None else run)
+    return runs
 
 
 # --- a command line ---------------------------------------------------------------------------------------------------
@@ -104,14 +105,16 @@ def _runs(request: Request, composer: Composer, cfg: Any, sweep: bool, seeds_nam
 def combinations(overrides: Request, composer: Composer) -> list[Request]:
     """All combinations of the values that overrides sweep over. Of a key that is given twice the last counts."""
     last = {o.get_key_element(): k for k, o in enumerate(overrides)}
-    given = [o for k, o in enumerate(overrides) if last[o.get_key_element()] == k]
-    for override in given:
-        if override.is_sweep_override() and not override.is_discrete_sweep():
+    values = []
+    for k, override in enumerate(overrides):
+        if last[override.get_key_element()] == k:
             text, key = text_of(override), override.key_or_group
-            raise ConfigError(f"{text}: a range is for hydra/sweeper=optuna; give values here: {key}=1,2")
-        if not composer.each_value(override):
-            raise ConfigError(f"{text_of(override)}: there is no such name, so there is nothing to run")
-    return fitting(list(itertools.product(*map(composer.each_value, given))), composer)
+            if override.is_sweep_override() and not override.is_discrete_sweep():
+                raise ConfigError(f"{text}: a range is for hydra/sweeper=optuna; give values here: {key}=1,2")
+            values.append(composer.each_value(override))
+            if not values[-1]:
+                raise ConfigError(f"{text}: there is no such name, so there is nothing to run")
+    return fitting(list(itertools.product(*values)), composer)
 
 
 def fitting(requests: Sequence[Request], composer: Composer) -> list[Request]:
@@ -119,24 +122,19 @@ def fitting(requests: Sequence[Request], composer: Composer) -> list[Request]:
 
     Prints such keys. A key that no run has stays, as an error for `plan`; requests that are the same then are one.
     """
-
-    def depends(override: Override) -> bool:
-        return override.key_or_group.startswith(OF_GROUPS)
-
     choices = [tuple(text_of(o) for o in request if chooses(o)) for request in requests]
-    keys = dict.fromkeys(o.key_or_group for request in requests for o in request if depends(o))
     firsts = dict(zip(choices, requests, strict=True))
-    without = {key: [choice for choice, request in firsts.items() if not _has(request, key, composer)] for key in keys}
-    without = {key: which for key, which in without.items() if len(which) < len(firsts)}
-    for key, which in without.items():
-        group = key.partition(".")[0]
-        names = [str(o.value()) for choice in which for o in firsts[choice] if o.key_or_group == group]
-        if which:
-            listed = ", ".join(dict.fromkeys(names)) or f"the {group}"
-            print(f"note: {key} is left out for {listed}: no such key there", flush=True)
+    depend = dict.fromkeys(o.key_or_group for r in requests for o in r if o.key_or_group.startswith(OF_GROUPS))
+    absent: dict[str, list[tuple[str, ...]]] = {}  # by key, the choices of files without it
+    for key in depend:
+        without, group = [c for c, r in firsts.items() if not _has(r, key, composer)], key.partition(".")[0]
+        if without and len(without) < len(firsts):
+            absent[key] = without
+            names = dict.fromkeys(str(o.value()) for c in without for o in firsts[c] if o.key_or_group == group)
+            print(f"note: {key} is left out for {', '.join(names) or f'the {group}'}: no such key there", flush=True)
     fitted: dict[tuple[str, ...], Request] = {}
     for request, choice in zip(requests, choices, strict=True):
-        kept = [o for o in request if not (depends(o) and choice in without.get(o.key_or_group, ()))]
+        kept = [o for o in request if choice not in absent.get(o.key_or_group, ())]
         fitted.setdefault(tuple(map(text_of, kept)), kept)
     return list(fitted.values())
 
@@ -165,7 +163,7 @@ def requests_of(
             check_choice(override)  # one wrong name of several would be found once the others are trained
     every = expand(table, profile)
     if not every and profile is not None:
-        raise ConfigError(f"profile={profile}: {table.name} has no small-scale version (its key `tiny`)")
+        raise ConfigError(f"profile={profile}: {table.name} has no small-scale version (its key `small`)")
     known = {key for axes in every for key in axes}
     # A key that is in no configuration yet is added to all runs: +model.head_size=16.
     wanted = {o.key_or_group if o.key_or_group in known else o.get_key_element(): o for o in narrow}
@@ -218,24 +216,20 @@ def unequal(runs: Sequence[Run]) -> str:
     swept = varying(chosen)
     firsts: dict[str, dict[str, Run]] = {}  # the first run of each choice of files, by task
     for run, names in zip(runs, chosen, strict=True):
-        task = " ".join(names[group] for group in swept if group in ("task", "paper"))
-        name = " ".join(names[group] for group in swept if group not in ("task", "paper"))
+        task, name = (
+            " ".join(names[group] for group in swept if (group in ("task", "paper")) is of_task)
+            for of_task in (True, False)
+        )
         firsts.setdefault(task, {}).setdefault(name, run)
     given = {key for run in runs for key in run.axes} | {f"{group}.name" for group in swept}
     differ: dict[str, list[str]] = {}
     for task, of_task in firsts.items():
         settings = {name: identity.comparable(run.config) for name, run in of_task.items()}
-        for key, values in _differences(settings):
-            if key not in given:
-                differ.setdefault(key, []).append(f"{task}: {values}" if task else values)
+        first = next(iter(settings.values()))
+        for key in (key for key in first if key not in given):
+            values = {name: found[key] for name, found in settings.items() if key in found}
+            if len(values) == len(settings) and any(value != first[key] for value in values.values()):
+                told = ", ".join(f"{name} {spell(value)}" for name, value in values.items())
+                differ.setdefault(key, []).append(f"{task}: {told}" if task else told)
     told = ", ".join(f"{key} ({'; '.join(values)})" for key, values in differ.items())
     return f"note: settings that were not swept differ: {told}" if told else ""
-
-
-def _differences(settings: Mapping[str, Axes]) -> Iterator[tuple[str, str]]:
-    """The keys that all of several configurations have with different values, each with these in words."""
-    first = next(iter(settings.values()))
-    for key in first:
-        values = {name: found[key] for name, found in settings.items() if key in found}
-        if len(values) == len(settings) and any(value != first[key] for value in values.values()):
-            yield key, ", ".join(f"{name} {spell(value)}" for name, value in values.items())

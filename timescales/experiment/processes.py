@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import multiprocessing
 import os
 import signal
@@ -46,7 +47,8 @@ def launch(task: Task, parameters: Parameters, groups: Sequence[Group]) -> list[
         # The thread of the Interrupt takes the signals; workers inherit what this thread blocks.
         with Interrupt(partial(stop_workers, stop)) as interrupt, masked(signal.SIG_BLOCK):
             work = delayed(partial(in_worker, task, stop, os.getpid()))
-            ends = list(Parallel(**numbers(parameters), backend="loky")(work(group) for group in until(stop, groups)))
+            todo = itertools.takewhile(lambda group: not stop.exists(), groups)
+            ends = list(Parallel(**numbers(parameters), backend="loky")(work(group) for group in todo))
     if interrupt.requested:
         interrupted = [end for end in ends if isinstance(end, RunInterrupted)]
         print("\n".join(map(str, interrupted)), flush=True)
@@ -60,14 +62,6 @@ def numbers(parameters: Parameters) -> Parameters:
     """Parameters of joblib.Parallel of which some are numbers written as texts, as Hydra's schema has them."""
     given = {key: value for key, value in parameters.items() if key not in ("_target_", "backend")}
     return {key: int(v) if isinstance(v, str) and v.isdecimal() else v for key, v in given.items()}
-
-
-def until(stop: Path, groups: Sequence[Group]) -> Iterator[Group]:
-    """Groups that joblib takes one after another, until a file exists."""
-    for group in groups:
-        if stop.exists():
-            return
-        yield group
 
 
 def stop_workers(stop: Path) -> None:

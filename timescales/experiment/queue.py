@@ -7,8 +7,8 @@ import signal
 import statistics
 import time
 import traceback
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -34,6 +34,7 @@ class SweepFailed(Exception):
     """Some runs of a sweep did not finish; each has been named already."""
 
 
+@dataclass
 class Queue:
     """Trains a plan's runs, skipping those that have ended.
 
@@ -44,25 +45,20 @@ class Queue:
     analyses: those that a table asks for of each finished run. continuing: in words, how the command is continued.
     """
 
-    def __init__(
-        self,
-        plan: Plan,
-        *,
-        launcher: Launcher | None = None,
-        minutes: float | None = None,
-        analyses: Sequence[str] = (),
-        continuing: str = "the same command continues",
-    ) -> None:
-        self.plan, self.launcher, self.minutes, self.analyses = plan, launcher, minutes, analyses
-        self.continuing = continuing
-        self.failures = 0
-        self.elsewhere: list[Run] = []  # left to other processes
-        self.replaces = {run.directory: written(run.directory) for run in plan.todo}
+    plan: Plan
+    launcher: Launcher | None = None
+    minutes: float | None = None
+    analyses: Sequence[str] = ()
+    continuing: str = "the same command continues"
+    failures: int = 0
+    elsewhere: list[Run] = field(default_factory=list)  # left to other processes
+
+    def __post_init__(self) -> None:
+        self.replaces = {run.directory: written(run.directory) for run in self.plan.todo}
         self.seconds: dict[str, float] = {}  # what a run takes, by cost_key
-        if plan.todo:
-            spent = [(run, self._found(run).outcome) for run in plan.runs]
-            taken = {run.cost_key: outcome.seconds for run, outcome in spent if outcome is not None}
-            self.seconds = cost.known() | taken
+        if self.plan.todo:
+            spent = [(run, self._found(run).outcome) for run in self.plan.runs]
+            self.seconds = cost.known() | {run.cost_key: there.seconds for run, there in spent if there is not None}
 
     def ended(self, run: Run) -> bool:
         """Whether a run needs nothing more, whoever trained it; the record that it is to replace does not count."""
@@ -81,30 +77,25 @@ class Queue:
         skipped = [run for run in self.plan.runs if run.directory not in self.replaces]
         print(self._counts(skipped), flush=True)
         if stale := [str(run.directory) for run in skipped if self._found(run).stale]:
-            print(
-                f"{len(stale)} of the skipped are stale (force=stale runs them again): {', '.join(stale)}", flush=True
-            )
+            note = f"{len(stale)} of the skipped are stale (force=stale runs them again): {', '.join(stale)}\n{note}"
         if note:
-            print(note, flush=True)
+            print(note.strip(), flush=True)
         todo, begun = self._in_order(), time.monotonic()
         with deadline(self.minutes) as over:
             try:
                 self._launch_all(todo)
                 self._analyse([run for run in skipped if self._found(run).state.ended])
-                self._launch_all(self._left_over())
+                left, self.elsewhere = self.elsewhere, []
+                self._analyse([run for run in left if self.ended(run)])
+                self._launch_all([run for run in left if not self.ended(run)])
             except KeyboardInterrupt:
                 if not over():
                     raise
-                done = f"{sum(map(self.ended, todo))} of {number_of_runs(len(todo))} done"
-                spent = f"{(time.monotonic() - begun) / 60:.1f} minutes"
-                print(f"\nstopped after {spent}, {done}: {self.continuing}", flush=True)
+                minutes, done = (time.monotonic() - begun) / 60, sum(map(self.ended, todo))
+                so_far = f"{minutes:.1f} minutes, {done} of {number_of_runs(len(todo))} done"
+                print(f"\nstopped after {so_far}: {self.continuing}", flush=True)
         if self.elsewhere:
             print(f"{len(self.elsewhere)} running elsewhere: the same command says how they ended", flush=True)
-
-    def raise_failures(self) -> None:
-        """Raise SweepFailed if any run failed."""
-        if self.failures:
-            raise SweepFailed(f"{self.failures} of {number_of_runs(self.plan.requested)} failed")
 
     def _found(self, run: Run) -> Found:
         return self.plan.found[run.directory]
@@ -130,10 +121,12 @@ class Queue:
         With `minutes` the shortest come first, with all their seeds, so that as many as possible end; else they go seed
         by seed, the longest first, so that all workers end together.
         """
-        price = {run.directory: self.seconds.get(run.cost_key, float("inf")) for run in self.plan.todo}
-        if self.minutes is not None:
-            return sorted(self.plan.todo, key=lambda run: (price[run.directory], run.seed))
-        return sorted(self.plan.todo, key=lambda run: (run.seed, -price[run.directory]))
+
+        def place(run: Run) -> tuple[float, float]:
+            price = self.seconds.get(run.cost_key, float("inf"))
+            return (run.seed, -price) if self.minutes is None else (price, run.seed)
+
+        return sorted(self.plan.todo, key=place)
 
     def _launch_all(self, todo: Sequence[Run]) -> None:
         """Launch the runs that no other process is training, one by one or all together, and analyse them."""
@@ -141,53 +134,40 @@ class Queue:
         for run in todo:
             (free if lock.owner(run.directory) is None else self.elsewhere).append(run)
         groups = groups_of(free)
-        if self.launcher is not None and groups:
-            self._launch_together(self.launcher, groups)
-        for k, group in enumerate(groups if self.launcher is None else []):
-            print(f"[{k + 1}/{len(groups)}]{self._minutes_left(groups[k:])} {in_words(group)}", flush=True)
+        if self.launcher is not None:
+            try:
+                ends = self.launcher(groups) if groups else ()
+            except Exception as error:  # a worker was killed, and with it the others, or nothing could be submitted
+                print(f"failed: {messages.one_line(error) or in_words(error)}", flush=True)
+                self.failures += sum(not self.ended(run) for run in free)
+                return
+            for group, end in zip(groups, ends, strict=True):
+                self._note(group, end)
+            return
+        for k, group in enumerate(groups):
+            seeds = f" and {len(group) - 1} more seed{'s' * (len(group) > 2)}" if len(group) > 1 else ""
+            print(f"[{k + 1}/{len(groups)}]{self._minutes_left(groups[k:])} {group[0].directory}{seeds}", flush=True)
             started = time.monotonic()
             end = try_to(execute.execute, group)
-            self._note(group, end)
             if isinstance(end, str) and end != execute.SKIPPED:
                 self.seconds[group[0].cost_key] = (time.monotonic() - started) / len(group)
-            self._analyse(group)
-
-    def _launch_together(self, launcher: Launcher, groups: Sequence[Group]) -> None:
-        try:
-            ends = launcher(groups)
-        except Exception as error:  # a worker was killed, and with it the others, or nothing could be submitted
-            line = messages.one_line(error) or f"{type(error).__name__}: {error}"
-            print(f"failed: {line}", flush=True)
-            self.failures += sum(not self.ended(run) for group in groups for run in group)
-            return
-        for group, end in zip(groups, ends, strict=True):
             self._note(group, end)
-            self._analyse(group)
 
     def _note(self, group: Group, end: End) -> None:
-        """Note how a launch ended: if not all have, another process trains its runs, or they failed."""
-        if isinstance(end, str):
-            return
+        """Note how a launch ended: if not all have, another process trains its runs, or they failed; analyse them."""
         left = [run for run in group if not self.ended(run)]
         if isinstance(end, lock.RunningElsewhere):
             print(f"left to another process: {end}", flush=True)
             self.elsewhere += left
-        else:
+        elif not isinstance(end, str):
             self._failed(group[0].command, end, max(1, len(left)), [run.directory for run in left])
-
-    def _left_over(self) -> list[Run]:
-        """Those of the runs left to other processes that have not ended; analyses those that have."""
-        left, self.elsewhere = self.elsewhere, []
-        self._analyse([run for run in left if self.ended(run)])
-        return [run for run in left if not self.ended(run)]
+        self._analyse(group)
 
     def _minutes_left(self, groups: Sequence[Group]) -> str:
         """ " (about 12 min left)" from what runs of the same cost took; any other run counts as the mean of these."""
-        todo = [run for group in groups for run in group]
-        known = [self.seconds[run.cost_key] for run in todo if run.cost_key in self.seconds]
-        if not known:
-            return ""
-        return f" (about {len(todo) * statistics.fmean(known) / 60:.0f} min left)"
+        todo = [run.cost_key for group in groups for run in group]
+        known = [self.seconds[key] for key in todo if key in self.seconds]
+        return f" (about {len(todo) * statistics.fmean(known) / 60:.0f} min left)" if known else ""
 
     def _analyse(self, runs: Sequence[Run]) -> None:
         """Make the analyses that a table asks for, of those of its runs that do not have them yet."""
@@ -216,8 +196,8 @@ class Queue:
         """Print how runs failed, and that as many `more` did in the same way. places: where a log may be."""
         line = messages.one_line(error)
         if line is None:
-            line = f"{type(error).__name__}: {error}"
-            if logs := [place / "train.log" for place in places if (place / "train.log").is_file()]:
+            line, logs = in_words(error), [log for place in places if (log := place / "train.log").is_file()]
+            if logs:
                 line += f" (traceback in {logs[0]})"
             else:
                 traceback.print_exception(error)
@@ -239,20 +219,19 @@ def groups_of(todo: Sequence[Run]) -> list[Group]:
     groups: list[Group] = []
     newest: dict[str, Group] = {}
     for run in todo:
-        group = newest.get(run.family) if run.seeds > 1 else None
-        if group is not None and len(group) < run.seeds and run.seed == group[-1].seed + 1:
-            group.append(run)
-        else:
-            groups.append([run])
-            if run.seeds > 1:
-                newest[run.family] = groups[-1]
+        group = newest.get(run.family, []) if run.seeds > 1 else []
+        if not group or len(group) >= run.seeds or run.seed != group[-1].seed + 1:
+            group = []
+            groups.append(group)
+        group.append(run)
+        if run.seeds > 1:
+            newest[run.family] = group
     return groups
 
 
-def in_words(group: Group) -> str:
-    """The directory of a launch, and how many more seeds it has."""
-    others = len(group) - 1
-    return f"{group[0].directory}{f' and {others} more seed' if others else ''}{'s' if others > 1 else ''}"
+def in_words(error: BaseException) -> str:
+    """The kind of an error, and what it says."""
+    return f"{type(error).__name__}: {error}"
 
 
 def number_of_runs(n: int) -> str:
@@ -308,26 +287,20 @@ def outcomes(queue: Queue) -> list[str]:
 
     Of how many, where not all seeds have a finished record here: some failed, were committed elsewhere, or go on.
     """
-    runs = queue.plan.runs
-    differ = [key for key in varying([run.axes for run in runs]) if key not in NO_SETTING]
-    finished: dict[str, list[dict[str, float | None]]] = {}
-    requested: Counter[str] = Counter()
-    for run in runs:
+    differ = [key for key in varying([run.axes for run in queue.plan.runs]) if key not in NO_SETTING]
+    records: dict[str, list[Record | None]] = {}
+    for run in queue.plan.runs:
         setting = " ".join(f"{key}={spell(run.axes[key])}" for key in differ if key in run.axes)
-        metrics = finished.setdefault(setting, [])
-        requested[setting] += 1
-        saved = queue.outcome(run)
-        if saved is not None and saved.state is record.State.FINISHED:
-            metrics.append(saved.metrics)
-    return [f"{setting or 'all'}: {_outcome(metrics, requested[setting])}" for setting, metrics in finished.items()]
-
-
-def _outcome(runs: Sequence[Mapping[str, float | None]], requested: int) -> str:
-    """The tests of a setting's finished runs, and of how many."""
-    words = []
-    for name in sorted({name for metrics in runs for name in metrics if name.startswith("test/")}):
-        values = [value for metrics in runs if (value := metrics.get(name)) is not None]
-        spread = f" ({statistics.stdev(values):.4f})" if len(values) > 1 else ""
-        words.append(f"{name} {statistics.fmean(values):.4f}{spread}" if values else f"{name} none")
-    of = f" of {requested}" if len(runs) < requested else ""
-    return f"{', '.join(words) or 'no finished record here'}; n = {len(runs)}{of}"
+        records.setdefault(setting, []).append(queue.outcome(run))
+    lines = []
+    for setting, of_all in records.items():
+        finished = [saved.metrics for saved in of_all if saved is not None and saved.state is record.State.FINISHED]
+        words = []
+        for name in sorted({name for metrics in finished for name in metrics if name.startswith("test/")}):
+            values = [value for metrics in finished if (value := metrics.get(name)) is not None]
+            spread = f" ({statistics.stdev(values):.4f})" if len(values) > 1 else ""
+            words.append(f"{name} {statistics.fmean(values):.4f}{spread}" if values else f"{name} none")
+        said = ", ".join(words) or "no finished record here"
+        of = f" of {len(of_all)}" if len(finished) < len(of_all) else ""
+        lines.append(f"{setting or 'all'}: {said}; n = {len(finished)}{of}")
+    return lines

@@ -15,8 +15,8 @@ from timescales.experiment.queue import Group, Parameters, Task, try_to
 ARRAY = 1000  # jobs in one array: SLURM takes 1001 unless told otherwise (MaxArraySize)
 GRACE = 20.0  # seconds that a shared file system may take to show a job's answer after its end
 # What submitit calls by one name on every cluster; all else is SLURM's.
-SHARED = {"timeout_min", "cpus_per_task", "gpus_per_node", "tasks_per_node", "mem_gb", "nodes", "name"}
-SHARED |= {"stderr_to_stdout"}
+SHARED = ["timeout_min", "cpus_per_task", "gpus_per_node", "tasks_per_node", "mem_gb", "nodes", "name"]
+SHARED += ["stderr_to_stdout"]
 
 
 @dataclass

@@ -52,7 +52,7 @@ def parse(node: Node) -> Table:
     """A table of its node. Raises ConfigError for one that cannot be judged or reported."""
     file = f"table/{node.get('name', '?')}.yaml"
     where = f"{file}: table"
-    values = _measured(Table, node, where)
+    values = _measured(Table, {Table.OLDER.get(key, key): value for key, value in node.items()}, where)
     tiny, measure = values.pop("tiny", None), _inherited(values)
     values |= {
         "runs": _each(_grid, f"{where}.runs", values["runs"]),
@@ -74,7 +74,7 @@ def parse(node: Node) -> Table:
     )
     table = replace(table, cells=_planned(table, runs))
     if tiny is not None:
-        table = replace(table, tiny=_small(f"{where}.tiny", tiny, table, measure))
+        table = replace(table, tiny=_small(f"{where}.small", tiny, table, measure))
     _check_claims(file, table)
     return table
 
@@ -85,7 +85,7 @@ def _small(where: str, node: Any, table: Table, measure: Node) -> SmallTable:
     sets = tuple(_grid(f"{where}.set", part) for part in _listed(values["sets"]))
     for part in sets:
         if not any(grid.has_model_of(part) for grid in table.runs):
-            raise ConfigError(f"{_file(where)}: tiny.set names model {part.settings['model']}, which no run has")
+            raise ConfigError(f"{_file(where)}: small.set names model {part.settings['model']}, which no run has")
     values |= {
         "runs": tuple(grid | part for part in sets for grid in table.runs if grid.has_model_of(part)),
         "cells": (),

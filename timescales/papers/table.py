@@ -282,9 +282,10 @@ class Table(Measure):
 
     KEYS: ClassVar[tuple[str, ...]] = (
         *("name", "title", "source", "runs", "metric", "select", "better", "unit", "n_min", "tolerance", "cells"),
-        *("claims", "reduce", "success", "chance", "cited", "assumed", "notes", "needs", "probe", "figure", "tiny"),
+        *("claims", "reduce", "success", "chance", "cited", "assumed", "notes", "needs", "probe", "figure", "small"),
         "data",
     )
+    OLDER: ClassVar[dict[str, str]] = {"tiny": "small"}  # older words for keys, which mean the same
     name: str  # the name of its file
     title: str  # what is measured
     source: str  # where it is printed
@@ -300,7 +301,7 @@ class Table(Measure):
         default=(), metadata={"yaml": list}
     )  # analyses that are measured for each finished run
     figure: tuple[Figure, ...] = field(default=(), metadata={"yaml": dict | list})
-    tiny: SmallTable | None = field(default=None, metadata={"yaml": dict})  # profile=small
+    tiny: SmallTable | None = field(default=None, metadata={"yaml": dict, "key": "small"})  # profile=small
     # What the paper says of its data: values and claims of metrics "data/..." that need no model (see reanalysed.py).
     data: tuple[Cell | Claim, ...] = field(default=(), metadata={"yaml": list})
 

@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from timescales.config import Config, identity, keys
+from timescales.config import Config, identity
+from timescales.config.values import dotted
 from timescales.runs.record import Record
 
 Timescales = Callable[[], Sequence[Tensor]]  # of every layer, (H,) steps
@@ -32,7 +33,7 @@ def label(saved: Record) -> Label:
 
 def settings(config: Config) -> dict[str, bool | float | str]:
     """The settings that decide a run's numbers, but for its seed: by dotted key, as numbers, booleans and text."""
-    found = [(key, value) for key, value in keys.dotted(config) if not isinstance(value, dict)]
+    found = [(key, value) for key, value in dotted(config) if not isinstance(value, dict)]
     kept = {key: value for key, value in found if identity.is_of_identity(key) and key != "seed"}
     return {key: value if isinstance(value, bool | int | float | str) else str(value) for key, value in kept.items()}
 
