@@ -17,8 +17,8 @@ from timescales.nn.cells.gru import GRUCell
 from timescales.nn.cells.lstm import LSTMCell
 from timescales.nn.drop_in import DropIn, takes
 from timescales.nn.engine.kernel import tracing_reason
+from timescales.nn.factory import made_on
 from timescales.nn.forms import Form, run_layers
-from timescales.nn.rnn import made_on
 from timescales.nn.state import join, split
 
 # The steps from which our engine is the faster one on a CPU, with gradients and without: where torch's layer has oneDNN
