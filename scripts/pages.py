@@ -27,7 +27,7 @@ import task_pages  # noqa: E402
 from decay import Decay  # noqa: E402
 from omegaconf import OmegaConf  # noqa: E402
 from tqdm import tqdm  # noqa: E402
-from uses.registry import GROUPS, USES, Differs, Refused  # noqa: E402
+from uses.registry import GROUPS, USES, Differs, Refused, Use  # noqa: E402
 
 import timescales  # noqa: E402
 from timescales.files import csv_rows, write_atomic  # noqa: E402
@@ -197,11 +197,27 @@ def dropin_blocks() -> dict[str, Callable[[], str]]:
     refused = [use for use in USES if not use.works()]
     both = [use for use in refused if isinstance(use.torch, Refused)]
     alone = [use for use in refused if use not in both]
+    reasons = dict.fromkeys(use.why for use in alone)
     return {
-        "different": lambda: "\n".join(grid(["use", "here"], [[use.title(), use.ours()] for use in alone])),
+        "clients": clients,
+        "different": lambda: "\n".join(grid(["use", "here", "why"], [together(alone, why) for why in reasons])),
         "refused": lambda: "\n".join(grid(["use", "`torch.nn.LSTM`", "here"], [use.line() for use in both])),
         "working": working_uses,
     }
+
+
+def together(uses: list[Use], why: str) -> list[str]:
+    """A line of a table: the uses that are refused for one reason."""
+    found = [use for use in uses if use.why == why]
+    return ["<br>".join(use.title() for use in found), "<br>".join(use.ours() for use in found), why]
+
+
+def clients() -> str:
+    """The tests of other packages, from results/clients.md."""
+    text = (ROOT / "results" / "clients.md").read_text()
+    rows = [line.split(" | ") for line in re.findall(r"^\| (.*) \|$", text.split("\nMilliseconds")[0], re.M)[2:]]
+    head = ["package", "tests that reach a layer", "with torch's", "ours", "accelerated"]
+    return "\n".join(grid(head, [[package, torchs, torchs, *more] for package, _, torchs, *more in rows]))
 
 
 def working_uses() -> str:

@@ -1,9 +1,11 @@
 """`accelerate` changes the class of torch's layers inside a model, and nothing else; `restore` undoes it."""
 
 import copy
+import gc
 import io
 import logging
 import pickle
+import weakref
 
 import pytest
 import torch
@@ -248,12 +250,62 @@ class Doubled(nn.Module):
 
 def test_a_layer_whose_class_was_changed_later_is_not_restored():
     model = timescales.accelerate(nn.ModuleList([nn.GRU(3, 4), nn.GRU(3, 4)]))
-    parametrize.register_parametrization(model[1], "weight_hh_l0", Doubled())
-    with pytest.raises(ValueError, match=r"parametrize\.remove_parametrizations"):
+    before = type(model[1])
+    model[1].__class__ = type("Later", (before,), {})
+    with pytest.raises(ValueError, match="the class of a layer is Later, made after accelerate: undo this first"):
         timescales.restore(model)
     assert all(map(is_fast, model))
-    parametrize.remove_parametrizations(model[1], "weight_hh_l0")
+    model[1].__class__ = before
     assert [type(layer) for layer in timescales.restore(model)] == [nn.GRU, nn.GRU]
+
+
+@pytest.mark.parametrize("kind", [nn.GRU, Own])
+@pytest.mark.parametrize("first", ["accelerate", "parametrize"])
+@pytest.mark.parametrize("last", ["restore", "remove"])
+def test_parametrizations_come_and_go(kind, first, last):
+    torch.manual_seed(0)
+    model, x = nn.ModuleList([kind(I, H), nn.LSTM(I, H)]), X.repeat(40, 1, 1)
+    rnn = model[0]
+
+    def parametrized():
+        for name in ("weight_hh_l0", "weight_ih_l0"):
+            parametrize.register_parametrization(rnn, name, Doubled())
+
+    steps = [lambda: timescales.accelerate(model), parametrized]
+    for step in steps if first == "accelerate" else reversed(steps):
+        step()
+    assert is_fast(rnn)
+    assert isinstance(rnn, kind)
+    found, plain = rnn(x), kind(I, H)
+    for name, p in rnn.named_parameters():
+        factor = 2.0 if "weight" in name else 1.0
+        plain.get_parameter(name.replace("parametrizations.", "").replace(".original", "")).data.copy_(factor * p)
+    close(found, plain(x))
+    back = [
+        lambda: timescales.restore(model),
+        lambda: [parametrize.remove_parametrizations(rnn, name) for name in ("weight_ih_l0", "weight_hh_l0")],
+    ]
+    for step in back if last == "remove" else reversed(back):
+        step()
+        close(rnn(x), found)
+        if step is back[0]:
+            assert not is_fast(rnn)
+    assert type(rnn) is kind
+    assert sorted(dict(rnn.named_parameters())) == sorted(dict(plain.named_parameters()))
+
+
+def test_classes_go_with_their_layers():
+    class Mine(nn.LSTM):
+        pass
+
+    rnn = timescales.accelerate(Mine(I, H))
+    rnn(X)
+    classes = [weakref.ref(kind) for kind in (type(rnn), Mine)]
+    assert type(timescales.accelerate(Mine(I, H))) is type(rnn)
+    del rnn, Mine
+    for _ in range(2):  # first the class, then that which it was made of
+        gc.collect()
+    assert [kind() for kind in classes] == [None, None]
 
 
 def test_derivatives_taken_forward_are_torchs():

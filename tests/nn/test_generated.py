@@ -518,10 +518,10 @@ class Mixed(cells.LSTMCell):
         return self.State(new.h.flip(-1), new.c)
 
 
-class Mean(cells.LSTMCell):
+class Maximum(cells.LSTMCell):
     def step(self, gx, gh, state, dt=1.0):
         new = super().step(gx, gh, state, dt)
-        return self.State(new.h - new.h.mean(-1, keepdim=True), new.c)
+        return self.State(new.h - new.h.amax(-1, keepdim=True), new.c)
 
 
 class Branches(cells.LSTMCell):
@@ -604,7 +604,7 @@ REFUSED = [
     (ReadsABuffer, "reads numbers with __bool__"),
     (SetsAnAttribute, "sets the attribute last"),
     (Mixed, "mixes units"),
-    (Mean, "mean"),
+    (Maximum, "mixes units or sequences with amax"),
     (Branches, "torch.where"),
     (Item, "torch.where"),
     (InPlace, "in place"),
@@ -635,14 +635,14 @@ def test_a_step_that_no_kernel_can_run_is_refused(cell, reason):
 
 def test_auto_says_once_why_a_cell_runs_eager(recwarn):
     for _ in range(2):
-        RNN([Mean(INPUTS, H)])(torch.randn(S, B, INPUTS))
+        RNN([Maximum(INPUTS, H)])(torch.randn(S, B, INPUTS))
     (warning,) = recwarn
-    assert "runs on the eager engine, which is slower: Mean.step (" in str(warning.message)
+    assert "runs on the eager engine, which is slower: Maximum.step (" in str(warning.message)
     assert str(warning.message).endswith("; engine='eager' silences this, as does compiled = False in the cell's class")
 
 
 def test_a_cell_may_opt_out(recwarn):
-    class Mine(Mean):
+    class Mine(Maximum):
         compiled = False
 
     rnn, x = RNN([Mine(INPUTS, H)]), torch.randn(S, B, INPUTS)

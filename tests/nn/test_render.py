@@ -15,7 +15,8 @@ LANGUAGES = {"C++": CPP, "Triton": TRITON, "text": TEXT}
 
 @pytest.mark.parametrize("name", LANGUAGES)
 def test_a_language_has_every_operation(name):
-    assert set(LANGUAGES[name].operations) == set(TORCH)
+    means = {"mean"} if name == "text" else set()  # a kernel has its means before
+    assert set(LANGUAGES[name].operations) == set(TORCH) | means
 
 
 @pytest.fixture

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import functools
 import logging
+import weakref
+from collections.abc import Callable
 from typing import Any, ClassVar, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import parametrize
 from torch.nn.utils.rnn import PackedSequence
 
 from timescales import torch_private
@@ -17,8 +20,8 @@ from timescales.nn.cells.gru import GRUCell
 from timescales.nn.cells.lstm import LSTMCell
 from timescales.nn.drop_in import DropIn, takes
 from timescales.nn.engine.kernel import tracing_reason
+from timescales.nn.factory import made_on
 from timescales.nn.forms import Form, run_layers
-from timescales.nn.rnn import made_on
 from timescales.nn.state import join, split
 
 # The steps from which our engine is the faster one on a CPU, with gradients and without: where torch's layer has oneDNN
@@ -44,8 +47,7 @@ def accelerate(model: Model) -> Model:
     """
     found = [module for module in model.modules() if _is_torchs(type(module))]
     for module in found:
-        kind: Any = type(module)
-        module.__class__ = _accelerated(kind)
+        _change_class(module, _accelerated)
     log.info("accelerate: %d LSTM and GRU layers of %s run on our engine", len(found), type(model).__name__)
     return model
 
@@ -53,16 +55,30 @@ def accelerate(model: Model) -> Model:
 def restore(model: Model) -> Model:
     """Undo `accelerate`: the layers have their former class again. Returns the model.
 
-    Raises ValueError if something else has changed a layer's class since, such as a parametrization.
+    Raises ValueError if something else than a parametrization has changed a layer's class since.
     """
     found = [module for module in model.modules() if isinstance(module, Accelerated)]
     for module in found:
-        if "former" not in vars(type(module)):
-            reason = f"the class of a layer is {type(module).__name__}, which was made after accelerate"
-            raise ValueError(f"{reason}: undo this first, such as by parametrize.remove_parametrizations")
+        kind = _below_parametrizations(module)
+        if "former" not in vars(kind):
+            raise ValueError(f"the class of a layer is {kind.__name__}, made after accelerate: undo this first")
     for module in found:
-        module.__class__ = module.former
+        _change_class(module, lambda kind: kind.former)
     return model
+
+
+def _below_parametrizations(module: nn.Module) -> Any:
+    """The class of a module, or that which it has without its parametrizations."""
+    return type(module).__bases__[0] if parametrize.is_parametrized(module) else type(module)
+
+
+def _change_class(module: nn.Module, change: Callable[[Any], Any]) -> None:
+    """Change the class of a module below its parametrizations, so that these can still be removed."""
+    changed = change(_below_parametrizations(module))
+    if parametrize.is_parametrized(module):  # torch made a class for them, for this module alone
+        properties = {k: v for k, v in vars(type(module)).items() if k not in ("__dict__", "__weakref__")}
+        changed = type(type(module).__name__, (changed,), properties)
+    module.__class__ = changed
 
 
 def _is_torchs(kind: type) -> bool:
@@ -125,12 +141,17 @@ def cell_of(mode: str, hidden_size: int) -> Cell:
     return cell
 
 
-@functools.cache
+CLASSES: weakref.WeakValueDictionary[Any, Any] = weakref.WeakValueDictionary()  # those that layers have, by the former
+
+
 def _accelerated(kind: Any) -> Any:
     """A class of torch's layers, or a subclass, in which `Accelerated` stands before torch's. It has the same name."""
+    if (known := CLASSES.get(kind)) is not None:
+        return known
     names = {"__module__": kind.__module__, "__qualname__": kind.__qualname__, "__doc__": kind.__doc__, "former": kind}
     own = nn.LSTM if issubclass(kind, nn.LSTM) else nn.GRU
-    return type(kind.__name__, (Accelerated, kind) if kind is own else (kind, _accelerated(own)), names)
+    made = type(kind.__name__, (Accelerated, kind) if kind is own else (kind, _accelerated(own)), names)
+    return CLASSES.setdefault(kind, made)
 
 
 def _new(kind: type) -> Any:

@@ -19,7 +19,8 @@ from timescales.nn.cells.cell import Cell
 from timescales.nn.engine import why_not_compiled
 from timescales.nn.engine.gpu import choice
 from timescales.nn.engine.kernel import is_plain, is_subclass, tracing_reason
-from timescales.nn.rnn import TORCH_WEIGHTS, CellRNN, checked_engine, made_on, one_of
+from timescales.nn.factory import made_on
+from timescales.nn.rnn import TORCH_WEIGHTS, CellRNN, checked_engine, one_of
 
 
 class Held(MutableMapping[str, Tensor | None]):

@@ -24,7 +24,9 @@ from timescales.nn.rnn import RNN
 
 INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/", "and": "and", "or": "or"}
 INFIX |= {"gt": ">", "ge": ">=", "lt": "<", "le": "<=", "eq": "==", "ne": "!="}
-OPERATIONS = {op: f"{op}({{a}})" for op in UNARY} | {op: f"{op}({{a}}, {{b}})" for op in ("pow", "max", "min")}
+OPERATIONS = {op: f"{op}({{a}})" for op in (*UNARY, "mean")} | {
+    op: f"{op}({{a}}, {{b}})" for op in ("pow", "max", "min")
+}
 OPERATIONS |= {op: f"{{a}} {sign} {{b}}" for op, sign in INFIX.items()}
 OPERATIONS |= {"neg": "-{a}", "select": "select({a}, {b}, {c})"}
 TEXT = Language(OPERATIONS, repr, temporary="a")
@@ -162,7 +164,9 @@ def _memory(cell: Cell, e: Equations) -> list[str]:
     H = cell.hidden_size
     numbers = 0 if e.is_scan else sum(H // block.divisor for block in e.blocks)
     kept = [f"{numbers} pre-activations"] * (not e.is_scan) + [f"{H} of {field}" for field in e.fields[1:]]
-    total = numbers + H * (len(e.fields) - 1)
+    means = sum(len(stage) for part in e.means for stage in part)
+    kept += [f"{means} means"] * (means > 0)
+    total = numbers + H * (len(e.fields) - 1) + means
     again = " (fused computes the pre-activations again)" if e.is_scan else ""
     found = ", ".join(kept) or "nothing but the output"
     return [f"Kept for backward, for each step and sequence: {found}; {4 * total:,} bytes{again}"]

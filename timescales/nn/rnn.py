@@ -7,12 +7,11 @@ output, state = rnn(more, state)    # continue from this state
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import inspect
 import math
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -26,6 +25,7 @@ from timescales.nn import engine as engines
 from timescales.nn import state as states
 from timescales.nn.cells.cell import Cell
 from timescales.nn.engine.kernel import is_plain, tracing_reason
+from timescales.nn.factory import made_on
 from timescales.nn.state import join, join_steps
 
 TORCH_WEIGHTS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")  # and the layer, as in weight_ih_l0
@@ -388,18 +388,6 @@ def check_dt(dt: Tensor, mask: Tensor | None) -> None:
         place = wrong.nonzero()[0].tolist()
         reason = f"dt{place} is {dt[tuple(place)].item():g}; it must be finite and at least 0"
         raise ValueError(f"{reason}: sort the times; dt is the time since the previous step")
-
-
-@contextlib.contextmanager
-def made_on(device: torch.device | str | None, dtype: torch.dtype | None) -> Iterator[None]:
-    """Parameters that are made within are on this device and of this dtype."""
-    before = torch.get_default_dtype()
-    with contextlib.nullcontext() if device is None else torch.device(device):
-        try:
-            torch.set_default_dtype(before if dtype is None else dtype)
-            yield
-        finally:
-            torch.set_default_dtype(before)
 
 
 def one_of(name: str, value: Any, other_name: str, other: Any) -> Any:

@@ -5,12 +5,14 @@ from rnn_cases import KINDS
 from torch import nn
 
 from uses.registry import (
+    BIASES,
     FROM_BIAS,
     LSTMS,
     NAMED,
     NOT_RUN,
     OF_TORCH,
     POWER_LAW,
+    TORCHS,
     WITH_BIAS,
     B,
     Differs,
@@ -93,6 +95,7 @@ def one_tensor(layer: Layer) -> None:
     torch=NOT_RUN,
     ours=Refused("this state is not unpacked: read state.h"),
     only=POWER_LAW,
+    why="such a state has three fields",
 )
 def two_tensors_of_three(layer: Layer) -> None:
     _, (_, _) = layer.make()(data())
@@ -143,7 +146,13 @@ def projection(layer: Layer) -> None:
     assert layer.make(proj_size=2)(data())[0].shape == (S, B, 2)
 
 
-@use("`proj_size=2` of other layers", torch=NOT_RUN, ours=Refused("put an nn.Linear after it"), only=LSTMS - {"LSTM"})
+@use(
+    "`proj_size=2` of other layers",
+    torch=NOT_RUN,
+    ours=Refused("put an nn.Linear after it"),
+    only=LSTMS - {"LSTM"},
+    why=TORCHS,
+)
 def projection_of_others(layer: Layer) -> None:
     layer.make(proj_size=2)
 
@@ -160,6 +169,7 @@ def no_bias(layer: Layer) -> None:
     torch=NOT_RUN,
     ours=Refused("leave out its initializer"),
     only=FROM_BIAS,
+    why=BIASES,
 )
 def no_bias_to_begin_from(layer: Layer) -> None:
     layer.make(bias=False)
@@ -170,6 +180,7 @@ def no_bias_to_begin_from(layer: Layer) -> None:
     torch=NOT_RUN,
     ours=Refused("the biases are part of its cell's equations"),
     only=KINDS.keys() - WITH_BIAS - FROM_BIAS,
+    why=BIASES,
 )
 def no_bias_in_equations(layer: Layer) -> None:
     layer.make(bias=False)
@@ -271,7 +282,13 @@ def no_units(layer: Layer) -> None:
     layer.construct(I, 0)
 
 
-@use("`hidden_size=0`", torch=NOT_RUN, ours=Refused("a whole number of at least 1"), only=KINDS.keys() - OF_TORCH)
+@use(
+    "`hidden_size=0`",
+    torch=NOT_RUN,
+    ours=Refused("a whole number of at least 1"),
+    only=KINDS.keys() - OF_TORCH,
+    why="a layer without units has no output",
+)
 def no_units_of_others(layer: Layer) -> None:
     layer.construct(I, 0)
 
@@ -300,6 +317,7 @@ def attribute_weight(layer: Layer) -> None:
     torch=NOT_RUN,
     ours=Refused("it is layers[0].weight_hh"),
     only=KINDS.keys() - OF_TORCH,
+    why=TORCHS,
 )
 def attribute_weight_of_others(layer: Layer) -> None:
     _ = layer.make().weight_hh_l0
@@ -315,6 +333,7 @@ def torchs_class(layer: Layer) -> None:
     torch=NOT_RUN,
     ours=Differs("it is not found"),
     only=KINDS.keys() - OF_TORCH,
+    why=TORCHS,
 )
 def torchs_class_of_others(layer: Layer) -> None:
     assert isinstance(layer.make(), nn.RNNBase)

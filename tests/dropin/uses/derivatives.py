@@ -10,6 +10,7 @@ from uses.registry import (
     ELEMENTWISE,
     KINDS,
     NOT_RUN,
+    SECOND,
     WITHOUT_PARAMETERS,
     B,
     Differs,
@@ -56,6 +57,7 @@ def second_derivatives(layer: Layer) -> None:
     torch=NOT_RUN,
     fused=EAGER,
     only=KINDS.keys() - WITHOUT_PARAMETERS,
+    why=SECOND,
 )
 def second_derivatives_of_parameters(layer: Layer) -> None:
     second_derivatives(layer)
@@ -76,6 +78,7 @@ def batched_gradients(layer: Layer) -> None:
     torch=NOT_RUN,
     fused=EAGER,
     only=KINDS.keys() - WITHOUT_PARAMETERS,
+    why=SECOND,
 )
 def batched_gradients_of_parameters(layer: Layer) -> None:
     batched_gradients(layer)
@@ -211,6 +214,7 @@ def input_changed_in_place(layer: Layer) -> None:
     "the output changed in place before backward",
     torch=Refused("has been modified", torchs=True),
     fused=Refused("has been modified", torchs=True),
+    only=KINDS.keys() - {"GRU"},
 )
 def output_changed_in_place(layer: Layer) -> None:
     rnn, x = layer.make(), data()
@@ -218,6 +222,16 @@ def output_changed_in_place(layer: Layer) -> None:
     expected = torch.autograd.grad(loss_of(2 * rnn(x)[0]), wanted)
     output, _ = rnn(x)
     close(torch.autograd.grad(loss_of(output.mul_(2)), wanted), expected)
+
+
+@use(
+    "the output of a GRU changed in place before backward",
+    fused=Refused("has been modified", torchs=True),
+    only=["GRU"],
+    why="backward reads the output, beside which torch's GRU keeps the states",
+)
+def output_of_a_gru_changed_in_place(layer: Layer) -> None:
+    output_changed_in_place(layer)
 
 
 hooks = torch.autograd.graph
@@ -252,6 +266,7 @@ def saved_in_other_strides(layer: Layer) -> None:
     torch=NOT_RUN,
     ours=Differs("the gradients of torch's layer norm are wrong"),
     only={"RMC"},
+    why="torch's layer norm, which it calls, has this fault",
 )
 def saved_in_other_strides_of_rmc(layer: Layer) -> None:
     saved_in_other_strides(layer)

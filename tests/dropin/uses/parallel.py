@@ -15,6 +15,7 @@ from torch import multiprocessing
 from uses.registry import (
     ELEMENTWISE,
     NOT_RUN,
+    SHARDS,
     Layer,
     Refused,
     close,
@@ -146,7 +147,7 @@ def fsdp2_reset(layer: Layer) -> None:
     in_processes("fsdp2_reset", layer)
 
 
-@use("`reset_parameters()` under FSDP1", torch=NOT_RUN, ours=Refused("call reset_parameters() before"))
+@use("`reset_parameters()` under FSDP1", torch=NOT_RUN, ours=Refused("call reset_parameters() before"), why=SHARDS)
 def fsdp_reset(layer: Layer) -> None:
     in_processes("fsdp_reset", layer)
 
@@ -165,6 +166,7 @@ def dtensor(layer: Layer) -> None:
     torch=NOT_RUN,
     ours=Refused("mixed torch.Tensor and DTensor"),
     only={"ExpRNN", "RMC"},
+    why=SHARDS,
 )
 def dtensor_refused(layer: Layer) -> None:
     in_processes("dtensor_refused", layer)

@@ -101,6 +101,7 @@ class Layer:
 class Use:
     """A use, its place in the page, and its outcome in each column.
 
+    why: the reason for what is refused or different here alone; uses with one reason are one line of the page.
     as_torch: whether it has the outcome of torch's layer with those layers of its class that its kernel runs where the
     C++ engine does not.
     """
@@ -113,6 +114,7 @@ class Use:
     eager: Outcome
     only: frozenset[str]  # the names of the layers that it is run with; empty: all
     as_torch: bool
+    why: str
 
     def outcome(self, layer: Layer) -> Outcome:
         """What is expected of a layer."""
@@ -123,10 +125,13 @@ class Use:
         """The text, with the layers if it is run with some of them only."""
         if not self.only:
             return self.text
-        missing = KINDS.keys() - self.only
-        names = missing if len(missing) < 3 else self.only
-        labels = dict.fromkeys(LABELS.get(name, KINDS[name][0]) for name in KINDS if name in names)
-        return f"{self.text} ({'all but ' if names is missing else ''}{', '.join(labels)})"
+        own, others = (
+            dict.fromkeys(LABELS.get(name, KINDS[name][0]) for name in KINDS if (name in self.only) == inside)
+            for inside in (True, False)
+        )
+        if len(others) < len(own) and not own.keys() & others.keys():
+            return f"{self.text} (all but {', '.join(others)})"
+        return f"{self.text} ({', '.join(own)})"
 
     def ours(self) -> str:
         """The outcome of our layers, in words."""
@@ -183,6 +188,13 @@ WITH_BIAS = {"LSTM", "URLSTM", "PLSTM", "PLSTM_separate", "GatedRNN", "GatedRNN_
 WITH_BIAS |= {"LeakyRNN", "MinLSTM", "PLScan", "LRU", "IndRNN", "SignedMinGRU", "CfC"}
 LABELS = {"GatedRNN_um_gru": 'GatedRNN(core="gru")'}  # names of layers in the page, where not that of the class
 
+# Reasons of several uses.
+TORCHS = "other layers are not of torch's class, and have parameters, names and sizes of their own"
+BIASES = "a bias of these equations is where the memory starts, or a constant that they need"
+SECOND = "the C++ code has first derivatives; further ones are torch's, of what follows from the arguments of a step"
+READERS = "these read Python code or compare classes: a loop over time in C++ is neither"
+SHARDS = "a process has a part of the weights, and this needs all of them"
+
 USES: list[Use] = []
 GROUPS: list[str] = []  # the titles of the groups, in their order
 
@@ -196,12 +208,13 @@ def use(
     ours: Outcome | None = None,
     only: Iterable[str] = (),
     as_torch: bool = False,
+    why: str = "",
 ) -> Callable[[Callable[[Layer], None]], Callable[[Layer], None]]:
     """Put a function into the list. `ours` is the outcome of both engines; `only` names layers of KINDS."""
 
     def register(run: Callable[[Layer], None]) -> Callable[[Layer], None]:
         outcomes = (torch, fused, eager) if ours is None else (torch, ours, ours)
-        USES.append(Use(GROUPS[-1], text, run, *outcomes, frozenset(only), as_torch))
+        USES.append(Use(GROUPS[-1], text, run, *outcomes, frozenset(only), as_torch, why))
         return run
 
     return register

@@ -9,6 +9,8 @@ from uses.registry import (
     KINDS,
     NOT_RUN,
     OF_TORCH,
+    READERS,
+    Differs,
     Layer,
     Refused,
     close,
@@ -57,6 +59,7 @@ def compile_whole(layer: Layer) -> None:
     torch=NOT_RUN,
     fused=Refused("use engine='eager'", torchs=True),
     only=KINDS.keys() - OF_TORCH,
+    why=READERS,
 )
 def compile_whole_of_others(layer: Layer) -> None:
     compiled(layer, fullgraph=True)
@@ -121,13 +124,26 @@ def traced_state(layer: Layer) -> None:
     close(torch.jit.trace(LastState(rnn), x)(y), rnn(y)[0][-1])
 
 
-@use("`torch.jit.script`, which torch deprecates", ours=Refused("Unknown type annotation"))
+@use("`torch.jit.script`, which torch deprecates", ours=Refused("Unknown type annotation"), why=READERS)
 def scripted(layer: Layer) -> None:
     rnn, x = layer.make(), data()
     close(torch.jit.script(OutputOnly(rnn))(x), rnn(x)[0])
 
 
-@use("`torch.fx.symbolic_trace`", ours=Refused("is_leaf_module"))
+@use(
+    "`torch.ao.quantization.quantize_dynamic`, which torch deprecates",
+    ours=Differs("the layer stays as it is; `rnn.to_torch()`, or `timescales.restore(model)`, can be quantized"),
+    only=("LSTM", "GRU"),
+    why=READERS,
+)
+def quantized(layer: Layer) -> None:
+    model = torch.nn.Sequential(layer.make()).eval()
+    found = torch.ao.quantization.quantize_dynamic(model, {torch.nn.LSTM, torch.nn.GRU})
+    assert type(found[0]).__module__.startswith("torch.ao.nn.quantized")
+    close(found(data())[0], model(data())[0], 0.1)
+
+
+@use("`torch.fx.symbolic_trace`", ours=Refused("is_leaf_module"), why=READERS)
 def symbolically_traced(layer: Layer) -> None:
     rnn, x = OutputOnly(layer.make()), data()
     close(torch.fx.symbolic_trace(rnn)(x), rnn(x))

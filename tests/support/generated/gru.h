@@ -1,6 +1,6 @@
 struct Cell {
     static constexpr int X_ONLY = 1, SUMS = 2, H_ONLY = 1, FIELDS = 1,
-                         VECTORS = 0, NOISES = 0;
+                         VECTORS = 0, NOISES = 0, MEANS = 0, KEPT = 0;
     static constexpr bool READS_H = true, TIMED = false;
     static constexpr int gate(int block) { return block == 0 ? 2 : block == 1 ? 0 : block == 2 ? 1 : 2; }
     static constexpr int divisor(int gate) { return 1; }
@@ -47,4 +47,7 @@ struct Cell {
         dz[3] = v27;
         dstate[0] = v28;
     }
+    static constexpr int FORWARD_STAGES = 0, STAGES = 0;
+    static constexpr int means_until(int stage) { return 0; }
+    static constexpr int kept_until(int stage) { return 0; }
 };

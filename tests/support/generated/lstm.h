@@ -1,6 +1,6 @@
 struct Cell {
     static constexpr int X_ONLY = 0, SUMS = 4, H_ONLY = 0, FIELDS = 2,
-                         VECTORS = 0, NOISES = 0;
+                         VECTORS = 0, NOISES = 0, MEANS = 0, KEPT = 0;
     static constexpr bool READS_H = false, TIMED = false;
     static constexpr int gate(int block) { return block == 0 ? 0 : block == 1 ? 1 : block == 2 ? 2 : 3; }
     static constexpr int divisor(int gate) { return 1; }
@@ -57,4 +57,7 @@ struct Cell {
         dstate[0] = spread_vec(0.0f);
         dstate[1] = v38;
     }
+    static constexpr int FORWARD_STAGES = 0, STAGES = 0;
+    static constexpr int means_until(int stage) { return 0; }
+    static constexpr int kept_until(int stage) { return 0; }
 };

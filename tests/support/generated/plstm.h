@@ -1,6 +1,6 @@
 struct Cell {
     static constexpr int X_ONLY = 0, SUMS = 3, H_ONLY = 0, FIELDS = 3,
-                         VECTORS = 1, NOISES = 0;
+                         VECTORS = 1, NOISES = 0, MEANS = 0, KEPT = 0;
     static constexpr bool READS_H = false, TIMED = false;
     static constexpr int gate(int block) { return block == 0 ? 0 : block == 1 ? 1 : 2; }
     static constexpr int divisor(int gate) { return 1; }
@@ -115,4 +115,7 @@ struct Cell {
         dstate[2] = v80;
         dvector[0] = v81;
     }
+    static constexpr int FORWARD_STAGES = 0, STAGES = 0;
+    static constexpr int means_until(int stage) { return 0; }
+    static constexpr int kept_until(int stage) { return 0; }
 };

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import contextvars
 import dataclasses
+import functools
 import itertools
 import weakref
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
@@ -24,6 +25,7 @@ from timescales.nn.engine.trace import Trace, reason, trace
 from timescales.nn.engine.watch import FIX, Same, Watch, random_state
 
 KINDS = ("x", "pre", "h")
+NO_MEANS = "it has no means over units, as a layer norm in a step needs them; use engine='eager'"
 
 
 class Block(NamedTuple):
@@ -94,7 +96,21 @@ class Equations:
     @property
     def is_scan(self) -> bool:
         """Whether a step has no recurrent product, and nothing to compute over all units."""
-        return not any(block.has_h or block.is_expanded for block in self.blocks)
+        return not any(block.has_h or block.is_expanded for block in self.blocks) and not self.has_means
+
+    @functools.cached_property
+    def means(self) -> tuple[list[list[Node]], list[list[Node]]]:
+        """The means over the units: those of the new state, and what the gradients need besides.
+
+        They are in stages: the means of one need those of the stages before.
+        """
+        forward = _stages(self.new, [])
+        return forward, _stages(self.backward, [mean for stage in forward for mean in stage])
+
+    @property
+    def has_means(self) -> bool:
+        """Whether a step has means over the units."""
+        return any(self.means)
 
     @property
     def reads_h(self) -> bool:
@@ -114,6 +130,20 @@ class Equations:
         H = cell.hidden_size
         heights = [H // divisor for divisor in self.divisors]
         return [_per_unit(values[number], gate, H, heights, seeds, ih.dtype) for number, gate in self.vectors]
+
+
+def _stages(results: Iterable[Node], given: Sequence[Node]) -> list[list[Node]]:
+    """The means that the results need, but for those that are given, each in the first stage that it can be in."""
+    stages: list[list[Node]] = []
+    first: dict[Node, int] = dict.fromkeys(given, 0)  # the first stage in which an expression can be computed
+    for node in in_order(results):
+        if node not in first:
+            first[node] = stage = max((first[a] for a in node.args), default=0)
+            if node.op == "mean":
+                stages += [[]] * (stage == len(stages))
+                stages[stage] = [*stages[stage], node]
+                first[node] += 1
+    return stages
 
 
 def _per_unit(value: Tensor, gate: int, H: int, heights: list[int], seeds: torch.Size, dtype: torch.dtype) -> Tensor:

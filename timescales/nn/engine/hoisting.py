@@ -15,7 +15,8 @@ from torch.overrides import TorchFunctionMode
 
 from timescales.nn.cells.cell import Cell
 from timescales.nn.cells.gates import cumax
-from timescales.nn.engine.recorder import READ, Cumax, NotTraceable, OnParameters, Recorder
+from timescales.nn.engine.means import MEANS
+from timescales.nn.engine.recorder import READ, Cumax, Mean, NotTraceable, OnParameters, Recorder
 from timescales.nn.engine.scalar import Node
 from timescales.nn.engine.watch import Watch
 from timescales.torch_private import tree_flatten, tree_map
@@ -169,6 +170,8 @@ class Hoisting(TorchFunctionMode):
             raise NotTraceable(f"writes in place with {name}; use an operation that returns a new tensor")
         if func is cumax:
             return Cumax.apply(self.leaf(args[0]), self.recorder)
+        if func in MEANS and args and self.recorder.is_known(args[0]):
+            return MEANS[func](self.mean, *(self.leaf(v) for v in args), **tree_map(self.leaf, kwargs))
         if func is torch.rand_like and self.recorder.is_known(args[0]):
             return self.noise(args[0])
         if func is torch.Tensor.chunk and args[0].shape[-1] == sum(self.heights):
@@ -186,6 +189,11 @@ class Hoisting(TorchFunctionMode):
         if not self.hoist(func, args, kwargs, result) and call.reads:
             raise NotTraceable(READ)
         return result
+
+    def mean(self, x: Tensor) -> Tensor:
+        """The mean over the units, (B, n) to (B, 1)."""
+        mean: Tensor = Mean.apply(x, self.recorder)
+        return mean
 
     def hoist(self, func: Any, args: Any, kwargs: Any, result: Any) -> bool:
         """Record a call on parameters alone, if it has tensors as results; whether it has."""

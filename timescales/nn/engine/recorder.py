@@ -139,6 +139,17 @@ class Recorder(DispatchMode):
         full = functools.partial(torch.full, tuple(shape), dtype=torch.int64)
         return Traced(full(self.number(node)), full(0), full(self.H), full(-1))
 
+    def remember_rows(self, tensor: Tensor, node: Node) -> None:
+        """Note a tensor (B, n) of one expression for all units of a sequence."""
+        rows = torch.arange(len(tensor)).unsqueeze(1).expand(tensor.shape)
+        self.remember(tensor, self.everywhere(tensor.shape, node)._replace(sequence=rows))
+
+    @staticmethod
+    def places(traced: Traced, units: Tensor, span: int) -> bool:
+        """Whether the numbers of a tensor (B, n) are of these units, and each row of its own sequence."""
+        rows = torch.arange(len(traced.unit)).unsqueeze(1)
+        return bool(((traced.unit == units) & (traced.span == span) & (traced.sequence == rows)).all())
+
     def by_units(self, blocks: Sequence[tuple[Node, int]], batch: int | None) -> Traced:
         """A tensor (batch, sum of the heights) of blocks of (expression, height); without batch one of one dimension.
 
@@ -350,6 +361,37 @@ class Recorder(DispatchMode):
         _, first, length, one_sequence = terms[0]
         result[0][rows], result[1][rows], result[2][rows] = self.number(node), first, length
         result[3][rows] = -1 if one_sequence is None else one_sequence
+
+
+class Mean(torch.autograd.Function):
+    """The mean of each row, (B, n) to (B, 1): the kernels have a stage of their own for it."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, recorder: Recorder) -> Tensor:
+        ctx.recorder, ctx.shape = recorder, x.shape
+        with recorder.pause():
+            out = x.mean(-1, keepdim=True)
+            gates, rest = divmod(x.shape[-1], recorder.H)
+            traced = recorder.traced(x)
+            place = x.dim() == 2 and not rest and recorder.places(traced, torch.arange(recorder.H).repeat(gates), 1)
+            nodes = [part.unique().tolist() for part in traced.node.split(recorder.H, -1)]
+            if not place or any(len(found) > 1 for found in nodes):
+                raise NotTraceable("takes a mean of something else than a number for each unit")
+            total = functools.reduce(lambda a, b: a + b, (recorder.nodes[found[0]] for found in nodes))
+            recorder.remember_rows(out, recorder.expressions("mean", total) / gates)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, d: Tensor) -> Any:
+        recorder, (_, n) = ctx.recorder, ctx.shape
+        with recorder.pause():
+            traced = recorder.traced(d)  # summed over the units last of all, as `Recorder._sum` says: here it is
+            numbers = traced.node.unique().tolist()
+            if len(numbers) > 1 or not recorder.places(traced, torch.zeros(1, dtype=torch.int64), recorder.H):
+                raise NotTraceable("has a gradient that this engine cannot sum")
+            out = d.expand(ctx.shape) / n
+            recorder.remember_rows(out, recorder.expressions("mean", recorder.nodes[numbers[0]]) / (n // recorder.H))
+        return out, None
 
 
 class Cumax(torch.autograd.Function):

@@ -3,7 +3,8 @@
 A `Node` is an operation and its arguments. `Expressions` makes each node once: equal expressions are the same object.
 The generated C++ and Triton code, and the reference implementation in torch, all read these nodes.
 
-Inputs are nodes without arguments: ("pre", k) and the others that `trace.py` makes.
+Inputs are nodes without arguments: ("pre", k) and the others that `trace.py` makes. One operation is not of one unit:
+"mean", over all units of the sequence. Kernels compute it before the others (`Equations.means`).
 """
 
 from __future__ import annotations
@@ -209,6 +210,7 @@ FOLDED: dict[str, Callable[..., float]] = {
     "erf": math.erf,
     "floor": math.floor,
     "pow": lambda x, y: x**y,
+    "mean": lambda x: x,
 }
 
 

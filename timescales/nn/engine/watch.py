@@ -29,7 +29,7 @@ from torch.overrides import TorchFunctionMode
 from timescales import torch_private
 from timescales.nn.cells.cell import Cell
 from timescales.nn.engine.copies import Tensors, with_tensors
-from timescales.nn.engine.recorder import Cumax, NotTraceable, Recorder
+from timescales.nn.engine.recorder import Cumax, Mean, NotTraceable, Recorder
 from timescales.torch_private import saved_tensors_have_hooks, set_gradients
 
 PLAIN: tuple[type, ...] = (bool, int, float, complex, str, bytes, type(None), type(...), np.generic)
@@ -215,7 +215,7 @@ class InBackward:
             for tensor in value if isinstance(value, (tuple, list)) else (value,):
                 node: Any = tensor.grad_fn if isinstance(tensor, Tensor) else None
                 kind = torch_private.function_of(node)
-                if kind not in (None, Cumax) and node not in self.nodes:
+                if kind not in (None, Cumax, Mean) and node not in self.nodes:
                     self.nodes.add(node)
                     self.functions.append(node.apply)
                     self.forms.append(torch_private.gradients_of(node))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
+from itertools import accumulate, chain
 
 from timescales.nn.engine.equations import KINDS, Equations
 from timescales.nn.engine.render import Language, statements
-from timescales.nn.engine.scalar import Node
+from timescales.nn.engine.scalar import Node, schedule
 
 OPERATIONS = {  # functions on vectors are those of vectors.h
     "add": "{a} + {b}",
@@ -53,19 +54,26 @@ def cell_code(equations: Equations) -> str:
     inputs |= {e.input("noise", k): f"noise[{k}]" for k in range(e.noises)}
     inputs |= {e.input("d_state", k): f"d[{k}]" for k in range(len(e.fields))}
     inputs[e.input("dt")] = "dt"
-    forward = _statements(e.new, inputs, [f"now[{k}]" for k in range(len(e.fields))])
+    stages = [*e.means[0], *e.means[1]]
+    means = list(accumulate(map(len, stages), initial=0))  # before each stage, and of all
+    inputs |= {mean: f"vector[{len(e.vectors) + k}]" for k, mean in enumerate(chain(*stages))}
+    summands, kept = list[str](), [0]
+    known = _stages(e.means[0], e.new, inputs, len(e.vectors) + means[-1], kept, summands)
+    forward = _statements(e.new, known, [f"now[{k}]" for k in range(len(e.fields))])
+    known = _stages(e.means[1], e.backward, inputs, len(e.vectors) + means[-1], kept, summands)
     gradients = [f"dz[{k}]" for k in range(len(e.blocks))]
     gradients += [f"dstate[{k}]" for k in range(len(e.fields))]
     gradients += [f"dvector[{k}]" for k in range(len(e.vectors))]
     gradients += ["ddt"] if e.d_dt is not None else []
-    backward = _statements(e.backward, inputs, gradients)
+    backward = _statements(e.backward, known, gradients)
     kinds = [sum(block.kind == kind for block in e.blocks) for kind in KINDS]
     arguments = "const Vec* z, const Vec* state, const Vec* vector, const Vec* noise, const Vec& dt"
     lines = [
         "struct Cell {",
         f"    static constexpr int X_ONLY = {kinds[0]}, SUMS = {kinds[1]}, "
         f"H_ONLY = {kinds[2]}, FIELDS = {len(e.fields)},",
-        f"                         VECTORS = {len(e.vectors)}, NOISES = {e.noises};",
+        f"                         VECTORS = {len(e.vectors)}, NOISES = {e.noises}, "
+        f"MEANS = {means[-1]}, KEPT = {kept[-1]};",
         f"    static constexpr bool READS_H = {_bool(e.reads_h)}, TIMED = {_bool(e.d_dt is not None)};",
         f"    static constexpr int gate(int block) {{ return {_choice([b.gate for b in e.blocks])}; }}",
         f"    static constexpr int divisor(int gate) {{ return {_choice(e.divisors, 'gate')}; }}",
@@ -77,9 +85,64 @@ def cell_code(equations: Equations) -> str:
         "                                const Vec* d, Vec* dz, Vec* dstate, Vec* dvector, Vec& ddt) {",
         *backward,
         "    }",
+    ]
+    if summands:
+        lines += [
+            f"    template <int stage> static INLINE void summands({arguments},",
+            "                                                     const Vec* d, Vec* summand, Vec* kept) {",
+            *summands,
+            "    }",
+        ]
+    lines += [
+        f"    static constexpr int FORWARD_STAGES = {len(e.means[0])}, STAGES = {len(stages)};",
+        f"    static constexpr int means_until(int stage) {{ return {_choice(means, 'stage')}; }}",
+        f"    static constexpr int kept_until(int stage) {{ return {_choice(kept, 'stage')}; }}",
         "};",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _stages(
+    stages: Sequence[Sequence[Node]],
+    results: Sequence[Node],
+    inputs: Mapping[Node, str],
+    place: int,
+    kept: list[int],
+    lines: list[str],
+) -> dict[Node, str]:
+    """The code of stages of means, added to `lines`; the names of what is known after them.
+
+    What a stage computes and the next ones or the results need, it keeps behind `place` vectors. kept: the number of
+    such expressions before each stage, and of all; those of these stages are added.
+    """
+    known = dict(inputs)
+    for number, stage in enumerate(stages):
+        of_stage = [mean.args[0] for mean in stage]
+        rest = [mean.args[0] for later in stages[number + 1 :] for mean in later]
+        needed = _needed(
+            [*rest, *results], known, {node for both in schedule(of_stage, known) for node in both if node}
+        )
+        targets = [f"summand[{k}]" for k in range(len(stage))] + [f"kept[{kept[-1] + k}]" for k in range(len(needed))]
+        code = _statements([*of_stage, *needed], known, targets)
+        lines += [f"        if constexpr (stage == {len(kept) - 1}) {{", *(f"    {line}" for line in code), "        }"]
+        known |= {node: f"vector[{place + kept[-1] + k}]" for k, node in enumerate(needed)}
+        kept.append(kept[-1] + len(needed))
+    return known
+
+
+def _needed(results: Sequence[Node], known: Container[Node], computed: Container[Node]) -> list[Node]:
+    """The numbers among the expressions `computed` from which the results follow, with what is known."""
+    found, visited, stack = list[Node](), set[Node](), [*results]
+    while stack:
+        node = stack.pop()
+        if node in visited or node in known:
+            continue
+        visited.add(node)
+        if node in computed and not node.is_boolean:
+            found.append(node)
+        else:
+            stack += node.args
+    return found
 
 
 def _bool(value: bool) -> str:

@@ -27,7 +27,7 @@ namespace {  // libraries in one process would share the names, and with them th
 // the weights, so each block needs a contiguous part of it. The columns of the blocks lie side by side in this order.
 //
 // A block is expanded if its gate has fewer rows than units, or if the step takes the cumax of its rows: the numbers of
-// all units are then computed between the product and the equations.
+// all units are then computed between the product and the equations. So are means over the units, as of a layer norm.
 
 constexpr int BLOCKS = Cell::X_ONLY + Cell::SUMS + Cell::H_ONLY;
 constexpr bool has_x(int block) { return block < Cell::X_ONLY + Cell::SUMS; }
@@ -39,6 +39,8 @@ constexpr int place_among_expanded(int block) {
     return block == 0 ? 0 : place_among_expanded(block - 1) + (expanded(block - 1) ? 1 : 0);
 }
 constexpr int EXPANDED = place_among_expanded(BLOCKS);
+constexpr bool BY_ROW = EXPANDED || Cell::MEANS;  // whether the equations need something of all units
+constexpr int NUMBERS = length(Cell::VECTORS + Cell::MEANS + Cell::KEPT);  // vectors, and numbers of the means' stages
 
 // ---------------------------------------------------------------------------------------------- the workspace
 
@@ -61,6 +63,7 @@ struct Layout {
     int64_t time_parts;           // parts of the weight gradients' sum over S and B
     // Kept from forward to backward: (slots, B, columns), and for each field but h (S + 1, B, units).
     float *act, *state[Cell::FIELDS];
+    float* means;  // (steps kept, B, MEANS)
     // Forward: two of (B, pad + in); weights in tiles; see `project_ahead`; see `expand`.
     float *inputs, *weights, *ahead, *wide;
     // Backward: weights in tiles; (B, units) for each field; (threads, VECTORS, units); (threads, S, B); see
@@ -87,6 +90,7 @@ struct Layout {
         int64_t states = (p.keep ? p.S : 1) + 1;
         act = take(p, slots * p.B * act_row);
         for (int f = 1; f < Cell::FIELDS; f++) state[f] = take(p, states * p.B * unit_row);
+        means = take(p, (p.keep ? p.S : 1) * p.B * Cell::MEANS);
         int64_t kept = floats;
         inputs = take(p, 2 * p.B * in_row);
         weights = take(p, columns * in);
@@ -109,7 +113,8 @@ struct Layout {
     static int64_t ahead_row(const Problem& p) { return odd_lines(p.I + 1); }
     static int64_t dx_row(const Problem& p) { return odd_lines(ceil_div(p.I, WIDTH) * WIDTH); }
     int64_t left_size() const { return ceil_div(in, ROWS) * ROWS * BLOCK + in_row + LINE; }  // tiles, one line
-    int64_t wide_size() const { return 2 * EXPANDED * units; }
+    int64_t wide_size() const { return (2 * EXPANDED + Cell::KEPT) * units; }
+    float* kept(float* wide) const { return wide + 2 * EXPANDED * units; }  // see `load_kept`
     int64_t panels(int k) const { return (column[k + 1] - column[k]) / WIDTH; }  // groups of columns of a block
     int block_of(int64_t col) const {
         int k = 0;
@@ -131,13 +136,13 @@ struct Layout {
 
 // Threads share the batch, the units, or both: whichever is cheapest by a rough count of cycles per step. Threads that
 // share units synchronise at every step. A barrier costs little if every thread has a core, but milliseconds if other
-// processes run there. So units are shared only if a step is long: few rows and many units. Expanded blocks need all
-// units.
+// processes run there. So units are shared only if a step is long: few rows and many units. Expanded blocks and means
+// need all units.
 Share share(const Problem& p, const Layout& w) {
     int64_t team = team_size(), best = 1;
     double least = 1e300;
     for (int64_t sharers = 1; sharers <= team && sharers <= w.groups; sharers++) {
-        if (team % sharers || (EXPANDED && sharers > 1)) continue;
+        if (team % sharers || (BY_ROW && sharers > 1)) continue;
         double rows = ceil_div(p.B, team / sharers), weights = ceil_div(w.groups, sharers) * WIDTH * BLOCKS * w.in;
         double multiply = weights / WIDTH * (rows > 4 ? rows : 4);  // a tile of few rows takes as long as one of four
         double bytes = 4 * weights, fetch = bytes / (bytes > 262144 ? 8 : 32);  // from the second-level cache or memory
@@ -276,6 +281,50 @@ INLINE void read_step(const Problem& p, const Layout& w, int64_t t, int64_t b, i
     if (Cell::TIMED) r.dt = spread_vec(p.dt[t * p.B + p.place(b)]);
 }
 
+// The means of one row.
+float* means_of(const Problem& p, const Layout& w, int64_t t, int64_t b) {
+    return w.means + ((p.keep ? t : 0) * p.B + b) * Cell::MEANS;
+}
+// What the stages before `stage` leave behind the vectors: means, and what was computed for them of each unit.
+template <int stage>
+INLINE void load_means(const float* means, Vec* vectors) {
+    for (int k = 0; k < Cell::means_until(stage); k++) vectors[Cell::VECTORS + k] = spread_vec(means[k]);
+}
+template <int stage>
+INLINE void load_kept(const Layout& w, float* wide, int64_t u, Vec* vectors) {
+    for (int k = 0; k < Cell::kept_until(stage); k++)
+        vectors[Cell::VECTORS + Cell::MEANS + k] = load(w.kept(wide) + k * w.units + u);
+}
+
+// The means of the stages `stage` ... `end` - 1, each of which reads those before. In backward `dstate` has the gradient
+// of the state after the step.
+template <class Step, int stage, int end>
+void row_means(const Problem& p, const Layout& w, int64_t t, int64_t b, const float* act, float* wide) {
+    if constexpr (stage < end) {
+        constexpr int first = Step::means_until(stage), count = Step::means_until(stage + 1) - first;
+        float* means = means_of(p, w, t, b);
+        Vec sums[count] = {}, vectors[NUMBERS];
+        load_means<stage>(means, vectors);
+        for (int64_t u = 0; u < w.units; u += WIDTH) {
+            Vec d[Step::FIELDS], summands[count], kept[length(Step::KEPT)];
+            Read r;
+            load_vectors(p, u, vectors);
+            load_kept<stage>(w, wide, u, vectors);
+            if (Step::READS_H) r.state[0] = load_cut(h_before(p, t, b) + u, p.H - u);
+            for (int f = 1; f < Step::FIELDS; f++) r.state[f] = load(w.state[f] + t * w.unit_step + b * w.unit_row + u);
+            for (int f = 0; f < Step::FIELDS && stage >= Step::FORWARD_STAGES; f++)
+                d[f] = load(w.dstate[f] + b * w.unit_row + u);
+            read_step(p, w, t, b, u, act, wide, r);
+            Step::template summands<stage>(r.z, r.state, vectors, r.noise, r.dt, d, summands, kept);
+            for (int k = Step::kept_until(stage); k < Step::kept_until(stage + 1); k++)
+                store(w.kept(wide) + k * w.units + u, kept[k]);
+            for (int k = 0; k < count; k++) sums[k] = sums[k] + cut(summands[k], p.H - u);
+        }
+        for (int k = 0; k < count; k++) means[first + k] = total(sums[k]) / p.H;
+        row_means<Step, stage + 1, end>(p, w, t, b, act, wide);
+    }
+}
+
 INLINE void unit_forward(const Problem& p, const Layout& w, int64_t t, int64_t b, int64_t u, const Vec* vectors,
                          const float* wide) {
     int64_t at = b * w.unit_row + u;
@@ -302,13 +351,19 @@ void pointwise_forward(const Problem& p, const Layout& w, const Share& me, int64
     load_vectors(p, group * WIDTH, vectors);
     for (int64_t b = me.rows.from; b < me.rows.to; b++) unit_forward(p, w, t, b, group * WIDTH, vectors, nullptr);
 }
-[[maybe_unused]] void expanded_forward(const Problem& p, const Layout& w, const Share& me, int64_t t) {
+[[maybe_unused]] void rows_forward(const Problem& p, const Layout& w, const Share& me, int64_t t) {
     float* wide = w.wide + thread_number() * w.wide_size();
-    Vec vectors[length(Cell::VECTORS)];
+    Vec vectors[NUMBERS];
     for (int64_t b = me.rows.from; b < me.rows.to; b++) {
-        if (p.exists(t, b)) expand(w, w.act + t % w.slots * w.act_step + b * w.act_row, wide, false);
+        if (p.exists(t, b)) {
+            float* act = w.act + t % w.slots * w.act_step + b * w.act_row;
+            expand(w, act, wide, false);
+            row_means<Cell, 0, Cell::FORWARD_STAGES>(p, w, t, b, act, wide);
+            load_means<Cell::FORWARD_STAGES>(means_of(p, w, t, b), vectors);
+        }
         for (int64_t group = 0; group < w.groups; group++) {
             load_vectors(p, group * WIDTH, vectors);
+            load_kept<Cell::FORWARD_STAGES>(w, wide, group * WIDTH, vectors);
             unit_forward(p, w, t, b, group * WIDTH, vectors, wide);
         }
     }
@@ -354,9 +409,9 @@ void forward(const Problem& p) {
             }
             for (int64_t group = me.groups.from; group < me.groups.to; group++) {
                 project(p, w, me, t, group, ahead);
-                if constexpr (!EXPANDED) pointwise_forward(p, w, me, t, group);
+                if constexpr (!BY_ROW) pointwise_forward(p, w, me, t, group);
             }
-            if constexpr (EXPANDED) expanded_forward(p, w, me, t);
+            if constexpr (BY_ROW) rows_forward(p, w, me, t);
             if (t + 1 < p.S) put_input(p, w, t + 1, my_inputs);
             if (me.sharers > 1) barrier();
         }
@@ -401,7 +456,7 @@ INLINE void unit_backward(const Problem& p, const Layout& w, const Share& me, in
     }
     Vec d[Cell::FIELDS], dz[BLOCKS], dstate[Cell::FIELDS], dvectors[length(Cell::VECTORS)], ddt{};
     for (int f = 0; f < Cell::FIELDS; f++) d[f] = load(w.dstate[f] + at);
-    fetch_step<Cell::FIELDS>(p, t, b, u, d);
+    if constexpr (!Cell::MEANS) fetch_step<Cell::FIELDS>(p, t, b, u, d);
     if (!p.exists(t, b)) {  // the state did not change: its gradient passes through
         for (int f = 0; f < Cell::FIELDS; f++) store(w.dstate[f] + at, d[f]);
         if (read)
@@ -443,15 +498,26 @@ void pointwise_backward(const Problem& p, const Layout& w, const Share& me, int6
         unit_backward(p, w, me, t, b, group * WIDTH, vectors, sums, nullptr, b < read);
     load_sums(w, group * WIDTH, sums, true);
 }
-[[maybe_unused]] void expanded_backward(const Problem& p, const Layout& w, const Share& me, int64_t t) {
+[[maybe_unused]] void rows_backward(const Problem& p, const Layout& w, const Share& me, int64_t t) {
     float* wide = w.wide + thread_number() * w.wide_size();
-    Vec vectors[length(Cell::VECTORS)], sums[length(Cell::VECTORS)];
+    Vec vectors[NUMBERS], sums[length(Cell::VECTORS)];
     int64_t read = p.d_x ? me.rows.to : me.rows.from + taking_part(p, t, me.rows);
     for (int64_t b = me.rows.from; b < me.rows.to; b++) {
         float* act = w.act + t * w.act_step + b * w.act_row;
-        if (p.exists(t, b)) expand(w, act, wide, true);
+        for (int64_t u = 0; Cell::MEANS && u < w.units; u += WIDTH) {  // means need the gradients of all units
+            Vec d[Cell::FIELDS];
+            for (int f = 0; f < Cell::FIELDS; f++) d[f] = load(w.dstate[f] + b * w.unit_row + u);
+            fetch_step<Cell::FIELDS>(p, t, b, u, d);
+            for (int f = 0; f < Cell::FIELDS; f++) store(w.dstate[f] + b * w.unit_row + u, d[f]);
+        }
+        if (p.exists(t, b)) {
+            expand(w, act, wide, true);
+            row_means<Cell, Cell::FORWARD_STAGES, Cell::STAGES>(p, w, t, b, act, wide);
+            load_means<Cell::STAGES>(means_of(p, w, t, b), vectors);
+        }
         for (int64_t group = 0; group < w.groups; group++) {
             load_vectors(p, group * WIDTH, vectors);
+            load_kept<Cell::STAGES>(w, wide, group * WIDTH, vectors);
             load_sums(w, group * WIDTH, sums, false);
             unit_backward(p, w, me, t, b, group * WIDTH, vectors, sums, wide, b < read);
             load_sums(w, group * WIDTH, sums, true);
@@ -567,9 +633,9 @@ void backward(const Problem& p) {
         for (int64_t t = p.S - 1; t >= 0; t--) {
             for (int64_t group = me.groups.from; group < me.groups.to; group++) {
                 if (t + 1 < p.S) recur_back(p, w, me, t + 1, group);
-                if constexpr (!EXPANDED) pointwise_backward(p, w, me, t, group);
+                if constexpr (!BY_ROW) pointwise_backward(p, w, me, t, group);
             }
-            if constexpr (EXPANDED) expanded_backward(p, w, me, t);
+            if constexpr (BY_ROW) rows_backward(p, w, me, t);
             if (me.sharers > 1) barrier();
         }
         if (p.d_state[0])

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from timescales.nn.engine.cpu.emit_cpp import cell_code
-from timescales.nn.engine.equations import Equations
+from timescales.nn.engine.equations import NO_MEANS, Equations
 from timescales.nn.engine.kept import with_equations
 
 FUNCTIONS, KERNELS, EMULATOR = (Path(__file__).with_name(f"cluster{end}") for end in (".h", ".cu", "_on_cpu.h"))
@@ -43,6 +43,8 @@ def unsupported_reason(equations: Equations, sizes: Sizes) -> str | None:
     """Why a cell has no such kernel; None if it has one."""
     if not any(block.has_h for block in equations.blocks):
         return "a cell without recurrent product is a scan; use engine='graph'"
+    if equations.has_means:
+        return NO_MEANS
     most = MOST_WEIGHTS // sum(block.has_h for block in equations.blocks) * sizes.blocks
     if sizes.hidden > most:
         return f"the recurrent weights must fit into registers: at most {most} units; use engine='graph'"

@@ -59,6 +59,8 @@ def unsupported_reason(cell: Cell, x: Tensor, timed: bool = False, found: Equati
     found = equations.known(cell, timed) if found is None else found
     if isinstance(found, str):
         return f"{found}; use engine='eager'"
+    if found.has_means:
+        return equations.NO_MEANS
     return trial(cell, found, x.device) if x.is_cuda else None
 
 

@@ -1,0 +1,229 @@
+"""Layer norms and other means over the units within a step: compiled, and compared with the eager engine and NumPy."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+import torch
+from engine_cases import compare, some_state
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from timescales import RNN, Cell, explain
+from timescales.nn.cells.gates import cumax
+from timescales.nn.engine import equations
+from timescales.nn.engine.cpu import fused
+from timescales.nn.engine.recorder import NotTraceable
+
+
+class Gated(Cell):
+    gates = ("input", "forget", "cell", "output")
+
+    class State(NamedTuple):
+        h: Tensor
+        c: Tensor
+
+
+class LayerNormLSTM(Gated):
+    """The LSTM of Ba et al. (2016): the shares of x and of h and the cell are normalized."""
+
+    def __init__(self, input_size, hidden_size):
+        super().__init__(input_size, hidden_size)
+        self.of_x, self.of_h = nn.LayerNorm(4 * hidden_size), nn.LayerNorm(4 * hidden_size, bias=False)
+        self.of_c = nn.LayerNorm(hidden_size)
+        with torch.no_grad():
+            for norm in (self.of_x, self.of_h, self.of_c):
+                for parameter in norm.parameters():
+                    parameter.add_(0.3 * torch.randn_like(parameter))
+
+    def step(self, gx, gh, state, dt=1.0):
+        i, f, g, o = (self.of_x(gx) + self.of_h(gh)).chunk(4, -1)
+        c = f.sigmoid() * dt * state.c + i.sigmoid() * g.tanh()
+        return self.State(o.sigmoid() * self.of_c(c).tanh(), c)
+
+
+class EachGate(Gated):
+    """Every gate is normalized by itself, one with two statistics of the cell before, another with a cumax."""
+
+    def step(self, gx, gh, state, dt=1.0):
+        i, f, g, o = (gx + gh).chunk(4, -1)
+        g = F.layer_norm(g, (self.hidden_size,), eps=1e-3)
+        o = (o - state.c.mean(-1, keepdim=True)) / (dt + state.c.std(-1, keepdim=True))
+        c = cumax(f) * state.c + i.sigmoid() * F.rms_norm(g.tanh(), g.shape[-1:])
+        return self.State(o.sigmoid() * c, c)
+
+
+class Statistics(Gated):
+    """Means that need other means, without a dimension of their own, and one of two fields at once."""
+
+    def step(self, gx, gh, state, dt=1.0):
+        i, f, g, o = (gx + gh).chunk(4, -1)
+        c = f.sigmoid() * state.c + i.sigmoid() * g.tanh()
+        both = torch.cat([state.h, c], -1)
+        c = c - dt * both.mean(dim=1)[:, None]
+        spread = torch.var(c, -1, correction=0)[:, None]
+        return self.State(o.sigmoid() * c / (1 + spread) + (g * spread).mean((-1,), True).tanh(), c)
+
+
+class OfInputs(Cell):
+    """Without a recurrent product."""
+
+    gates = ("forget", "cell")
+    recurrent = False
+
+    class State(NamedTuple):
+        h: Tensor
+
+    def __init__(self, input_size, hidden_size):
+        super().__init__(input_size, hidden_size)
+        self.norm = nn.RMSNorm(hidden_size, eps=1e-4)
+
+    def step(self, gx, gh, state, dt=1.0):
+        f, u = gx.chunk(2, -1)
+        f = f.sigmoid() * dt
+        return self.State(self.norm(f * state.h + (1 - f) * F.layer_norm(u, (self.hidden_size,))))
+
+
+CELLS = [LayerNormLSTM, EachGate, Statistics, OfInputs]
+SHAPES = [(2, 5, 3, 17), (9, 3, 1, 64), (4, 33, 40, 30)]  # S, B, inputs, H
+
+
+@pytest.mark.parametrize("kind", CELLS)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_results_and_gradients_are_those_of_plain_torch(kind, shape):
+    S, B, inputs, H = shape
+    torch.manual_seed(0)
+    model, x = RNN([kind(inputs, H), kind(H, H)]), torch.randn(S, B, inputs)
+    assert not isinstance(fused.compiled(model.layers[0], timed=True), str)
+    mask, reset = torch.rand(S, B) > 0.3, torch.rand(S, B) > 0.7
+    for more in (
+        {},
+        {"last": True},
+        {"dt": torch.rand(S, B) + 0.5, "mask": mask},
+        {"mask": mask, "reset": reset, "states": True},
+    ):
+        compare("fused", model, x, some_state(model, B), tolerance=5e-5, **more)
+
+
+def test_the_equations_once_more_in_numpy():
+    torch.manual_seed(0)
+    S, B, inputs, H = 7, 3, 4, 21
+    rnn = RNN([LayerNormLSTM(inputs, H)], engine="fused")
+    x, mask = torch.randn(S, B, inputs), torch.rand(S, B) > 0.3
+    output, state = rnn(x, mask=mask)
+    w = {name: p.detach().double().numpy() for name, p in rnn.layers[0].named_parameters()}
+
+    def norm(z, name):
+        centred = z - z.mean(-1, keepdims=True)
+        z = centred / np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-5)
+        return z * w[f"{name}.weight"] + w.get(f"{name}.bias", 0.0)
+
+    def sigmoid(z):
+        return 1 / (1 + np.exp(-z))
+
+    h = c = np.zeros((B, H))
+    for t in range(S):
+        z = norm(x[t].double().numpy() @ w["weight_ih"].T + w["bias"], "of_x") + norm(h @ w["weight_hh"].T, "of_h")
+        i, f, g, o = np.split(z, 4, -1)
+        new = sigmoid(f) * c + sigmoid(i) * np.tanh(g)
+        exists = mask[t].numpy()[:, None]
+        h, c = np.where(exists, sigmoid(o) * np.tanh(norm(new, "of_c")), h), np.where(exists, new, c)
+        assert np.abs(output[t].detach().numpy() - h).max() < 2e-6
+    assert np.abs(rnn.split_state(state)[0].c.detach().numpy() - c).max() < 2e-6
+
+
+def test_derivatives_by_differences():
+    """Of a loss of the compiled cell, without torch's derivatives: also those of the norms' weights."""
+    torch.manual_seed(0)
+    rnn = RNN([LayerNormLSTM(3, 16)], engine="fused")
+    x = torch.randn(5, 2, 3)
+    factor = torch.randn(5, 2, 16, dtype=torch.float64)
+    (rnn(x)[0].double() * factor).sum().backward()
+    for name, p in rnn.named_parameters():
+        direction = torch.randn_like(p)
+        direction /= direction.norm()
+        with torch.no_grad():
+            values = []
+            for sign in (1, -1):
+                p.add_(sign * 1e-2 * direction)
+                values.append((rnn(x)[0].double() * factor).sum().item())
+                p.sub_(sign * 1e-2 * direction)
+        slope = (values[0] - values[1]) / 2e-2
+        assert (p.grad * direction).sum().item() == pytest.approx(slope, rel=0.02, abs=1e-3), name
+
+
+def test_without_gradients_and_with_two_threads():
+    torch.manual_seed(0)
+    rnn, x = RNN([LayerNormLSTM(3, 16)], engine="fused"), torch.randn(6, 5, 3)
+    threads = torch.get_num_threads()
+    outputs = []
+    try:
+        for count in (1, 2):
+            torch.set_num_threads(count)
+            outputs.append(rnn(x)[0])
+            with torch.no_grad():
+                assert torch.equal(rnn(x)[0], outputs[-1])
+    finally:
+        torch.set_num_threads(threads)
+    assert (outputs[1] - outputs[0]).abs().max() < 2e-6
+
+
+def test_not_a_number_stays_in_its_sequence():
+    x = torch.randn(4, 3, 2)
+    x[1, 1, 0] = torch.nan
+    output, _ = RNN([LayerNormLSTM(2, 9)], engine="fused")(x)
+    assert output[1:, 1].isnan().all()
+    assert output[:, [0, 2]].isfinite().all()
+    assert output[0].isfinite().all()
+
+
+def test_an_epsilon_that_changes_counts_at_once():
+    rnn, x = RNN([LayerNormLSTM(3, 8)], engine="fused"), torch.randn(4, 2, 3)
+    for eps in (1e-5, 0.5):
+        rnn.layers[0].of_c.eps = eps
+        compare("fused", rnn, x)
+
+
+def test_explain_says_what_it_is_and_who_refuses(capsys):
+    explain(RNN([LayerNormLSTM(3, 8)]))
+    text = capsys.readouterr().out
+    assert "mean(" in text
+    assert "8 of c, " in text
+    assert " means; " in text
+    assert text.count("no, it has no means over units, as a layer norm in a step needs them; use engine='eager'") == 2
+    assert "auto: takes fused" in text
+
+
+class Wrong(Gated):
+    def step(self, gx, gh, state, dt=1.0):
+        i, f, g, o = (gx + gh).chunk(4, -1)
+        c = f.sigmoid() * state.c + i.sigmoid() * g.tanh()
+        return self.State(o.sigmoid() * self.normal(c), c)
+
+
+H = 6
+REFUSED = {
+    "all numbers": (lambda h: h - h.mean(), "mixes units or sequences with mean"),
+    "sequences": (lambda h: h - h.mean(0), "mixes units or sequences with mean"),
+    "both": (lambda h: h - h.mean((0, 1)), "mixes units or sequences with mean"),
+    "bool": (lambda h: h / h.var(True), "mixes units or sequences with var"),
+    "dtype": (lambda h: h - h.mean(-1, True, dtype=torch.float64).float(), "mixes units or sequences with mean"),
+    "other sequence": (lambda h: h - h.flip(0).mean(-1, True), "a mean of something else than a number for each unit"),
+    "half": (lambda h: h - h[:, : H // 2].mean(-1, True), "a mean of something else than a number for each unit"),
+    "heads": (lambda h: F.layer_norm(h.view(2, 2, 3), (3,)).view(2, H), "a mean of something else"),
+    "unequal": (lambda h: h - torch.cat([h[:, :3], 2 * h[:, 3:]], -1).mean(-1, True), "a mean of something else"),
+    "two dimensions": (lambda h: F.layer_norm(h, (2, H)), "normalizes several dimensions"),
+    "sum": (lambda h: h / h.sum(-1, True), "mixes units or sequences with sum"),
+    "group": (lambda h: F.group_norm(h, 2), "group_norm"),
+    "one gate": (lambda h: torch.cat([h[:, :1], (h - h.mean(-1, True))[:, 1:]], -1), "treats units differently"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_other_forms_are_refused_with_a_reason(name):
+    cell = Wrong(3, H)
+    Wrong.normal, reason = lambda self, h: REFUSED[name][0](h), REFUSED[name][1]
+    with pytest.raises(NotTraceable, match=reason):
+        equations.of_cell(cell, False)

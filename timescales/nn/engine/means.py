@@ -1,0 +1,91 @@
+"""What torch computes by means over the units of a sequence, written with such means. `recorder.Mean` is one.
+
+Each function takes `mean`, (B, n) to (B, 1), and then the arguments of torch's. The gradient of a variance through its
+mean is zero, so that mean is detached, and the gradients of a layer norm need one stage of two means.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from timescales.nn.engine.recorder import NotTraceable
+
+MeanOf = Callable[[Tensor], Tensor]
+
+
+def _over_units(name: str, dim: Any, others: Any) -> None:
+    dim = list(dim) if isinstance(dim, (tuple, list)) else [dim]
+    if dim not in ([-1], [1]) or isinstance(dim[0], bool) or any(v is not None for v in others.values()):
+        raise NotTraceable(f"mixes units or sequences with {name}")
+
+
+def _mean(mean: MeanOf, x: Tensor, dim: Any = None, keepdim: bool = False, **others: Any) -> Tensor:
+    _over_units("mean", dim, others)
+    return mean(x) if keepdim else mean(x).squeeze(-1)
+
+
+def _var(
+    mean: MeanOf,
+    x: Tensor,
+    dim: Any = None,
+    unbiased: bool = True,
+    keepdim: bool = False,
+    *,
+    correction: float | None = None,
+    **others: Any,
+) -> Tensor:
+    _over_units("var", dim, others)
+    n, less = x.shape[-1], float(unbiased) if correction is None else correction
+    if n <= less:
+        raise NotTraceable("takes a variance of too few units")
+    centred = x - mean(x).detach()
+    var = mean(centred * centred) * (n / (n - less))
+    return var if keepdim else var.squeeze(-1)
+
+
+def _std(mean: MeanOf, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    return _var(mean, x, *args, **kwargs).sqrt()
+
+
+def _layer_norm(
+    mean: MeanOf,
+    x: Tensor,
+    normalized_shape: Sequence[int],
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+) -> Tensor:
+    _whole_rows(x, normalized_shape)
+    out = (x - mean(x)) * (_var(mean, x, -1, False, True) + eps).rsqrt()
+    out = out if weight is None else out * weight
+    return out if bias is None else out + bias
+
+
+def _rms_norm(
+    mean: MeanOf, x: Tensor, normalized_shape: Sequence[int], weight: Tensor | None = None, eps: float | None = None
+) -> Tensor:
+    _whole_rows(x, normalized_shape)
+    out = x * (mean(x * x) + (torch.finfo(x.dtype).eps if eps is None else eps)).rsqrt()
+    return out if weight is None else out * weight
+
+
+def _whole_rows(x: Tensor, normalized_shape: Sequence[int]) -> None:
+    if tuple(normalized_shape) != (x.shape[-1],):
+        raise NotTraceable("normalizes several dimensions")
+
+
+MEANS: dict[Any, Callable[..., Tensor]] = {
+    F.layer_norm: _layer_norm,
+    F.rms_norm: _rms_norm,
+    torch.mean: _mean,
+    Tensor.mean: _mean,
+    torch.var: _var,
+    Tensor.var: _var,
+    torch.std: _std,
+    Tensor.std: _std,
+}
