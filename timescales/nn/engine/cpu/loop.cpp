@@ -203,6 +203,17 @@ Share share(const Problem& p, const Layout& w) {
 
 // ---------------------------------------------------------------------------------------------- forward
 
+// Transpose a (rows, n) matrix into a tile, (n, WIDTH), with zeros for rows that do not exist. A cache line of each row at
+// a time: columns of a large matrix share few places of the cache.
+void pack_rows(const float* from, int64_t rows, int64_t n, float* to) {
+    if (rows < WIDTH) std::memset(to, 0, n * WIDTH * sizeof(float));
+    for (int64_t first = 0; first < n; first += LINE) {
+        int64_t last = first + LINE < n ? first + LINE : n;
+        for (int64_t l = 0; l < rows; l++)
+            for (int64_t i = first; i < last; i++) to[i * WIDTH + l] = from[l * n + i];
+    }
+}
+
 // Weights in tiles: for each group of columns, (in, WIDTH); columns beyond a block's height are zero.
 void pack_weights(const Problem& p, const Layout& w) {
     Range range = part(w.columns / WIDTH, thread_number(), team_size());
@@ -210,16 +221,15 @@ void pack_weights(const Problem& p, const Layout& w) {
         int k = w.block_of(n * WIDTH);
         int64_t first = n * WIDTH - w.column[k];
         float* to = w.weights + n * w.in * WIDTH;
+        int64_t rows = w.height[k] - first < WIDTH ? w.height[k] - first : WIDTH;
+        if (has_x(k)) pack_rows(p.ih + (w.row[k] + first) * p.I, rows, p.I, to);
+        if (has_h(k)) pack_rows(p.hh + (w.row[k] + first) * p.H, rows, p.H, to + (p.I + 1) * WIDTH);
         for (int64_t l = 0; l < WIDTH; l++) {
             bool exists = first + l < w.height[k];
             int64_t row = w.row[k] + first + l;
-            if (has_x(k))
-                for (int64_t i = 0; i < p.I; i++) to[i * WIDTH + l] = exists ? p.ih[row * p.I + i] : 0.0f;
             float bias = has_x(k) && exists ? p.bias_ih[row] : 0.0f;
             if (has_h(k) && exists && p.bias_hh) bias += p.bias_hh[row];
             to[p.I * WIDTH + l] = bias;
-            if (has_h(k))
-                for (int64_t i = 0; i < p.H; i++) to[(p.I + 1 + i) * WIDTH + l] = exists ? p.hh[row * p.H + i] : 0.0f;
         }
     }
 }
@@ -518,20 +528,21 @@ void write_gradients(const Problem& p, const Layout& w) {
         int k = w.block_of(n * WIDTH);
         int64_t first = n * WIDTH - w.column[k];
         Range needed = w.inputs_of(p, k);
-        for (int64_t i = needed.from; i < needed.to; i++) {
-            const float* from = w.gradient + i * w.grad_row + n * WIDTH;
-            for (int64_t l = 0; l < WIDTH && first + l < w.height[k]; l++) {
-                float sum = 0.0f;
-                for (int64_t m = 0; m < w.time_parts; m++) sum += from[m * w.in * w.grad_row + l];
-                int64_t row = w.row[k] + first + l;
-                if (i < p.I) p.d_ih[row * p.I + i] = sum;
-                else if (i > p.I) p.d_hh[row * p.H + i - p.I - 1] = sum;
-                else {
-                    if (has_x(k)) p.d_bias_ih[row] = sum;
-                    if (has_h(k) && p.d_bias_hh) p.d_bias_hh[row] = sum;
+        int64_t rows = w.height[k] - first < WIDTH ? w.height[k] - first : WIDTH;
+        for (int64_t from = needed.from; from < needed.to; from += LINE)  // a cache line of each row at a time
+            for (int64_t l = 0; l < rows; l++)
+                for (int64_t i = from; i < from + LINE && i < needed.to; i++) {
+                    float sum = 0.0f;
+                    for (int64_t m = 0; m < w.time_parts; m++)
+                        sum += w.gradient[(m * w.in + i) * w.grad_row + n * WIDTH + l];
+                    int64_t row = w.row[k] + first + l;
+                    if (i < p.I) p.d_ih[row * p.I + i] = sum;
+                    else if (i > p.I) p.d_hh[row * p.H + i - p.I - 1] = sum;
+                    else {
+                        if (has_x(k)) p.d_bias_ih[row] = sum;
+                        if (has_h(k) && p.d_bias_hh) p.d_bias_hh[row] = sum;
+                    }
                 }
-            }
-        }
     }
 }
 
