@@ -514,6 +514,9 @@ void sum_gradients(const Problem& p, const Layout& w, int64_t time_part, Range p
             for (int64_t m = 0; m < tiles; m++) {
                 Range r = part(w.in, m, tiles);
                 if (r.to <= needed.from || r.from >= needed.to) continue;
+                if (m + 1 < tiles)
+                    for (int64_t i = r.to; i < part(w.in, m + 1, tiles).to; i++)  // the sums of the next tile
+                        soon(gradient + i * w.grad_row + j * WIDTH);
                 tile_of<true>(r.size(), block.size(), left + m * block.size() * ROWS, 0, right,
                               gradient + r.from * w.grad_row + j * WIDTH, w.grad_row, n > 0);
             }
