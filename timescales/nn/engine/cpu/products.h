@@ -10,7 +10,7 @@ static void tile(int64_t K, const float* a, int64_t lda, const float* b, float* 
     if (accumulate)
         for (int i = 0; i < R; i++) sum[0][i][0] = load_reg(c + i * ldc), sum[0][i][1] = load_reg(c + i * ldc + LANES);
     auto step = [&](int64_t k, Reg(&s)[R][2]) __attribute__((always_inline)) {
-        Reg b0 = load_reg(b + k * WIDTH), b1 = load_reg(b + k * WIDTH + LANES);
+        Reg b0 = in_register(load_reg(b + k * WIDTH)), b1 = in_register(load_reg(b + k * WIDTH + LANES));
 #pragma GCC unroll 16
         for (int i = 0; i < R; i++) {
             float x = packed ? a[k * ROWS + i] : a[i * lda + k];

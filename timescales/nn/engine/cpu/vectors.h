@@ -46,6 +46,13 @@ static INLINE Reg load_reg(const float* p) {
     std::memcpy(&v, p, sizeof v);
     return v;
 }
+// The same value, read from memory once: compilers may load it again for every use.
+static INLINE Reg in_register(Reg v) {
+#if defined(__SSE__)
+    asm("" : "+v"(v));
+#endif
+    return v;
+}
 static INLINE void store_reg(float* p, Reg v) { std::memcpy(p, &v, sizeof v); }
 static INLINE Vec load(const float* p) { return {load_reg(p), load_reg(p + LANES)}; }
 static INLINE void store(float* p, const Vec& v) { store_reg(p, v.r[0]), store_reg(p + LANES, v.r[1]); }
