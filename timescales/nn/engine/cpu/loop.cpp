@@ -234,6 +234,10 @@ void pack_weights(const Problem& p, const Layout& w) {
     }
 }
 
+// The n-th group of units at step t. Every other step takes them in reverse order, and so begins with the weights that
+// the step before read last: those are in the cache, even if all weights are not.
+int64_t turn(const Range& groups, int64_t t, int64_t n) { return t % 2 ? groups.to - 1 - n : groups.from + n; }
+
 // The rows [x, 1, h] of step t.
 float* inputs(const Problem& p, const Layout& w, int64_t t) { return w.inputs + t % 2 * p.B * w.in_row + w.pad; }
 
@@ -362,7 +366,8 @@ void forward(const Problem& p) {
                 project_ahead(p, w, t);
                 barrier();
             }
-            for (int64_t group = me.groups.from; group < me.groups.to; group++) {
+            for (int64_t n = 0; n < me.groups.size(); n++) {
+                int64_t group = turn(me.groups, t, n);
                 project(p, w, me, t, group, ahead);
                 if constexpr (!EXPANDED) pointwise_forward(p, w, me, t, group);
             }
@@ -579,7 +584,8 @@ void backward(const Problem& p) {
         for (int f = 0; f < Cell::FIELDS; f++) fetch_units(p, me, p.d_last[f], w.dstate[f], w.unit_row, true);
         barrier();
         for (int64_t t = p.S - 1; t >= 0; t--) {
-            for (int64_t group = me.groups.from; group < me.groups.to; group++) {
+            for (int64_t n = 0; n < me.groups.size(); n++) {
+                int64_t group = turn(me.groups, t, n);
                 if (t + 1 < p.S) recur_back(p, w, me, t + 1, group);
                 if constexpr (!EXPANDED) pointwise_backward(p, w, me, t, group);
             }
