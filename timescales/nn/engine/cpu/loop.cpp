@@ -236,7 +236,11 @@ void pack_weights(const Problem& p, const Layout& w) {
 
 // The n-th group of units at step t. Every other step takes them in reverse order, and so begins with the weights that
 // the step before read last: those are in the cache, even if all weights are not.
-int64_t turn(const Range& groups, int64_t t, int64_t n) { return t % 2 ? groups.to - 1 - n : groups.from + n; }
+// The first group of the next step is the last one of this.
+int64_t turn(const Range& groups, int64_t t, int64_t n) {
+    if (n == groups.size()) n--;
+    return t % 2 ? groups.to - 1 - n : groups.from + n;
+}
 
 // The rows [x, 1, h] of step t.
 float* inputs(const Problem& p, const Layout& w, int64_t t) { return w.inputs + t % 2 * p.B * w.in_row + w.pad; }
@@ -256,19 +260,28 @@ int64_t taking_part(const Problem& p, int64_t t, Range rows) {
     return last - rows.from;
 }
 
-// The pre-activations of one group of units at step t. `ahead`: the inputs' share is there already.
-void project(const Problem& p, const Layout& w, const Share& me, int64_t t, int64_t group, bool ahead) {
+// The pre-activations of one group of units at step t; `next`: the group after it. `ahead`: the inputs' share is there
+// already.
+void project(const Problem& p, const Layout& w, const Share& me, int64_t t, int64_t group, int64_t next, bool ahead) {
     const float* in = inputs(p, w, t) + me.rows.from * w.in_row;
     int64_t rows = taking_part(p, t, me.rows);
-    for (int k = 0; k < BLOCKS; k++) {
-        if (group >= w.panels(k)) continue;
+    auto range_of = [&](int k) {
         Range range = w.inputs_of(p, k);
         if (ahead && has_x(k)) range.from = p.I + 1;
-        if (range.size() <= 0) continue;
-        int64_t column = w.column[k] + group * WIDTH;
-        float* z = w.act + t % w.slots * w.act_step + me.rows.from * w.act_row + column;
-        product(rows, range.size(), in + range.from, w.in_row, w.weights + (column * w.in + range.from * WIDTH), z,
-                w.act_row, ahead && has_x(k));
+        return range;
+    };
+    auto weights = [&](int k, int64_t of) -> const float* {  // of a block and group, or null if it has no part here
+        Range range = range_of(k);
+        if (of >= w.panels(k) || range.size() <= 0) return nullptr;
+        return w.weights + (w.column[k] + of * WIDTH) * w.in + range.from * WIDTH;
+    };
+    for (int k = 0; k < BLOCKS; k++) {
+        const float* from = weights(k, group);
+        if (!from) continue;
+        Range range = range_of(k);
+        float* z = w.act + t % w.slots * w.act_step + me.rows.from * w.act_row + w.column[k] + group * WIDTH;
+        product(rows, range.size(), in + range.from, w.in_row, from, z, w.act_row, ahead && has_x(k),
+                k + 1 < BLOCKS ? weights(k + 1, group) : weights(0, next));
     }
 }
 
@@ -368,7 +381,7 @@ void forward(const Problem& p) {
             }
             for (int64_t n = 0; n < me.groups.size(); n++) {
                 int64_t group = turn(me.groups, t, n);
-                project(p, w, me, t, group, ahead);
+                project(p, w, me, t, group, turn(me.groups, t, n + 1), ahead);
                 if constexpr (!EXPANDED) pointwise_forward(p, w, me, t, group);
             }
             if constexpr (EXPANDED) expanded_forward(p, w, me, t);
@@ -475,12 +488,13 @@ void pointwise_backward(const Problem& p, const Layout& w, const Share& me, int6
     }
 }
 
-// dh += dz_t U for one group of units.
-void recur_back(const Problem& p, const Layout& w, const Share& me, int64_t t, int64_t group) {
+// dh += dz_t U for one group of units; `next`: the group after it.
+void recur_back(const Problem& p, const Layout& w, const Share& me, int64_t t, int64_t group, int64_t next) {
     int64_t columns = w.columns - w.first_h;
     product(taking_part(p, t, me.rows), columns, w.act + t * w.act_step + me.rows.from * w.act_row + w.first_h,
             w.act_row, w.weights_back + group * columns * WIDTH,
-            w.dstate[0] + me.rows.from * w.unit_row + group * WIDTH, w.unit_row, true);
+            w.dstate[0] + me.rows.from * w.unit_row + group * WIDTH, w.unit_row, true,
+            w.weights_back + next * columns * WIDTH);
 }
 
 // gradient (in, columns) = sum over steps and batch of [x, 1, h_before]^T dz: the gradients of ih, bias and hh at once.
@@ -586,14 +600,14 @@ void backward(const Problem& p) {
         for (int64_t t = p.S - 1; t >= 0; t--) {
             for (int64_t n = 0; n < me.groups.size(); n++) {
                 int64_t group = turn(me.groups, t, n);
-                if (t + 1 < p.S) recur_back(p, w, me, t + 1, group);
+                if (t + 1 < p.S) recur_back(p, w, me, t + 1, group, turn(me.groups, t, n + 1));
                 if constexpr (!EXPANDED) pointwise_backward(p, w, me, t, group);
             }
             if constexpr (EXPANDED) expanded_backward(p, w, me, t);
             if (me.sharers > 1) barrier();
         }
         if (p.d_state[0])
-            for (int64_t group = me.groups.from; group < me.groups.to; group++) recur_back(p, w, me, 0, group);
+            for (int64_t group = me.groups.from; group < me.groups.to; group++) recur_back(p, w, me, 0, group, group);
         for (int f = 0; f < Cell::FIELDS; f++)
             if (p.d_state[f]) leave_units(p, me, w.dstate[f], w.unit_row, p.d_state[f]);
         barrier();

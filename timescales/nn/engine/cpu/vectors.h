@@ -102,10 +102,10 @@ static INLINE void store_cut(float* p, const Vec& v, int64_t n) {
     store_part(p, v, n);
 }
 
-// Prefetch WIDTH numbers. Backward and the weight gradients read memory that is too large for the near caches, in an
+// Prefetch n numbers. Backward and the weight gradients read memory that is too large for the near caches, in an
 // order that the processor does not predict.
-static INLINE void soon(const float* p) {
-    for (int i = 0; i < WIDTH; i += LINE) __builtin_prefetch(p + i, 0, 2);
+static INLINE void soon(const float* p, int n = WIDTH) {
+    for (int i = 0; i < n; i += LINE) __builtin_prefetch(p + i, 0, 2);
 }
 
 static INLINE Int bits(Reg v) { return (Int)v; }
