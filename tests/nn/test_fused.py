@@ -6,7 +6,18 @@ import itertools
 
 import pytest
 import torch
-from engine_cases import GATED, MODELS, SHAPES, assert_nan_propagates, close, compare, evaluate, some_state
+from engine_cases import (
+    GATED,
+    MODELS,
+    SHAPES,
+    assert_nan_propagates,
+    batched_seeds,
+    close,
+    compare,
+    evaluate,
+    gradient,
+    some_state,
+)
 from torch.utils._pytree import tree_leaves
 
 from timescales import LSTM, PLSTM, URLSTM, GatedRNN
@@ -71,6 +82,43 @@ def test_any_number_of_threads(name, threads):
     for B, H in ((1, 100), (3, 420), (40, 20)):  # units are shared where they are many: 420
         model = MODELS[name](4, H)
         compare("fused", model, torch.randn(6, B, 4), some_state(model, B), mask=torch.rand(6, B) < 0.7)
+
+
+@pytest.mark.parametrize(("H", "threads"), [(512, 1), (512, 2), (530, 1)])
+@pytest.mark.parametrize("name", ["lstm", "plstm"])
+def test_large_layers(name, H, threads):
+    """Weights that leave the cache at every step; one tile of rows and two; units beyond whole vectors."""
+    torch.set_num_threads(threads)
+    S, inputs = 4, 40
+    model = MODELS[name](inputs, H)
+    for B in (1, 3, 16, 17):
+        x, dt, mask, reset = (
+            torch.randn(S, B, inputs),
+            2.0 * torch.rand(S, B),
+            torch.rand(S, B) < 0.8,
+            torch.zeros(S, B),
+        )
+        reset[2, 0] = 1.0
+        for d, m, r, last in ((None, None, None, False), (dt, mask, reset, True)):
+            compare("fused", model, x, some_state(model, B), d, m, last, reset=r)
+            first, again = (evaluate(model, "fused", torch.float32, x, None, d, m, last, reset=r) for _ in range(2))
+            for key, value in first.items():
+                assert torch.equal(value, again[key]), key
+
+
+def test_large_layers_of_several_seeds():
+    """Each has the numbers that it has alone, to the bit."""
+    R, S, B, I, H = 2, 5, 3, 7, 512  # noqa: E741
+    own = [LSTM(I, H).layers[0] for _ in range(R)]
+    together, x = batched_seeds(own), torch.randn(S, R, B, I)
+    output, _ = engines.run("fused", together, x, together.weights(), together.initial_state(R, B))
+    output.square().sum().backward()
+    for r, cell in enumerate(own):
+        y, _ = engines.run("fused", cell, x[:, r], cell.weights(), cell.initial_state(B))
+        y.square().sum().backward()
+        assert torch.equal(output[:, r], y)
+        for name, parameter in cell.named_parameters():
+            assert torch.equal(gradient(together.get_parameter(name))[r], gradient(parameter)), name
 
 
 @pytest.mark.parametrize("threads", [1, 3])

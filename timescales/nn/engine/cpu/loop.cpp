@@ -208,6 +208,17 @@ Share share(const Problem& p, const Layout& w) {
 
 // ---------------------------------------------------------------------------------------------- forward
 
+// Transpose a (rows, n) matrix into a tile, (n, WIDTH), with zeros for rows that do not exist. A cache line of each row at
+// a time: columns of a large matrix share few places of the cache.
+void pack_rows(const float* from, int64_t rows, int64_t n, float* to) {
+    if (rows < WIDTH) std::memset(to, 0, n * WIDTH * sizeof(float));
+    for (int64_t first = 0; first < n; first += LINE) {
+        int64_t last = first + LINE < n ? first + LINE : n;
+        for (int64_t l = 0; l < rows; l++)
+            for (int64_t i = first; i < last; i++) to[i * WIDTH + l] = from[l * n + i];
+    }
+}
+
 // Weights in tiles: for each group of columns, (in, WIDTH); columns beyond a block's height are zero.
 void pack_weights(const Problem& p, const Layout& w) {
     Range range = part(w.columns / WIDTH, thread_number(), team_size());
@@ -215,18 +226,25 @@ void pack_weights(const Problem& p, const Layout& w) {
         int k = w.block_of(n * WIDTH);
         int64_t first = n * WIDTH - w.column[k];
         float* to = w.weights + n * w.in * WIDTH;
+        int64_t rows = w.height[k] - first < WIDTH ? w.height[k] - first : WIDTH;
+        if (has_x(k)) pack_rows(p.ih + (w.row[k] + first) * p.I, rows, p.I, to);
+        if (has_h(k)) pack_rows(p.hh + (w.row[k] + first) * p.H, rows, p.H, to + (p.I + 1) * WIDTH);
         for (int64_t l = 0; l < WIDTH; l++) {
             bool exists = first + l < w.height[k];
             int64_t row = w.row[k] + first + l;
-            if (has_x(k))
-                for (int64_t i = 0; i < p.I; i++) to[i * WIDTH + l] = exists ? p.ih[row * p.I + i] : 0.0f;
             float bias = has_x(k) && exists ? p.bias_ih[row] : 0.0f;
             if (has_h(k) && exists && p.bias_hh) bias += p.bias_hh[row];
             to[p.I * WIDTH + l] = bias;
-            if (has_h(k))
-                for (int64_t i = 0; i < p.H; i++) to[(p.I + 1 + i) * WIDTH + l] = exists ? p.hh[row * p.H + i] : 0.0f;
         }
     }
+}
+
+// The n-th group of units at step t. Every other step takes them in reverse order, and so begins with the weights that
+// the step before read last: those are in the cache, even if all weights are not.
+// The first group of the next step is the last one of this.
+int64_t turn(const Range& groups, int64_t t, int64_t n) {
+    if (n == groups.size()) n--;
+    return t % 2 ? groups.to - 1 - n : groups.from + n;
 }
 
 // The rows [x, 1, h] of step t.
@@ -247,19 +265,28 @@ int64_t taking_part(const Problem& p, int64_t t, Range rows) {
     return last - rows.from;
 }
 
-// The pre-activations of one group of units at step t. `ahead`: the inputs' share is there already.
-void project(const Problem& p, const Layout& w, const Share& me, int64_t t, int64_t group, bool ahead) {
+// The pre-activations of one group of units at step t; `next`: the group after it. `ahead`: the inputs' share is there
+// already.
+void project(const Problem& p, const Layout& w, const Share& me, int64_t t, int64_t group, int64_t next, bool ahead) {
     const float* in = inputs(p, w, t) + me.rows.from * w.in_row;
     int64_t rows = taking_part(p, t, me.rows);
-    for (int k = 0; k < BLOCKS; k++) {
-        if (group >= w.panels(k)) continue;
+    auto range_of = [&](int k) {
         Range range = w.inputs_of(p, k);
         if (ahead && has_x(k)) range.from = p.I + 1;
-        if (range.size() <= 0) continue;
-        int64_t column = w.column[k] + group * WIDTH;
-        float* z = w.act + t % w.slots * w.act_step + me.rows.from * w.act_row + column;
-        product(rows, range.size(), in + range.from, w.in_row, w.weights + (column * w.in + range.from * WIDTH), z,
-                w.act_row, ahead && has_x(k));
+        return range;
+    };
+    auto weights = [&](int k, int64_t of) -> const float* {  // of a block and group, or null if it has no part here
+        Range range = range_of(k);
+        if (of >= w.panels(k) || range.size() <= 0) return nullptr;
+        return w.weights + (w.column[k] + of * WIDTH) * w.in + range.from * WIDTH;
+    };
+    for (int k = 0; k < BLOCKS; k++) {
+        const float* from = weights(k, group);
+        if (!from) continue;
+        Range range = range_of(k);
+        float* z = w.act + t % w.slots * w.act_step + me.rows.from * w.act_row + w.column[k] + group * WIDTH;
+        product(rows, range.size(), in + range.from, w.in_row, from, z, w.act_row, ahead && has_x(k),
+                k + 1 < BLOCKS ? weights(k + 1, group) : weights(0, next));
     }
 }
 
@@ -407,8 +434,9 @@ void forward(const Problem& p) {
                 project_ahead(p, w, t);
                 barrier();
             }
-            for (int64_t group = me.groups.from; group < me.groups.to; group++) {
-                project(p, w, me, t, group, ahead);
+            for (int64_t n = 0; n < me.groups.size(); n++) {
+                int64_t group = turn(me.groups, t, n);
+                project(p, w, me, t, group, turn(me.groups, t, n + 1), ahead);
                 if constexpr (!BY_ROW) pointwise_forward(p, w, me, t, group);
             }
             if constexpr (BY_ROW) rows_forward(p, w, me, t);
@@ -526,12 +554,13 @@ void pointwise_backward(const Problem& p, const Layout& w, const Share& me, int6
     }
 }
 
-// dh += dz_t U for one group of units.
-void recur_back(const Problem& p, const Layout& w, const Share& me, int64_t t, int64_t group) {
+// dh += dz_t U for one group of units; `next`: the group after it.
+void recur_back(const Problem& p, const Layout& w, const Share& me, int64_t t, int64_t group, int64_t next) {
     int64_t columns = w.columns - w.first_h;
     product(taking_part(p, t, me.rows), columns, w.act + t * w.act_step + me.rows.from * w.act_row + w.first_h,
             w.act_row, w.weights_back + group * columns * WIDTH,
-            w.dstate[0] + me.rows.from * w.unit_row + group * WIDTH, w.unit_row, true);
+            w.dstate[0] + me.rows.from * w.unit_row + group * WIDTH, w.unit_row, true,
+            w.weights_back + next * columns * WIDTH);
 }
 
 // gradient (in, columns) = sum over steps and batch of [x, 1, h_before]^T dz: the gradients of ih, bias and hh at once.
@@ -570,6 +599,9 @@ void sum_gradients(const Problem& p, const Layout& w, int64_t time_part, Range p
             for (int64_t m = 0; m < tiles; m++) {
                 Range r = part(w.in, m, tiles);
                 if (r.to <= needed.from || r.from >= needed.to) continue;
+                if (m + 1 < tiles)
+                    for (int64_t i = r.to; i < part(w.in, m + 1, tiles).to; i++)  // the sums of the next tile
+                        soon(gradient + i * w.grad_row + j * WIDTH);
                 tile_of<true>(r.size(), block.size(), left + m * block.size() * ROWS, 0, right,
                               gradient + r.from * w.grad_row + j * WIDTH, w.grad_row, n > 0);
             }
@@ -584,20 +616,21 @@ void write_gradients(const Problem& p, const Layout& w) {
         int k = w.block_of(n * WIDTH);
         int64_t first = n * WIDTH - w.column[k];
         Range needed = w.inputs_of(p, k);
-        for (int64_t i = needed.from; i < needed.to; i++) {
-            const float* from = w.gradient + i * w.grad_row + n * WIDTH;
-            for (int64_t l = 0; l < WIDTH && first + l < w.height[k]; l++) {
-                float sum = 0.0f;
-                for (int64_t m = 0; m < w.time_parts; m++) sum += from[m * w.in * w.grad_row + l];
-                int64_t row = w.row[k] + first + l;
-                if (i < p.I) p.d_ih[row * p.I + i] = sum;
-                else if (i > p.I) p.d_hh[row * p.H + i - p.I - 1] = sum;
-                else {
-                    if (has_x(k)) p.d_bias_ih[row] = sum;
-                    if (has_h(k) && p.d_bias_hh) p.d_bias_hh[row] = sum;
+        int64_t rows = w.height[k] - first < WIDTH ? w.height[k] - first : WIDTH;
+        for (int64_t from = needed.from; from < needed.to; from += LINE)  // a cache line of each row at a time
+            for (int64_t l = 0; l < rows; l++)
+                for (int64_t i = from; i < from + LINE && i < needed.to; i++) {
+                    float sum = 0.0f;
+                    for (int64_t m = 0; m < w.time_parts; m++)
+                        sum += w.gradient[(m * w.in + i) * w.grad_row + n * WIDTH + l];
+                    int64_t row = w.row[k] + first + l;
+                    if (i < p.I) p.d_ih[row * p.I + i] = sum;
+                    else if (i > p.I) p.d_hh[row * p.H + i - p.I - 1] = sum;
+                    else {
+                        if (has_x(k)) p.d_bias_ih[row] = sum;
+                        if (has_h(k) && p.d_bias_hh) p.d_bias_hh[row] = sum;
+                    }
                 }
-            }
-        }
     }
 }
 
@@ -631,15 +664,16 @@ void backward(const Problem& p) {
         for (int f = 0; f < Cell::FIELDS; f++) fetch_units(p, me, p.d_last[f], w.dstate[f], w.unit_row, true);
         barrier();
         for (int64_t t = p.S - 1; t >= 0; t--) {
-            for (int64_t group = me.groups.from; group < me.groups.to; group++) {
-                if (t + 1 < p.S) recur_back(p, w, me, t + 1, group);
+            for (int64_t n = 0; n < me.groups.size(); n++) {
+                int64_t group = turn(me.groups, t, n);
+                if (t + 1 < p.S) recur_back(p, w, me, t + 1, group, turn(me.groups, t, n + 1));
                 if constexpr (!BY_ROW) pointwise_backward(p, w, me, t, group);
             }
             if constexpr (BY_ROW) rows_backward(p, w, me, t);
             if (me.sharers > 1) barrier();
         }
         if (p.d_state[0])
-            for (int64_t group = me.groups.from; group < me.groups.to; group++) recur_back(p, w, me, 0, group);
+            for (int64_t group = me.groups.from; group < me.groups.to; group++) recur_back(p, w, me, 0, group, group);
         for (int f = 0; f < Cell::FIELDS; f++)
             if (p.d_state[f]) leave_units(p, me, w.dstate[f], w.unit_row, p.d_state[f]);
         barrier();

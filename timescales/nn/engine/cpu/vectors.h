@@ -46,6 +46,13 @@ static INLINE Reg load_reg(const float* p) {
     std::memcpy(&v, p, sizeof v);
     return v;
 }
+// The same value, read from memory once: compilers may load it again for every use.
+static INLINE Reg in_register(Reg v) {
+#if defined(__SSE__)
+    asm("" : "+v"(v));
+#endif
+    return v;
+}
 static INLINE void store_reg(float* p, Reg v) { std::memcpy(p, &v, sizeof v); }
 static INLINE Vec load(const float* p) { return {load_reg(p), load_reg(p + LANES)}; }
 static INLINE void store(float* p, const Vec& v) { store_reg(p, v.r[0]), store_reg(p + LANES, v.r[1]); }
@@ -95,10 +102,10 @@ static INLINE void store_cut(float* p, const Vec& v, int64_t n) {
     store_part(p, v, n);
 }
 
-// Prefetch WIDTH numbers. Backward and the weight gradients read memory that is too large for the near caches, in an
+// Prefetch n numbers. Backward and the weight gradients read memory that is too large for the near caches, in an
 // order that the processor does not predict.
-static INLINE void soon(const float* p) {
-    for (int i = 0; i < WIDTH; i += LINE) __builtin_prefetch(p + i, 0, 2);
+static INLINE void soon(const float* p, int n = WIDTH) {
+    for (int i = 0; i < n; i += LINE) __builtin_prefetch(p + i, 0, 2);
 }
 
 static INLINE Int bits(Reg v) { return (Int)v; }
