@@ -115,7 +115,6 @@ def test_skip_committed_leaves_out_what_results_hold(train, quick):
     [
         (["table=quik"], "table=quik: no such table; did you mean quick?"),
         (["table=quick", "task.TT=3"], "task.TT: no such key; did you mean task.T?"),
-        (["table=quick", "model=lstn"], "model=lstn: no such model; did you mean lstm?"),
         (["table=quick", "model=lstm,plstn"], "model=plstn: no such model; did you mean plstm?"),
         (["table=quick", "profile=tny"], "profile must be one of null, small, tiny; not tny; did you mean tiny?"),
         (["table=quick", "skip=everything"], "skip must be one of local, committed; not everything"),
@@ -123,10 +122,6 @@ def test_skip_committed_leaves_out_what_results_hold(train, quick):
         (["force=stalle"], "force must be one of true, false, stale; not stalle; did you mean stale?"),
         (["-m", "table=quick,chien_table3"], "table=quick,chien_table3: give one value"),
         (["table=quick", "hydra.sweeper.minutes=0"], "hydra.sweeper.minutes must be a number above 0, or null; not 0"),
-        (
-            ["table=quick", "hydra.sweeper.minutes=soon"],
-            "hydra.sweeper.minutes must be a number above 0, or null; not soon",
-        ),
     ],
 )
 def test_what_is_mistyped_costs_one_line(train, quick, arguments, line):
