@@ -11,6 +11,7 @@ from argparse import Namespace
 from pathlib import Path
 
 import pytest
+from everyday import only
 
 from timescales.config import compose
 from timescales.config.run import each_seed, run_of
@@ -143,9 +144,10 @@ def session(out, *arguments):
     return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
 
 
-def test_a_short_rehearsal_writes_to_out_and_ends_with_ten_lines(tmp_path):
+@pytest.mark.parametrize("stages", only(["machine"], ["machine", "machine cluster"]))
+def test_a_short_rehearsal_writes_to_out_and_ends_with_ten_lines(tmp_path, stages):
     """With the plain python3 of any machine: neither make nor git."""
-    done = session(tmp_path, "--device", "cpu", "--minutes", "3", "--stages", "machine", "cluster")
+    done = session(tmp_path, "--device", "cpu", "--minutes", "3", "--stages", *stages.split())
     assert done.returncode == 0, done.stdout + done.stderr
     assert {path.name for path in tmp_path.iterdir()} == {"gpu.json", "gpu.log"}
     found = json.loads((tmp_path / "gpu.json").read_text())
@@ -154,7 +156,7 @@ def test_a_short_rehearsal_writes_to_out_and_ends_with_ten_lines(tmp_path):
     assert done.stdout.splitlines()[-10].startswith(
         "| machine            | a CPU, rehearsing; no nvidia-smi; python 3."
     )
-    assert "; cluster engine: 2 of 2 trials right, tiny lstm " in learned[2][1]
+    assert ("; cluster engine: 2 of 2 trials right, tiny lstm " in learned[2][1]) is ("cluster" in stages)
 
 
 def test_without_a_gpu_it_ends_at_once(tmp_path):
