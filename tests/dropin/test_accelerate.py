@@ -3,6 +3,7 @@
 import copy
 import gc
 import io
+import itertools
 import logging
 import pickle
 import weakref
@@ -16,6 +17,7 @@ from torch.nn.utils import parametrizations, parametrize, prune
 import timescales
 from timescales.nn import accelerate
 from timescales.nn.accelerate import Accelerated
+from timescales.nn.drop_in import Least
 
 S, B, I, H = 6, 3, 4, 5  # noqa: E741
 
@@ -100,18 +102,40 @@ def test_our_engine_takes_long_sequences(monkeypatch, kind):
     ran = []
     run = accelerate.engine.run
     monkeypatch.setattr(accelerate.engine, "run", lambda *call, **more: ran.append(1) or run(*call, **more))
-    monkeypatch.setattr(accelerate, "FEWEST_STEPS", {"oneDNN": (7, 9), "torch": (3, 5)})
+    fewest = ((7, 9), (6, 8), (3, 5), (2, 4))
+    named = zip(accelerate.LEAST, fewest, strict=True)
+    monkeypatch.setattr(accelerate, "LEAST", {name: tuple(map(Least, steps)) for name, steps in named})
     monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: True)
     rnn = timescales.accelerate(kind(I, H, batch_first=True))
     training, evaluation = (7, 9) if kind is nn.LSTM else (3, 5)
     for steps in range(2, 11):
-        x, packed = torch.randn(B, steps, I), nn.utils.rnn.pack_sequence([torch.randn(steps, I)] * B)
-        for has_gradients, fewest, of_packed in ((True, training, 3), (False, evaluation, 5)):
+        calls = [torch.randn(B, steps, I)]
+        calls += [nn.utils.rnn.pack_sequence([torch.randn(steps - k, I), torch.randn(steps, I)], False) for k in (0, 1)]
+        of_equal = (6, 8) if kind is nn.LSTM else (2, 4)
+        for has_gradients, *least in ((True, training, of_equal[0], 2), (False, evaluation, of_equal[1], 4)):
             with torch.set_grad_enabled(has_gradients):
-                for given, first in ((x, fewest), (packed, of_packed)):
+                for given, first in zip(calls, least, strict=True):
                     ran.clear()
                     rnn(given)
                     assert bool(ran) == (steps >= first), (steps, has_gradients, first)
+
+
+def test_our_engine_takes_large_batches_and_layers(monkeypatch):
+    ran = []
+    run = accelerate.engine.run
+    monkeypatch.setattr(accelerate.engine, "run", lambda *call, **more: ran.append(1) or run(*call, **more))
+    monkeypatch.setattr(accelerate, "LEAST", {"LSTM": (Least(2, 3, 5),) * 2, "GRU": (Least(),) * 2})
+    monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: True)
+    for kind, batch_first, sequences, units in itertools.product(
+        (nn.LSTM, nn.GRU), (True, False), (2, 3, 9), (4, 5, 8)
+    ):
+        ran.clear()
+        shape = (sequences, 7, I) if batch_first else (7, sequences, I)
+        timescales.accelerate(kind(I, units, batch_first=batch_first))(torch.randn(shape))
+        assert bool(ran) == (kind is nn.GRU or (sequences >= 3 and units >= 5))
+    ran.clear()
+    timescales.accelerate(nn.LSTM(I, 5))(torch.randn(7, I))  # one sequence without a batch
+    assert not ran
 
 
 def test_it_says_how_many_layers(model, caplog):
@@ -211,10 +235,10 @@ def test_explain_shows_it(model, capsys):
     told = capsys.readouterr().out
     assert "fused: yes" in told
     assert "torch's own kernel" in told
-    assert "64 with gradients, 200 without, of an LSTM" in told
-    assert "16 with gradients, 32 without, of packed sequences and of a GRU" in told
+    assert "    LSTM: 64, 16, 32; 200, 64, 32\n" in told
+    assert "    other packed sequences: 16, 1, 1; 64, 4, 1\n" in told
     timescales.explain(timescales.LSTM(I, H))
-    assert "short sequences" not in capsys.readouterr().out
+    assert "smaller calls" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("hidden_size", [1021, 1022])  # of no layer before: what is kept is made by this call

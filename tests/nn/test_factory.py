@@ -4,7 +4,7 @@ import threading
 
 import pytest
 import torch
-from rnn_cases import KINDS
+from rnn_cases import KINDS, H, I
 from torch import nn
 
 import timescales
@@ -22,10 +22,10 @@ def numbers(make):
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_numbers_are_those_of_the_default_dtype(kind, dtype):
     name, arguments = KINDS[kind]
-    given = numbers(lambda: getattr(timescales, name)(3, 6, dtype=dtype, **arguments))
+    given = numbers(lambda: getattr(timescales, name)(I, H, dtype=dtype, **arguments))
     try:
         torch.set_default_dtype(dtype)
-        expected = numbers(lambda: getattr(timescales, name)(3, 6, **arguments))
+        expected = numbers(lambda: getattr(timescales, name)(I, H, **arguments))
     finally:
         torch.set_default_dtype(torch.float32)
     assert [value.dtype for value in given] == [value.dtype for value in expected]

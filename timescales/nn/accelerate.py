@@ -18,15 +18,21 @@ from timescales.nn import engine
 from timescales.nn.cells.cell import Cell, Run, Weights
 from timescales.nn.cells.gru import GRUCell
 from timescales.nn.cells.lstm import LSTMCell
-from timescales.nn.drop_in import DropIn, takes
+from timescales.nn.drop_in import ALL, DropIn, Least, takes
 from timescales.nn.engine.kernel import tracing_reason
 from timescales.nn.factory import made_on
 from timescales.nn.forms import Form, run_layers
 from timescales.nn.state import join, split
 
-# The steps from which our engine is the faster one on a CPU, with gradients and without: where torch's layer has oneDNN
-# (an LSTM whose sequences are not packed), and where not. Measured on one thread, 16 to 256 units, 1 to 256 sequences.
-FEWEST_STEPS = {"oneDNN": (64, 200), "torch": (16, 32)}
+# The sizes from which our engine is the faster one on a CPU, with gradients and without. torch's LSTM has oneDNN unless
+# packed sequences differ in length. Measured in turns on one thread, 8 to 512 units, 1 to 256 sequences: against oneDNN
+# it takes at most 1.05 of torch's time from these sizes on, and below them up to 3.
+LEAST = {
+    "LSTM": (Least(64, 16, 32), Least(200, 64, 32)),
+    "LSTM, packed sequences of one length": (Least(64, 64, 32), Least(200, 128, 32)),
+    "GRU": (Least(16), Least(32)),
+    "other packed sequences": (Least(16), Least(64, 4)),
+}
 
 Model = TypeVar("Model", bound=nn.Module)
 log = logging.getLogger("timescales")
@@ -38,7 +44,8 @@ def accelerate(model: Model) -> Model:
     The layers stay what they are: same parameters, optimizer state, hooks and state_dict. Only their class changes, to
     a subclass of it whose `forward` is our engine's where that can run, and torch's elsewhere. A subclass of torch's
     layers is taken too: where its own `forward` calls that of torch's class, it calls ours. On a GPU torch's cuDNN runs
-    as before, and on a CPU torch's kernel takes short sequences (FEWEST_STEPS), where ours would be the slower one.
+    as before, and on a CPU torch's kernel takes short sequences, small batches and small layers, where ours would be
+    slower (LEAST).
 
     The output of a GRU may then not be changed in place before the backward pass: clone it.
 
@@ -96,7 +103,7 @@ class Accelerated:
         if torch.compiler.is_compiling() or tracing_reason() or torch_private.is_in_dual_level():
             return super().forward(input, hx)  # type: ignore[misc]
         cell = cell_of(self.mode, self.hidden_size)
-        if not takes(self, cell, input, hx, fewest_steps(self, input)):
+        if not takes(self, cell, input, hx, least(self, input)):
             return super().forward(input, hx)  # type: ignore[misc]
         form = Form(input, self.batch_first)
         x, steps = form.sequences(input)
@@ -116,13 +123,23 @@ class Accelerated:
 torch_private.leave_to_python(Accelerated.forward)
 
 
-def fewest_steps(rnn: Any, x: Any) -> int:
-    """The number of steps from which our engine is to run a call of torch's layer."""
+def least(rnn: Any, x: Any) -> Least:
+    """The sizes from which our engine is to run a call of torch's layer."""
     if getattr(x, "is_cuda", False):
-        return 2
-    is_onednns = rnn.mode == "LSTM" and not isinstance(x, PackedSequence) and torch.backends.mkldnn.is_available()
-    training, evaluation = FEWEST_STEPS["oneDNN" if is_onednns else "torch"]
+        return ALL
+    if isinstance(x, PackedSequence):
+        has_one_length = bool(x.batch_sizes[0] == x.batch_sizes[-1])
+        kind = (
+            "LSTM, packed sequences of one length" if has_one_length and _has_onednn(rnn) else "other packed sequences"
+        )
+    else:
+        kind = "LSTM" if _has_onednn(rnn) else "GRU"
+    training, evaluation = LEAST[kind]
     return training if torch.is_grad_enabled() else evaluation
+
+
+def _has_onednn(rnn: Any) -> bool:
+    return rnn.mode == "LSTM" and torch.backends.mkldnn.is_available()
 
 
 def _run(cell: Cell, weights: list[Any], x: Tensor, state: Any, dt: Any, mask: Any, run: Run) -> Any:

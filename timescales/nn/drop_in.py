@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, MutableMapping, Sequence
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
@@ -285,17 +285,28 @@ def is_torchs_state(hx: Any) -> bool:
     return isinstance(hx, list | tuple) and len(hx) == 2 and all(isinstance(value, Tensor) for value in hx)
 
 
-def takes(rnn: Any, cell: Cell, x: Any, hx: Any, fewest: int = 2) -> bool:
+class Least(NamedTuple):
+    """The least sizes of a call that our engine takes."""
+
+    steps: int = 2
+    sequences: int = 1
+    units: int = 1
+
+
+ALL = Least()
+
+
+def takes(rnn: Any, cell: Cell, x: Any, hx: Any, least: Least = ALL) -> bool:
     """Whether our engine takes a call of a layer of torch's class; if not, torch's own kernel does.
 
-    It takes none that torch refuses: torch says why. cell: one with the layer's equations. fewest: steps that it takes.
+    It takes none that torch refuses: torch says why. cell: one with the layer's equations.
     """
     packed = isinstance(x, PackedSequence)
     data = x.data if packed else x
     if not isinstance(data, Tensor) or not 2 <= data.dim() <= 3 - packed or data.shape[-1] != rnn.input_size:
         return False
     steps = len(x.batch_sizes) if packed else data.shape[1 if rnn.batch_first and data.dim() == 3 else 0]
-    if steps < fewest or 0 in data.shape or rnn.proj_size:
+    if steps < least.steps or rnn.hidden_size < least.units or 0 in data.shape or rnn.proj_size:
         return False
     if torch.compiler.is_compiling() or tracing_reason() or data.device.type not in ("cpu", "cuda"):
         return False
@@ -305,6 +316,8 @@ def takes(rnn: Any, cell: Cell, x: Any, hx: Any, fewest: int = 2) -> bool:
         batch: tuple[int, ...] = (int(x.batch_sizes[0]),)
     else:
         batch = () if data.dim() == 2 else (data.shape[0 if rnn.batch_first else 1],)
+    if (*batch, 1)[0] < least.sequences:
+        return False
     state = () if hx is None else (hx,) if isinstance(hx, Tensor) else tuple(hx)
     shape = (rnn.num_layers * (1 + rnn.bidirectional), *batch, rnn.hidden_size)
     if hx is not None and (len(state) != len(cell.State._fields) or any(v.shape != shape for v in state)):

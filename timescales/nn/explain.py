@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from timescales.nn import engine
-from timescales.nn.accelerate import FEWEST_STEPS, Accelerated, cell_of
+from timescales.nn.accelerate import LEAST, Accelerated, cell_of
 from timescales.nn.cells.cell import Cell
 from timescales.nn.drop_in import DropIn
 from timescales.nn.engine import render
@@ -37,9 +37,9 @@ TORCHS = (
     "tracers and exporters, projections; and on a GPU what cuDNN takes",
 )
 SHORT = (
-    "after timescales.accelerate also short sequences on a CPU, where it is the faster one: with fewer steps than",
-    "    {} with gradients, {} without, of an LSTM".format(*FEWEST_STEPS["oneDNN"]),
-    "    {} with gradients, {} without, of packed sequences and of a GRU".format(*FEWEST_STEPS["torch"]),
+    "after timescales.accelerate also smaller calls on a CPU, where it is the faster one; those that the engine takes",
+    "have at least so many steps, sequences and units, with gradients and without",
+    *(f"    {name}: {', '.join(map(str, a))}; {', '.join(map(str, b))}" for name, (a, b) in LEAST.items()),
 )
 
 # Operators of Python on tensors, by the names of torch's functions; an "r" in front means the operands' other order.
