@@ -23,6 +23,8 @@ from timescales.nn.cells.goru import GORU as _GORU
 from timescales.nn.cells.goru import GORUCell as GORUCell
 from timescales.nn.cells.gru import GRU as _GRU
 from timescales.nn.cells.gru import GRUCell as GRUCell
+from timescales.nn.cells.grud import GRUD as _GRUD
+from timescales.nn.cells.grud import GRUDCell as GRUDCell
 from timescales.nn.cells.gated import GatedGRUCell as _GatedGRUCell
 from timescales.nn.cells.gated import GatedLSTMCell as _GatedLSTMCell
 from timescales.nn.cells.gated import GatedRNN as _GatedRNN
@@ -84,7 +86,7 @@ from timescales.nn.accelerate import restore as restore
 from timescales.reports.frames import results as results
 
 __version__: str
-__all__ = ["__version__", "Cell", "CellRNN", "CfC", "CfCCell", "ChronoLSTM", "CoRNN", "CoRNNCell", "ELSTM", "ELSTMCell", "EURNN", "EURNNCell", "ExpRNN", "ExpRNNCell", "GORU", "GORUCell", "GRU", "GRUCell", "GatedGRUCell", "GatedLSTMCell", "GatedRNN", "HGRN", "HGRNCell", "IndRNN", "IndRNNCell", "JANET", "JANETCell", "LEM", "LEMCell", "LRU", "LRUCell", "LSTM", "LSTMCell", "LeakyRNN", "LeakyRNNCell", "MTSLSTM", "MinGRU", "MinGRUCell", "MinLSTM", "MinLSTMCell", "NRU", "NRUCell", "PGRU", "PGRUCell", "PLSTM", "PLSTMCell", "PLScan", "PLScanCell", "ParaGRU", "ParaGRUCell", "ParaLSTM", "ParaLSTMCell", "PhasedLSTM", "PhasedLSTMCell", "RGLRU", "RGLRUCell", "RMC", "RMCCell", "RNN", "RNNState", "SLSTM", "SLSTMCell", "SRU", "SRUCell", "SignedMinGRU", "SignedMinGRUCell", "URLSTM", "URLSTMCell", "URNN", "URNNCell", "accelerate", "explain", "free_memory", "load", "one_cell_per_layer", "restore", "results"]
+__all__ = ["__version__", "Cell", "CellRNN", "CfC", "CfCCell", "ChronoLSTM", "CoRNN", "CoRNNCell", "ELSTM", "ELSTMCell", "EURNN", "EURNNCell", "ExpRNN", "ExpRNNCell", "GORU", "GORUCell", "GRU", "GRUCell", "GRUD", "GRUDCell", "GatedGRUCell", "GatedLSTMCell", "GatedRNN", "HGRN", "HGRNCell", "IndRNN", "IndRNNCell", "JANET", "JANETCell", "LEM", "LEMCell", "LRU", "LRUCell", "LSTM", "LSTMCell", "LeakyRNN", "LeakyRNNCell", "MTSLSTM", "MinGRU", "MinGRUCell", "MinLSTM", "MinLSTMCell", "NRU", "NRUCell", "PGRU", "PGRUCell", "PLSTM", "PLSTMCell", "PLScan", "PLScanCell", "ParaGRU", "ParaGRUCell", "ParaLSTM", "ParaLSTMCell", "PhasedLSTM", "PhasedLSTMCell", "RGLRU", "RGLRUCell", "RMC", "RMCCell", "RNN", "RNNState", "SLSTM", "SLSTMCell", "SRU", "SRUCell", "SignedMinGRU", "SignedMinGRUCell", "URLSTM", "URLSTMCell", "URNN", "URNNCell", "accelerate", "explain", "free_memory", "load", "one_cell_per_layer", "restore", "results"]
 
 class CfC(_CfC):
     """Closed-form continuous-time network: a gate of the elapsed time between two candidates. See `CfCCell`.
@@ -165,6 +167,16 @@ class GRU(_GRU):
     Source: Cho et al. 2014.
     """
     def __init__(self, input_size: int, hidden_size: int | Sequence[int], num_layers: int = 1, bias: bool = True, batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False, proj_size: int = 0, device: torch.device | str | None = None, dtype: torch.dtype | None = None, *, engine: str = 'auto', forget_init: ForgetInit = None) -> None: ...
+
+class GRUD(_GRUD):
+    """GRU for series with missing values, which fade with the time since they were seen. See `GRUDCell`.
+
+    Call: as `GRU`, with dt (S, B), the time since the previous step (default: 1). The state has h and, for each input
+    with a flag, `last` and `since`, its last known number and the time since then.
+    Forgets: exponentially, at a rate that it learns, and with the time that passes.
+    Source: Che et al. 2018.
+    """
+    def __init__(self, input_size: int, hidden_size: int | Sequence[int], num_layers: int = 1, bias: bool = True, batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False, proj_size: int = 0, device: torch.device | str | None = None, dtype: torch.dtype | None = None, *, engine: str = 'auto', flags: Sequence[Sequence[int]] = ()) -> None: ...
 
 class GatedGRUCell(_GatedGRUCell):
     """A GRU with one of the gates of `GatedCell` as its update gate. `GatedCell` has the table and all other arguments.

@@ -93,7 +93,7 @@ def test_causality(name):
         assert gdt is None
 
 
-@pytest.mark.parametrize("name", CELLS)
+@pytest.mark.parametrize("name", [name for name in CELLS if name != "grud"])  # without flags it has fields that rest
 def test_masked_steps_hold_every_field(name):
     x, dt, _ = random_input()
     cell = build(name)
@@ -219,7 +219,7 @@ def test_timescales_equal_a_simulated_decay(name):
     cell = kind(I, H, **arguments).double()
     _, _, bias_ih, bias_hh = cell.weights()
     zero = torch.zeros_like(bias_ih)
-    state = cell.State(*(torch.zeros(H, dtype=torch.float64) for _ in cell.State._fields))
+    state = cell.State(*(torch.zeros(cell.width(k), dtype=torch.float64) for k in cell.State._fields))
     left = torch.ones(H, dtype=torch.float64)
     n, settle = 20, 300
     with torch.no_grad():

@@ -93,7 +93,8 @@ def test_the_memory_of_a_new_network_stays_small():
     """After the steps of a digit."""
     torch.manual_seed(0)
     for hidden, size in ((16, 64), (212, 256)):
-        _, state = timescales.NRU(1, hidden, memory_size=size)(torch.rand(784, 4, 1))
+        with torch.no_grad():
+            _, state = timescales.NRU(1, hidden, memory_size=size)(torch.rand(784, 4, 1))
         assert 0.0 < state.memory.abs().max() < 100.0
 
 

@@ -140,13 +140,13 @@ def test_time_scales():
 
 def test_initialisation():
     torch.manual_seed(0)
-    cell = PhasedLSTMCell(1, 4_000)
+    cell = PhasedLSTMCell(1, 1_000)
     same_distribution(cell.period.detach().log(), stats.uniform(0, 3))
     same_distribution((cell.shift / cell.period).detach(), stats.uniform(0, 1))
     same_distribution(cell.peephole_forget.detach(), stats.norm(0, 0.1))
     assert cell.open_ratio.unique().tolist() == pytest.approx([0.05])
     assert "open_ratio" not in dict(cell.named_parameters())
-    cell = PhasedLSTMCell(1, 4_000, period_init=(1, 3), shift_init=(0, 100), train_open_ratio=True)
+    cell = PhasedLSTMCell(1, 1_000, period_init=(1, 3), shift_init=(0, 100), train_open_ratio=True)
     same_distribution(cell.period.detach().log(), stats.uniform(1, 2))
     same_distribution(cell.shift.detach(), stats.uniform(0, 100))
     assert "open_ratio" in dict(cell.named_parameters())

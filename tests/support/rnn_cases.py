@@ -9,7 +9,13 @@ from timescales.nn import registry
 S, B, I, H = 6, 3, 4, 6  # noqa: E741
 
 
-ARGUMENTS = {"ChronoLSTM": {"T_max": 20}, "JANET": {"T_max": 20}, "MinGRU": {"T_max": 20}, "RMC": {"memories": 1}}
+ARGUMENTS = {
+    "ChronoLSTM": {"T_max": 20},
+    "JANET": {"T_max": 20},
+    "MinGRU": {"T_max": 20},
+    "RMC": {"memories": 1},
+    "GRUD": {"flags": [[0, I - 1]]},
+}
 VARIANTS = {
     "PLSTM": {"PLSTM_separate": {"coupled": False}},
     "GatedRNN": {"GatedRNN_um_gru": {"gate": "um", "core": "gru", "downsize": H}},

@@ -56,7 +56,8 @@ class AWDModel(SequenceModel):
         rnn.between = LockedDropout(self.awd.hidden)
         self.drop_input, self.drop_output = LockedDropout(self.awd.input), LockedDropout(self.awd.output)
         for cell in rnn.layers:
-            if cell.weight_hh is None and (self.awd.weight or self.awd.recurrent != "trained"):
+            hh = cell.weights().hh
+            if (hh is None or not hh.numel()) and (self.awd.weight or self.awd.recurrent != "trained"):
                 raise ValueError(
                     f"{type(cell).__name__} has no recurrent weights to drop or freeze: give task.weight_drop=0 and "
                     "task.recurrent=trained"

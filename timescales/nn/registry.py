@@ -69,6 +69,7 @@ MODELS = (
     Model("paragru", "ParaGRU", ("ParaGRUCell",), "#9a7d0a", SCAN),
     Model("paralstm", "ParaLSTM", ("ParaLSTMCell",), "#6c3483", SCAN),
     Model("hgrn", "HGRN", ("HGRNCell",), "#229954", SCAN),
+    Model("grud", "GRUD", ("GRUDCell",), "#cb4335", GATED),
 )
 BASELINES = (
     Model("torch_lstm", "TorchLSTM", (), "#212f3c", BASELINE),

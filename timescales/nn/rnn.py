@@ -175,13 +175,13 @@ class RNN(nn.Module):
         Returns: output (S, B, hidden_size), the h of the last layer at every step, and the state; of a PackedSequence
         the output is packed, too. For cells with h and c the state is (h_n, c_n), each (num_layers, B, H), as
         torch.nn.LSTM's; for cells with h alone h_n, as torch.nn.GRU's; for others an `RNNState`, such as state.h,
-        state.c, state.age, each (num_layers, B, H). Two fields have another width than H: state.memory of an NRU has
-        memory_size numbers, and state.averages of an SRU has statistics numbers for each of its alphas. If the layers
-        differ in size, the state is an `RNNState` whose fields are tuples with one tensor (B, H) per layer. With
-        states=True, the third result is an `RNNState` whose fields are tuples with one tensor (S, B, H) per layer:
-        `states.h[-1]` is the output. With batch_first, S and B are exchanged in input, dt, mask, reset, output and
-        states, but not in the state. With bidirectional the output is (S, B, 2 * hidden_size), and the state and the
-        states have two entries per layer, forward and backward.
+        state.c, state.age, each (num_layers, B, H). Some fields have another width than H: state.memory of an NRU has
+        memory_size numbers, state.averages of an SRU has statistics numbers for each of its alphas, and state.last and
+        state.since of a GRUD have one for each flag. If the layers differ in size, the state is an `RNNState` whose
+        fields are tuples with one tensor (B, H) per layer. With states=True, the third result is an `RNNState` whose
+        fields are tuples with one tensor (S, B, H) per layer: `states.h[-1]` is the output. With batch_first, S and B
+        are exchanged in input, dt, mask, reset, output and states, but not in the state. With bidirectional the output
+        is (S, B, 2 * hidden_size), and the state and the states have two entries per layer, forward and backward.
 
         Raises: ValueError for a wrong shape, dtype or device, a dt that is negative or not finite, or if the named
         engine cannot run.

@@ -215,4 +215,4 @@ def _names(cells: Sequence[Cell]) -> tuple[str, ...]:
 
 def _uniform(cells: Sequence[Cell]) -> bool:
     """Whether the cells' states have the same fields and sizes, so that they can be stacked."""
-    return len({(cell.State._fields, cell.hidden_size) for cell in cells}) == 1
+    return len({tuple((name, cell.width(name)) for name in cell.State._fields) for cell in cells}) == 1
