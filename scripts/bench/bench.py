@@ -30,6 +30,7 @@ Writes results/bench/<machine>.csv, .md and .png.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import re
@@ -179,6 +180,13 @@ def layer_jobs(quick: bool) -> Iterator[Job]:
             yield Job("layer", name, CONFIGS[name], (UNIT, *ours), "last", flush, 10 if quick else 20)
 
 
+def large_jobs(quick: bool) -> Iterator[Job]:
+    """Small batches in layers whose recurrent weights are 1 and 4 MB, for an LSTM."""
+    variants = (UNIT, "bare GEMM", "fused LSTM", "fused coupled", "own gate")
+    for H, B in ((512, 16),) if quick else itertools.product((256, 512), (1, 4, 16)):
+        yield Job("large", f"H={H} B={B}", Config(1000, B, 64, H), variants, seconds=10 if quick else 90)
+
+
 def gate_jobs(quick: bool) -> Iterator[Job]:
     """Every gate of Gu et al. in an LSTM and a GRU, and the other cells, each on the engine that `auto` picks.
 
@@ -237,6 +245,7 @@ def data_jobs(quick: bool) -> Iterator[Job]:
 # The jobs of each section, as a function of --quick. A new kind of measurement needs an entry here and in `run_job`.
 SECTIONS: dict[str, Callable[[bool], Iterator[Job]]] = {
     "layer": layer_jobs,
+    "large": large_jobs,
     "gates": gate_jobs,
     "scan": scan_jobs,
     "training": training_jobs,

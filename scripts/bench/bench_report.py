@@ -14,6 +14,7 @@ from timescales.files import csv_text
 COLUMNS = ("section", "config", *"SBIH", "loss", "flush", "threads", "variant", "seconds", "MiB", "ratio", "rounds")
 TITLES = {
     "layer": "Forward and backward of one layer",
+    "large": "Small batches in large layers, S=1000, I=64",
     "memory": "Peak memory of a step",
     "growth": "Growth",
     "training": "The training loop's step on the copy task, T = 200",
