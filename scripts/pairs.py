@@ -29,7 +29,7 @@ from timescales.training import build  # noqa: E402
 FIVE = tuple(model.name for model in MODELS if model.family == registry.FIVE)
 SCANS = tuple(model.name for model in MODELS if model.family == registry.SCAN)
 OTHERS = tuple(name for name in registry.BY_NAME if name not in FIVE)
-MATRIXLESS = tuple(model.name for model in MODELS if model.family in (registry.SCAN, registry.OTHER))
+MATRIXLESS = tuple(m.name for m in MODELS if m.family in (registry.SCAN, registry.OTHER) or m.name == "grud")
 # Corpora whose number of types depends on the text.
 CORPORA = {"ptb_char": text.PTB_CHARACTERS, "ptb_word": text.PTB, "wt2": text.WIKITEXT2, "wt103": text.WIKITEXT103}
 # They have no recurrent matrix to drop.
@@ -41,8 +41,14 @@ REASONS = {
     ("imdb", "optimizer.lr"): "the grid search of Chien et al. 2021, section 4.4, chose 5e-4 for pLSTM",
     ("text8", "model.num_layers"): "MTS has one layer or three, no two",
     ("ptb_char", "model.num_layers"): "one layer would need about 20,000 units of a scan cell, or 14,000 complex ones",
-    ("ptb_word", "task.weight_drop"): "scan cells and those that compute their matrix have none that could be dropped",
-    ("wt2", "task.weight_drop"): "scan cells and those that compute their matrix have none that could be dropped",
+    (
+        "ptb_word",
+        "task.weight_drop",
+    ): "scan cells, those that compute their matrix, and the GRU-D, whose step multiplies, have none that could be dropped",
+    (
+        "wt2",
+        "task.weight_drop",
+    ): "scan cells, those that compute their matrix, and the GRU-D, whose step multiplies, have none that could be dropped",
 }
 
 

@@ -71,6 +71,7 @@ class GRUDCell(Cell):
             raise ValueError(f"flags={flags!r} needs more than {input_size} inputs: they are counted from 0 on")
 
     def make_parameters(self) -> None:
+        """As `Cell.make_parameters`, and those of the fading."""
         super().make_parameters()
         D, bound = len(self.flags), self.hidden_size**-0.5
         shapes = {"fade_h_weight": (self.hidden_size, D or 1), "fade_h_bias": (self.hidden_size,)}
