@@ -44,11 +44,11 @@ REASONS = {
     (
         "ptb_word",
         "task.weight_drop",
-    ): "scan cells, those that compute their matrix, and the GRU-D, whose step multiplies, have none that could be dropped",
+    ): "scan cells, the GRU-D, and those that compute their matrix have none that could be dropped",
     (
         "wt2",
         "task.weight_drop",
-    ): "scan cells, those that compute their matrix, and the GRU-D, whose step multiplies, have none that could be dropped",
+    ): "scan cells, the GRU-D, and those that compute their matrix have none that could be dropped",
 }
 
 
