@@ -53,10 +53,11 @@ def test_the_fields_of_other_widths_than_the_units_are_those_that_the_page_names
         rnn = layered(kind)
         state = rnn.split_state(rnn(random_input()[0])[1])[-1]
         found |= {f"{kind}.{name}": v.shape[-1] for name, v in state._asdict().items() if v.shape[-1] != H}
-    assert found == {"NRU.memory": build("NRU", I, H).layers[0].memory_size, "SRU.averages": 5 * H}
+    memory = build("NRU", I, H).layers[0].memory_size
+    assert found == {"NRU.memory": memory, "SRU.averages": 5 * H, "GRUD.last": 1, "GRUD.since": 1}
     for text in (timescales.RNN.forward.__doc__, RNNState.__doc__):
         words = " ".join(text.split())
-        assert all(name in words for name in ("memory of an NRU", "averages of an SRU"))
+        assert all(name in words for name in ("memory of an NRU", "averages of an SRU", "since of a GRUD"))
 
 
 @pytest.mark.parametrize("kind", NAMED)
