@@ -7,8 +7,8 @@ A caller sees torch's form where torch has one. n is the number of layers:
     h, c                         (h_n, c_n), each (n, B, H), as nn.LSTM     "
     others, such as h, c, age    RNNState, each field (n, B, H)             "
 
-`Cell.width` is the last size of a field: H, but for `memory` of an NRU, `averages` of an SRU, and `last` and `since` of a
-GRUD. With R batched seeds, (n, B, H) is (n, R, B, H). `join` makes this form, and `split` takes it apart.
+`Cell.width` is the last size of a field: H, but for `memory` of an NRU, `averages` of an SRU, and `last` and `since` of
+a GRUD. With R batched seeds, (n, B, H) is (n, R, B, H). `join` makes this form, and `split` takes it apart.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class RNNState:
     """A state with named fields, such as `state.h`, `state.c` and `state.age`.
 
     Each field is stacked over the layers, (n, B, H), so `state.h[-1]` is the last layer's; the memory of an NRU, the
-    averages of an SRU, and last and since of a GRUD have other widths than H. If the layers differ in size or in kind, a
-    field is a tuple with one tensor per layer, or None for a layer without this field.
+    averages of an SRU, and last and since of a GRUD have other widths than H. If the layers differ in size or in kind,
+    a field is a tuple with one tensor per layer, or None for a layer without this field.
 
     It can be neither unpacked nor indexed, since its fields are not torch's `(h_n, c_n)`.
     """
