@@ -134,6 +134,37 @@ def test_the_equations_once_more_in_numpy():
     assert np.abs(rnn.split_state(state)[0].c.detach().numpy() - c).max() < 2e-6
 
 
+class Deviations(Cell):
+    """Standard deviations of a gate and of the state before, both of which may be those of equal numbers."""
+
+    gates = ("cell",)
+
+    class State(NamedTuple):
+        h: Tensor
+
+    def step(self, gx, gh, state, dt=1.0):
+        a = gx + gh
+        a = (a - a.mean(-1, keepdim=True)) / (1.0 + a.std(-1, keepdim=True))
+        return self.State(a.tanh() / (1.0 + state.h.std(-1, keepdim=True)))
+
+
+def test_the_deviation_of_equal_numbers_has_the_gradient_0():
+    """As torch's: of zero input without a bias, and of the state at the beginning."""
+    results = []
+    for engine in ("eager", "fused"):
+        torch.manual_seed(0)
+        rnn = RNN([Deviations(3, 17)], engine=engine)
+        with torch.no_grad():
+            rnn.layers[0].bias.zero_()
+        x, h = torch.randn(6, 2, 3), torch.zeros(1, 2, 17, requires_grad=True)
+        x[:2] = 0.0
+        output, _ = rnn(x, h)
+        results.append([output, *torch.autograd.grad(output.square().sum(), [h, *rnn.parameters()])])
+    for eager, compiled in zip(*results, strict=True):
+        assert eager.isfinite().all()
+        torch.testing.assert_close(compiled, eager, rtol=1e-4, atol=1e-5)
+
+
 def test_derivatives_by_differences():
     """Of a loss of the compiled cell, without torch's derivatives: also those of the norms' weights."""
     torch.manual_seed(0)

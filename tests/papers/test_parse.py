@@ -72,6 +72,7 @@ TABLES = [
     ({"figure": {"kind": "line"}}, "table.figure[0].x is missing"),
     ({"figure": {"kind": "probe", "probe": "steps"}}, "table.figure[0].xlabel is missing"),
     ({"figure": {"kind": "cell"}}, "figure[0].kind must be one of cells, curves, line, probe, times; not cell"),
+    ({"tiny": {}}, "table.tiny is the older word for small: give one of them"),
     ({"tiny_minutes": 0}, "table.small.minutes must be above 0, not 0"),
     ({"tiny_minutes": -1}, "table.small.minutes must be above 0, not -1"),
     ({"tiny_select": "bst"}, "table.small.select must be one of best, last; not bst"),

@@ -86,7 +86,8 @@ def read(arguments: Sequence[str]) -> CommandLine:
         return CommandLine(options, asked.overrides, "show" if options.cfg == "job" else "hydra")
     kind = "hydra" if other and several else "table" if table else "sweep" if several else "run"
     if extends is not None and kind != "run":
-        raise ConfigError(f"extend={extends} continues one run: give it without -m, table=, hydra/sweeper=")
+        text = text_of(next(o for o in asked.overrides if o.key_or_group == "extend"))
+        raise ConfigError(f"{text} continues one run: give it without -m, table=, hydra/sweeper=")
     return CommandLine(options, asked.overrides, kind)
 
 

@@ -52,6 +52,9 @@ def parse(node: Node) -> Table:
     """A table of its node. Raises ConfigError for one that cannot be judged or reported."""
     file = f"table/{node.get('name', '?')}.yaml"
     where = f"{file}: table"
+    for old, new in Table.OLDER.items():
+        if old in node and new in node:
+            raise ConfigError(f"{where}.{old} is the older word for {new}: give one of them")
     values = _measured(Table, {Table.OLDER.get(key, key): value for key, value in node.items()}, where)
     tiny, measure = values.pop("tiny", None), _inherited(values)
     values |= {

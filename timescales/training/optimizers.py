@@ -50,7 +50,7 @@ def schedule(optimizer: Optimizer, settings: LoopSettings, last_step: int, taken
         if settings.schedule == "cosine":
             return (1 + math.cos(math.pi * done)) / 2
         if settings.schedule == "step":
-            assert settings.step_size is not None, "see config/check.py"
+            assert settings.step_size is not None, "see config/schema.py"
             return settings.gamma ** ((step - settings.warmup) // settings.step_size)
         return 1 - done if settings.schedule == "linear" else 1.0
 

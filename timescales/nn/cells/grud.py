@@ -64,7 +64,7 @@ class GRUDCell(Cell):
         except (TypeError, ValueError):
             self.flags = [(-1, -1)]
         numbers = [k for pair in self.flags for k in pair]
-        if len(set(numbers)) != len(numbers) or any(type(k) is not int or k < 0 for k in numbers):
+        if any(type(k) is not int or k < 0 for k in numbers) or len(set(numbers)) != len(numbers):
             raise ValueError(f"flags must be pairs of different numbers, [[input, its flag], ...], not {flags!r}")
         super().__init__(input_size, hidden_size)
         if numbers and max(numbers) >= input_size:
@@ -131,7 +131,8 @@ class GRUDCell(Cell):
     def timescales(self) -> Tensor:
         """-1 / ln(fade_h (1 - z)) at zero input and state and dt = 1, with everything known, (H,)."""
         fade = (self.fade_h_weight.sum(-1) + self.fade_h_bias).relu()
-        return 1.0 / (fade + nn.functional.softplus(self.bias_total("update")))
+        known = self.weight_ih[..., self.rows("update"), :][..., [flag for _, flag in self.flags]].sum(-1)
+        return 1.0 / (fade + nn.functional.softplus(self.bias_total("update") + known))
 
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, flags={[list(pair) for pair in self.flags]}"

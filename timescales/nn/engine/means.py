@@ -49,7 +49,9 @@ def _var(
 
 
 def _std(mean: MeanOf, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-    return _var(mean, x, *args, **kwargs).sqrt()
+    var = _var(mean, x, *args, **kwargs)
+    constant = var == 0.0  # of equal numbers the gradient is 0, as torch's
+    return torch.where(constant, 0.0, torch.where(constant, 1.0, var).sqrt())
 
 
 def _layer_norm(
