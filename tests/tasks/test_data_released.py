@@ -26,7 +26,7 @@ def test_arrays_by_model_and_layer(tmp_path, monkeypatch):
     assert np.array_equal(times["WT2"][1], np.load(folder / second))
 
 
-@pytest.mark.skipif(released_files.real() is None, reason="the real arrays are where TIMESCALES_DATA says")
+@pytest.mark.skipif(released_files.real() is None, reason="needs the released arrays under TIMESCALES_DATA")
 def test_the_real_arrays():
     times, ratios = released.time_scales(), released.ratios()
     largest = [round(max(float(layer.max()) for layer in times[model]), 1) for model in ("PTB", "WT2")]

@@ -224,7 +224,7 @@ def test_missing_without_network_is_one_clear_line(tmp_path, monkeypatch, load):
 MD5 = ["874909f99060142f6b88cc74c34baaa2", "9e0fe5bec2a8bf43fd686dc23d5ab8bb", "1f9a2d1afe00f76e8bfbe09a65439681"]
 
 
-@pytest.mark.skipif(not os.environ.get("TIMESCALES_DATA"), reason="the real corpora are where TIMESCALES_DATA says")
+@pytest.mark.skipif(not os.environ.get("TIMESCALES_DATA"), reason="needs the real corpora under TIMESCALES_DATA")
 def test_the_real_corpora():
     for corpus in ("ptb", "wt2"):
         assert text.words(corpus).partial == []

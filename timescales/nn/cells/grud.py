@@ -95,7 +95,7 @@ class GRUDCell(Cell):
         assert bias is not None
         if self.flags:
             inputs, known = zip(*self.flags, strict=True)
-            rows = torch.eye(self.input_size).to(ih)[[*known, *inputs]]
+            rows = torch.eye(self.input_size, dtype=ih.dtype, device=ih.device)[[*known, *inputs]]
             ih = torch.cat([ih, rows.expand(*ih.shape[:-2], -1, -1)], -2)
             bias = torch.cat([bias, bias.new_zeros(*bias.shape[:-1], len(rows))], -1)
         return Weights(ih, hh[..., :0, :], bias)
