@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 import tarfile
@@ -50,6 +51,7 @@ def test_a_command_that_takes_too_long_is_asked_to_stop_then_killed_with_what_it
         "import signal, time\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nprint('deaf', flush=True)\ntime.sleep(60)\n"
     )
     calls = []
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # as in a shell's background
     command = [sys.executable, str(tmp_path / "polite.py")]
     found = gpu_place.call(command, {}, 2.0, out, lambda: calls.append(1), every=0.2)
     assert found.status is None

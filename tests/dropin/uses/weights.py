@@ -14,12 +14,12 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from timescales.nn.inits import INFINITE
 from uses.registry import (
     NOT_RUN,
-    TOLERANCE,
     B,
     H,
     I,
     Layer,
     close,
+    close_in_size,
     data,
     fields,
     group,
@@ -196,7 +196,7 @@ def other_strides(layer: Layer) -> None:
     for parameter in rnn.parameters():
         if parameter.dim() == 2:
             parameter.data = parameter.data.t().contiguous().t()
-    close(trained(rnn, x), expected, 1e-4 if layer.name in ("RMC", "URNN") else TOLERANCE)  # their gradients are large
+    close_in_size(trained(rnn, x), expected)
 
 
 @use("two layers share their weights")
