@@ -44,6 +44,7 @@ def test_the_test_sees_what_is_wrong(tmp_path, files, wrong, ring):
     assert (len(imports.upward(graph)), len(imports.circles(graph))) == (wrong, ring)
 
 
+@pytest.mark.full  # six seconds
 def test_the_picture_in_architecture_md(tmp_path, script):
     said = script("imports", "--png", tmp_path / "imports.png")
     assert (tmp_path / "imports.png").stat().st_size > 10_000

@@ -68,6 +68,7 @@ def test_every_measure_has_a_name(probe):
     )
 
 
+@pytest.mark.full  # fifteen seconds
 def test_every_study_of_a_run(train, analyse, tmp_path):
     run = tmp_path / "run"
     assert train(*SMALL, "model=plstm", "engine=eager", "logger=csv", f"run_dir={run}").status == 0

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 import yaml
 from configs import config
-from everyday import only
 from omegaconf import OmegaConf
 
 from timescales import paths
@@ -125,7 +124,8 @@ def made_up():
         yield
 
 
-@pytest.mark.parametrize("task", only(["imdb"], MATCHED))
+@pytest.mark.full  # ten seconds a task
+@pytest.mark.parametrize("task", MATCHED)
 def test_sizes_match_the_parameters(task, made_up):
     found = {each.model: each.parameters for each in pairs.pairs(task, task_pages.command(task), MODELS)}
     assert found["lstm"] == MATCHED[task]

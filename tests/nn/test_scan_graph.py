@@ -293,7 +293,7 @@ def test_bytes():
     assert loops.passes_of(b) is scan
 
 
-@pytest.mark.parametrize("kind", only({"plscan", "lru"}, KINDS))  # the others have fewer gradients
+@pytest.mark.parametrize("kind", only({"plscan"}, KINDS))  # the others have fewer gradients
 def test_kernels_compile_without_a_gpu(kind, tmp_path, monkeypatch):
     """The interpreter is lenient where the compiler is not. For the H100 and H200 (sm_90)."""
     triton = pytest.importorskip("triton")

@@ -64,6 +64,7 @@ def test_a_tables_view_shows_its_runs_and_no_others(dashboard):
     assert not set(filtered(built(dashboard, "chien_table3", "tiny"))[1][:-1]) & set(groups)
 
 
+@pytest.mark.full  # seven seconds
 def test_a_tables_view_has_its_values_curves_and_colours(dashboard):
     model = built(dashboard, "chien_table3")
     assert (model.display_name, model.entity, model.project) == ("chien_table3", "someone", "timescales")

@@ -84,6 +84,7 @@ def test_the_bar_shows_progress_loss_and_metric(monkeypatch, capsys):
     assert "chance" not in capsys.readouterr().err
 
 
+@pytest.mark.full  # seven seconds
 def test_wandb_offline(train_process, tmp_path, monkeypatch):
     """A real offline run: one line says so, and W&B's own tool finds values, configuration and summary in it."""
     monkeypatch.delenv("WANDB_MODE")
