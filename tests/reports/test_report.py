@@ -63,15 +63,16 @@ def test_a_report_says_what_holds_under_one_setting_what_is_calibrated_and_what_
         planned = {"paper": [row.axes for row in every]}
         return markdown.decided(report_of(table, {"paper": kept, "tiny": []}, planned, ROOT / "results"))
 
-    (_, alone) = sorted(head("chien_table3", lambda axes: axes["task.negatives"] != "uniform"))
-    lead = "`plstm > lstm @ task.sampling=async task.time_input=false`"
-    assert alone.startswith("Under one setting alone: ")
-    assert f"{lead} (holds under the released generator's periods, not run under the text's periods)" in alone
+    alone = head("chien_table3", lambda axes: axes["task.negatives"] != "uniform")
+    assert alone[0] == (
+        "`plstm > lstm @ task.sampling=async task.time_input=false`: "
+        "holds under the released generator's periods, not run under the text's periods"
+    )
     told = head("gu_forgetting", lambda axes: True)
-    assert told[0] == "Hold: `model.gate=- fails @ loop.max_steps=10000`."
-    assert told[1].startswith("Calibrated: `model.gate=r never fails @ loop.max_steps=50000` (holds (calibrated)), ")
+    assert told[0] == "`model.gate=- fails @ loop.max_steps=10000`: holds"
+    assert told[1] == "`model.gate=r never fails @ loop.max_steps=50000`: holds (calibrated)"
     (about,) = head("mahto_figure1", lambda axes: False)
-    assert about == "Without a training: 2 *as printed*, 1 *not as printed*."
+    assert about == "without a training: 2 *as printed*, 1 *not as printed*"
 
 
 def test_a_small_version_shows_no_order_before_all_its_runs_are_there():

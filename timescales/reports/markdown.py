@@ -57,11 +57,12 @@ def _head(report: Report) -> list[str]:
     table = report.table
     lines = [f"# {table.name}: {table.title}", "", f"{table.source}; {table.unit}."]
     lines += [f"At paper size: **{text(report.verdict)}**{_in_brackets(counts(report.verdict.counts))}."]
-    lines += decided(report)
     lines += [f"Small-scale version: **{text(report.small_verdict)}**."]
     lines += ["", "```bash", *commands(report), "```", ""]
     if table.figure:
         lines += [f"![{table.title}](figure.png)", ""]
+    if known := decided(report):
+        lines += ["Decided:", "", *(f"- {line}" for line in known), ""]
     if any(map(is_steps, columns(table))):
         lines += [
             "`>N`: a run that never reached the threshold, and took N steps. Of steps the median is shown.",
@@ -72,18 +73,14 @@ def _head(report: Report) -> list[str]:
 
 def decided(report: Report) -> list[str]:
     """What became of each conclusion, where a table's word does not say it, and what is known without a training."""
-    found: dict[str, list[str]] = {}
     shown = report.claims if report.verdict.word in (Word.MIXED, Word.PARTLY_DECIDED) else []
-    for outcome, results in items([result for result in shown if result.claim.decides]):
-        under_one = outcome == Outcome.NOT_RUN and any(result.outcome in (*FOR, *AGAINST) for result in results)
-        if under_one or outcome in (*FOR, *AGAINST, Outcome.DEPENDS, Outcome.CALIBRATED):
-            all_words = outcome not in (*FOR, *AGAINST)
-            words = _in_brackets(", ".join(text(result.verdict) for result in results)) if all_words else ""
-            title = "Under one setting alone" if under_one else outcome.capitalize()
-            found.setdefault(title, []).append(f"`{results[0].claim.text}`{words}")
-    if report.reanalysed:
-        found["Without a training"] = [reanalysed.in_words(report.reanalysed)]
-    return [f"{title}: {', '.join(parts)}." for title, parts in found.items()]
+    decided = (*FOR, *AGAINST, Outcome.DEPENDS, Outcome.CALIBRATED)
+    lines = [
+        f"`{results[0].claim.text}`: {', '.join(text(result.verdict) for result in results)}"
+        for _, results in items([result for result in shown if result.claim.decides])
+        if any(result.outcome in decided for result in results)
+    ]
+    return lines + ([f"without a training: {reanalysed.in_words(report.reanalysed)}"] if report.reanalysed else [])
 
 
 def _in_brackets(words: str) -> str:
