@@ -105,10 +105,10 @@ test-slurm: .venv/installed ## run a sweep on a real SLURM of one node, which is
 test-ecosystem: .venv-ecosystem/installed ## run the tests with Lightning, skorch, accelerate, Optuna, Ray, ONNX and trackio in an environment of its own (2 GB): 5 minutes
 	.venv-ecosystem/bin/python -m pytest tests/ecosystem
 
-.venv-ecosystem/installed: pyproject.toml tests/ecosystem/requirements.txt
+.venv-ecosystem/installed: pyproject.toml tests/ecosystem/requirements.txt tests/ecosystem/cells.txt
 	$(PYTHON) -m venv .venv-ecosystem
 	.venv-ecosystem/bin/python -m pip install --quiet --disable-pip-version-check -r tests/ecosystem/requirements.txt
-	.venv-ecosystem/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
+	.venv-ecosystem/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r tests/ecosystem/cells.txt -e .
 	@touch $@
 
 test-clients: .venv-clients/installed ## run other packages' tests and trainings on our engine, in an environment of its own (6 GB): results/clients.md
