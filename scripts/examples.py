@@ -70,8 +70,7 @@ def make_task(overrides: Sequence[str]) -> tuple[Task, dict[str, Any]]:
             if line is None:
                 raise
             raise ConfigError(line) from error
-    shared = {"seed": config["seed"], "device": "cpu", "data_root": config["data_root"]}
-    return build.construct("task", config["task"], **shared), config["task"]
+    return build.build_task(config, "cpu"), config["task"]
 
 
 def examples(task: Task, n: int) -> list[Example]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -95,6 +96,16 @@ def band(ax: Any, x: Sequence[float], y: Sequence[float], error: Sequence[float]
     ax.plot(x, y, color=colour, marker="o", **line)
     low, high = ([a + sign * b for a, b in zip(y, error, strict=True)] for sign in (-1, 1))
     ax.fill_between(x, low, high, color=colour, alpha=0.15, lw=0)
+
+
+def by_rank(ax: Any, times: Sequence[float], **look: Any) -> None:
+    """The times of units, (units,), over the share of units with a longer one; those above 0 and finite are drawn.
+
+    look: how the line is drawn.
+    """
+    ordered = sorted((math.inf if math.isnan(time) else time for time in times), reverse=True)
+    share = [(k + 0.5) / len(ordered) for k in range(len(ordered))]
+    ax.plot(share, [time if 0.0 < time < math.inf else math.nan for time in ordered], **look)
 
 
 def draw_floors(ax: Any, floors: Mapping[str, float]) -> None:

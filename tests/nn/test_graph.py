@@ -180,7 +180,7 @@ def test_a_float64_default_leaves_the_buffers_float32():
     try:
         cell = model.layers[0]
         equations = of_cell(cell, timed=True)
-        assert graph._trial(cell, equations, torch.device("cpu")) is None
+        assert graph.compare(cell, equations, torch.device("cpu")) is None
         b = Buffers(equations, (1, 2, 3), 7, torch.device("cpu"), True, True, True)
         assert {v.dtype for v in b.tensors()} == {torch.float32}
         found = evaluate(model, "graph", torch.float32, x, None, dt, mask, False)

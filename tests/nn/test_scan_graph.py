@@ -235,7 +235,7 @@ def test_which_factors_are_known_to_be_small(name, timed):
 def test_a_scan_and_single_steps_with_equal_expressions_have_a_trial_each(monkeypatch):
     monkeypatch.setattr(kept, "TRIED", {})
     tried = []
-    monkeypatch.setattr(graph, "_trial", lambda cell, found, device: tried.append(affine(found) is not None))
+    monkeypatch.setattr(graph, "compare", lambda cell, found, device: tried.append(affine(found) is not None))
     cells = [Factor(3, 4, function=FACTORS[name][0]) for name in ("p", "sigmoid", "tanh")]
     for cell in cells:
         graph.trial(cell, of_cell(cell, False), torch.device("cpu"))
@@ -268,7 +268,7 @@ def test_the_trial_runs_every_pass(broken, monkeypatch):
     """As on a GPU before the kernels are used the first time."""
     cell, device = cell_models.model("minlstm", 2, 12).layers[0], torch.device("cpu")
     found = of_cell(cell, True)
-    assert graph._trial(cell, found, device) is None
+    assert graph.compare(cell, found, device) is None
     real = getattr(scan, broken)
 
     def wrong(b, *arguments, **named):
@@ -278,7 +278,7 @@ def test_the_trial_runs_every_pass(broken, monkeypatch):
         b.z.mul_(1.01)
 
     monkeypatch.setattr(scan, broken, wrong)
-    assert "its compiled MinLSTMCell is wrong" in graph._trial(cell, found, device)
+    assert "its compiled MinLSTMCell is wrong" in graph.compare(cell, found, device)
 
 
 def test_bytes():

@@ -202,10 +202,10 @@ def test_the_trial_finds_a_wrong_kernel(name, monkeypatch, capsys):
 
     cell, device = cell_models.model(name, 2, 12).layers[0], torch.device("cpu")
     found = equations.known(cell, timed=True)
-    assert graph._trial(cell, found, device) is None
+    assert graph.compare(cell, found, device) is None
     real = emit_triton.launch_backward
     monkeypatch.setattr(emit_triton, "launch_backward", lambda b, t: (real(b, t), b.d_states[-1].mul_(1.01)))
-    reason = graph._trial(cell, found, device)
+    reason = graph.compare(cell, found, device)
     assert reason.startswith(f"its compiled {type(cell).__name__} is wrong: the gradient of ")
     assert capsys.readouterr().err.endswith(reason.removesuffix("; use engine='eager'") + "\n")
 

@@ -198,7 +198,7 @@ def test_a_model_of_a_class_of_ones_own_is_freed_with_the_names_beside_it(monkey
     names = {"__name__": "own"}
     exec(OWN, names)
     rnn, output = weakref.ref(names["rnn"]), weakref.ref(names["output"])
-    monkeypatch.setattr(graph, "_trial", lambda cell, found, device: None)
+    monkeypatch.setattr(graph, "compare", lambda cell, found, device: None)
     cell = names["rnn"].layers[0]
     assert graph.trial(cell, equations.known(cell, False), torch.device("cpu")) is None
     del names, cell

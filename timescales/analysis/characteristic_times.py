@@ -66,10 +66,10 @@ def draw(figure: Any, runs: Sequence[Trained]) -> None:
     for group in groups(runs):
         for k, run in enumerate(group.runs):
             look = {"ls": group.style, "color": group.colour}
-            _draw_times(ax, times(run.initial), lw=0.8, **look)
+            plotting.by_rank(ax, times(run.initial).tolist(), lw=0.8, **look)
             trained = times(run.model)
             label = group.label if trained.isfinite().any() else f"{group.label} (infinite)"
-            _draw_times(ax, trained, lw=1.8, label=None if k else label, **look)
+            plotting.by_rank(ax, trained.tolist(), lw=1.8, label=None if k else label, **look)
     ax.plot([], [], "-", color="#444444", lw=0.8, label="thin: before training")
     ax.set(yscale="log", xlabel="share of units with a longer time", ylabel="characteristic time (steps)", xlim=(0, 1))
     plotting.plain_ticks(ax)
@@ -78,9 +78,3 @@ def draw(figure: Any, runs: Sequence[Trained]) -> None:
     ax.axhline(spec.horizon, color="#bbbbbb", lw=1, zorder=0)
     ax.text(1.0, spec.horizon, horizon, fontsize=8, color="#777777", ha="right", va="bottom")
     plotting.legend_at_right(ax)
-
-
-def _draw_times(ax: Any, times: Tensor, **look: Any) -> None:
-    ordered = times.sort(descending=True).values
-    share = (torch.arange(len(ordered)) + 0.5) / len(ordered)
-    ax.plot(share, ordered.where((ordered > 0) & ordered.isfinite(), torch.nan), **look)

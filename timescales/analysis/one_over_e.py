@@ -75,10 +75,8 @@ def draw(figure: Any, runs: Sequence[Trained], rows: Sequence[Sequence[TableRow]
             look = {"ls": group.style, "color": group.colour}
             for key, width in (("zero_input", 0.8), ("t_1e", 1.8)):
                 known = [row[key] for row in of_run[run.directory.resolve()] if not math.isnan(row[key])]
-                ordered = sorted(known, reverse=True)
-                share = [(k + 0.5) / len(ordered) for k in range(len(ordered))]
-                finite = [value if 0 < value < math.inf else math.nan for value in ordered]
-                ax.plot(share, finite, lw=width, label=None if k or key == "zero_input" else group.label, **look)
+                label = None if k or key == "zero_input" else group.label
+                plotting.by_rank(ax, known, lw=width, label=label, **look)
     ax.plot([], [], "-", color="#444444", lw=0.8, label="thin: at zero input, in steps")
     unit = "units of dt" if next(runs[0].task.batches("test")).dt is not None else "steps"
     ax.set(yscale="log", xlabel="share of units with a longer time", ylabel=f"$T_{{1/e}}$ ({unit})", xlim=(0, 1))

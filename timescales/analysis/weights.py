@@ -170,7 +170,8 @@ def from_biases(weights: Weights) -> Study:
 
     Rows: layer, unit, timescale (steps). Values: those of `timescale_law.fit`, of all layers.
     """
-    layers = [timescale_of_gate(_forget_bias(layer).double().sigmoid()) for layer in weights.layers]
+    biases = [(layer["bias_ih"] + layer["bias_hh"]).chunk(4)[1] for layer in weights.layers]  # torch's second gate
+    layers = [timescale_of_gate(bias.double().sigmoid()) for bias in biases]
     rows = [
         {"layer": k, "unit": unit, "timescale": time}
         for k, layer in enumerate(layers, 1)
@@ -181,19 +182,11 @@ def from_biases(weights: Weights) -> Study:
     return Study(title, rows, timescale_law.fit(torch.cat(layers)), lambda figure: _draw(figure, layers), (note,))
 
 
-def _forget_bias(layer: Mapping[str, Tensor]) -> Tensor:
-    """b_ih + b_hh of the forget gate, the second of torch's four, (H,)."""
-    return (layer["bias_ih"] + layer["bias_hh"]).chunk(4)[1]
-
-
 def _draw(figure: Any, layers: Sequence[Tensor]) -> None:
     """Time scales by rank, a line for each layer."""
     (ax,) = plotting.panels(figure)
     for (k, layer), shade in zip(enumerate(layers, 1), plotting.shades(len(layers)), strict=True):
-        share = (torch.arange(len(layer)) + 0.5) / len(layer)
-        ordered = layer.sort(descending=True).values
-        seen = ordered.where((ordered > 0) & ordered.isfinite(), torch.nan)
-        ax.plot(share, seen, color=shade, lw=1.8, label=f"layer {k}, {len(layer):,} units")
+        plotting.by_rank(ax, layer.tolist(), color=shade, lw=1.8, label=f"layer {k}, {len(layer):,} units")
     ax.set(yscale="log", xlabel="share of units with a longer time scale", ylabel="time scale (steps)")
     plotting.small_legend(ax)
 

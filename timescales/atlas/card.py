@@ -42,7 +42,8 @@ def write(trial: Trial) -> list[Path]:
     intervals = {ability: boot.of(ours, [ability]) for ability in trial.abilities}
     picture = trial.folder / "card.png"
     means = {name: {a: float(v.mean()) for a, v in of_cell.items()} for name, of_cell in cells.items()}
-    pictures.card(picture, intervals, means, f"{trial.name}: what it remembers{_shortened(trial)}")
+    quick = f" (--quick: {len(trial.rungs)} rungs, one seed)" if trial.quick else ""
+    pictures.card(picture, intervals, means, f"{trial.name}: what it remembers{quick}")
     lines = [f"# {trial.name}", "", *head(trial, mine), "", "![Scores by ability](card.png)", ""]
     lines += ["## Abilities", "", *abilities(trial, boot, intervals, ours, cells)]
     lines += ["", "## Beside the committed cells", "", *beside(trial, boot, ours, cells)]
@@ -59,10 +60,6 @@ def write(trial: Trial) -> list[Path]:
 def arrays(trial: Trial, cell: Cell) -> dict[str, Any]:
     """The scores of a cell by ability, (rungs, seeds), on the rungs of the card."""
     return {ability: cell.of(of_ability) for ability, of_ability in trial.abilities.items()}
-
-
-def _shortened(trial: Trial) -> str:
-    return f" (--quick: {len(trial.rungs)} rungs, one seed)" if trial.quick else ""
 
 
 def head(trial: Trial, mine: Cell) -> list[str]:

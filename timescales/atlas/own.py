@@ -120,15 +120,10 @@ def in_one_line(error: BaseException, source: str) -> str:
     file = source.rpartition(":")[0]
     text = (str(error).splitlines() or [""])[0]
     words = text if isinstance(error, ConfigError) else f"{type(error).__name__}: {text}"
-    lines = [
-        frame.lineno for frame in traceback.extract_tb(error.__traceback__) if file and _same(frame.filename, file)
-    ]
+    frames = traceback.extract_tb(error.__traceback__) if file else []
+    lines = [frame.lineno for frame in frames if Path(frame.filename).resolve() == Path(file).resolve()]
     at = lines[-1] if lines else error.lineno if isinstance(error, SyntaxError) else None
     return f"{words} ({file}, line {at})" if file and at else words
-
-
-def _same(path: str, file: str) -> bool:
-    return Path(path).resolve() == Path(file).resolve()
 
 
 def settings(source: str, arguments: Mapping[str, Any]) -> dict[str, Any]:

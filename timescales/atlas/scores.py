@@ -67,10 +67,10 @@ def cells_of(atlas: Atlas, found: Iterable[Score]) -> dict[str, Cell]:
     return {name: Cell(name, scores, round(statistics.fmean(sizes[name]))) for name, scores in by_cell.items()}
 
 
-def of_rows(atlas: Atlas, rows: Iterable[Row], name: str = "") -> list[Score]:
-    """What runs have on the rungs; name: the cell's, where it is not that of its model."""
+def of_rows(atlas: Atlas, rows: Iterable[Row]) -> list[Score]:
+    """What runs have on the rungs."""
     return [
-        Score(name or row.axes["model"], rung.name, row.seed, row.value(f"best {rung.metric}"), row.parameters or 0)
+        Score(row.axes["model"], rung.name, row.seed, row.value(f"best {rung.metric}"), row.parameters or 0)
         for row in rows
         for rung in atlas.rungs.values()
         if matches(row.axes, listed(rung.settings))

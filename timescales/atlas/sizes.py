@@ -54,9 +54,7 @@ class Sizes:
     def task(self, rung: Rung) -> Task:
         """The task of a rung, with little data."""
         if rung.name not in self.tasks:
-            config = self.config(rung, {"model": "lstm"} | SMALL)
-            shared = {"seed": 0, "device": "cpu", "data_root": config["data_root"]}
-            self.tasks[rung.name] = build.construct("task", config["task"], **shared)
+            self.tasks[rung.name] = build.build_task(self.config(rung, {"model": "lstm"} | SMALL), "cpu")
         return self.tasks[rung.name]
 
     def config(self, rung: Rung, more: Settings) -> Config:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeGuard
 
@@ -82,6 +82,23 @@ def inverse_gamma_isf(q: Tensor, alpha: float, scale: float = 1.0) -> Tensor:
 def is_number(value: object) -> TypeGuard[int | float]:
     """Whether value is a finite real number. True and False are not numbers."""
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def check_whole(**numbers: object) -> None:
+    """Raise ValueError for an argument, by its name, that is no whole number of at least 1."""
+    for name, n in numbers.items():
+        if isinstance(n, bool) or not isinstance(n, int) or n < 1:
+            raise ValueError(f"{name} must be a whole number of at least 1, not {n!r}")
+
+
+def interval(name: str, value: object, low: float = -math.inf, high: float = math.inf) -> tuple[float, float]:
+    """Two numbers in order, both between low and high. Raises ValueError for anything else."""
+    ends = tuple(value) if isinstance(value, Sequence) else ()
+    if len(ends) != 2 or not all(map(is_number, ends)) or not low <= ends[0] <= ends[1] <= high:
+        least, most = ("" if math.isinf(end) else f"{end:g}" for end in (low, high))
+        words = " <= ".join(filter(None, (least, "low", "high", most)))
+        raise ValueError(f"{name} must be two numbers {words}, not {value!r}")
+    return ends[0], ends[1]
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ from timescales.nn import state as states
 from timescales.nn.cells.cell import Cell
 from timescales.nn.engine.kernel import is_plain, tracing_reason
 from timescales.nn.factory import made_on
+from timescales.nn.inits import check_whole
 from timescales.nn.state import join, join_steps
 
 TORCH_WEIGHTS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")  # and the layer, as in weight_ih_l0
@@ -422,8 +423,7 @@ def layer_sizes(
     input_size: int, hidden_size: int | Sequence[int], num_layers: int, bidirectional: bool = False
 ) -> list[tuple[int, int]]:
     """(input size, hidden size) of each layer's cells. `hidden_size`: one number, or one per layer."""
-    if isinstance(num_layers, bool) or not isinstance(num_layers, int) or num_layers < 1:
-        raise ValueError(f"num_layers must be a whole number of at least 1, not {num_layers!r}")
+    check_whole(num_layers=num_layers)
     if isinstance(hidden_size, Sequence) and not isinstance(hidden_size, str):
         hidden = list(hidden_size)
     else:

@@ -164,10 +164,8 @@ class Report:
         from timescales.errors import MissingData
         from timescales.training import build
 
-        config = self.configs[row.id]
-        shared = {"seed": config["seed"], "device": "cpu", "data_root": config["data_root"]}
         try:
-            return build.construct("task", config["task"], **shared).floors()
+            return build.build_task(self.configs[row.id], "cpu").floors()
         except MissingData:
             return {}
 

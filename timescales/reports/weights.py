@@ -28,7 +28,8 @@ def write(report: Report) -> list[Path]:
     folder = report.folder / FOLDER
     known = {entry.id: entry for entry in weights.read_index(folder / INDEX)}
     kept = {entry.id: entry.bytes for entry in known.values() if entry.kept}
-    room = min(OF_TABLE - sum(kept.values()), OF_ALL - _in_all(report.results))
+    in_all = sum(path.stat().st_size for path in report.results.glob(f"*/{FOLDER}/*{SUFFIX}"))
+    room = min(OF_TABLE - sum(kept.values()), OF_ALL - in_all)
     files: dict[Path, bytes] = {}
     for row in sorted(report.all_rows, key=lambda row: row.seed):
         left_out = row.id in known and not known[row.id].kept and known[row.id].bytes > room
@@ -55,11 +56,6 @@ def write(report: Report) -> list[Path]:
     for path, content in files.items():
         write_atomic(path, content)
     return list(files)
-
-
-def _in_all(results: Path) -> int:
-    """The bytes of the weights of all tables."""
-    return sum(path.stat().st_size for path in results.glob(f"*/{FOLDER}/*{SUFFIX}"))
 
 
 def _has_more(row: Row, folder: Path, results: Path) -> bool:

@@ -132,9 +132,7 @@ class Curve:
         return bool(self.rows) and self._check({"step": step, **values}) == self._check(self.rows[-1])
 
     def log(self, values: dict[str, float], step: int) -> None:
-        if not values:
-            return
-        if self.repeats(values, step):
+        if not values or self.repeats(values, step):
             return
         self.rows.append({"step": step, **values})
         if new := [key for key in values if key not in self.columns]:

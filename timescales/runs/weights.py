@@ -94,9 +94,8 @@ def of_run(directory: Path) -> tuple[dict[str, Tensor], About]:
     if record is None or content is None:
         raise ConfigError(f"{directory} has no record.json and best.pt: give the directory of a run that has ended")
     config = {key: value for key, value in record.config.items() if key not in NOT_IDENTITY}
-    shared = {"seed": record.seed, "device": "cpu", "data_root": record.config.get("data_root")}
     try:
-        spec = _plain(build.construct("task", config["task"], **shared).spec)
+        spec = _plain(build.build_task(record.config, "cpu").spec)
     except MissingData:
         spec = None
     data = {"data": record.data} if spec is None and record.data else {}  # the model is built from it
@@ -173,8 +172,7 @@ def model_of(tensors: Mapping[str, Tensor], about: About, device: str = "cpu") -
     spec = about["spec"]
     with torch.random.fork_rng(range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()):
         if spec is None:
-            shared = {"seed": about["seed"], "device": device, "data_root": None}
-            task = build.construct("task", config["task"], **shared)
+            task = build.build_task({**config, "seed": about["seed"]})
             if not same_data(about.get("data"), task.data):
                 raise ConfigError(f"{about['id']} was trained on another {', '.join(task.data)}: put it back")
             known = task.spec

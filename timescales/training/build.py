@@ -37,12 +37,17 @@ def build(config: Config) -> tuple[SequenceModel, Task, torch.optim.Optimizer]:
     """
     config["device"] = pick_device(config["device"])
     set_up_torch(config["precision"], config["deterministic"])
-    shared = {"seed": config["seed"], "device": config["device"], "data_root": config["data_root"]}
     torch.manual_seed(config["seed"])
-    task = construct("task", config["task"], **shared)
+    task = build_task(config)
     torch.manual_seed(config["seed"])  # the weights do not depend on what the task drew
     model = build_model(config, task)
     return model, task, build_optimizer(config["optimizer"], config["device"], model)
+
+
+def build_task(config: Config, device: str | None = None) -> Task:
+    """The task of a configuration, on its device or on another. Raises ConfigError; MissingData without its data."""
+    shared = {"seed": config["seed"], "device": device or config["device"], "data_root": config.get("data_root")}
+    return construct("task", config["task"], **shared)
 
 
 def build_optimizer(config: Config, device: str, model: SequenceModel) -> torch.optim.Optimizer:

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from timescales import torch_private
 from timescales.nn import signatures
-from timescales.nn.inits import INFINITE
+from timescales.nn.inits import INFINITE, ForgetInit, check_whole, forget_initializer
 from timescales.nn.stacked import project
 
 
@@ -118,9 +118,7 @@ class Cell(nn.Module):
         """Raise ValueError for a wrong argument of the constructor, TypeError for a class that is not complete."""
         if not isinstance(bias, bool):
             raise ValueError(f"bias must be True or False, not {bias!r}")
-        for name, value in (("input_size", input_size), ("hidden_size", hidden_size)):
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ValueError(f"{name} must be a whole number of at least 1, not {value!r}")
+        check_whole(input_size=input_size, hidden_size=hidden_size)
         for name in ("gates", "State"):
             if not hasattr(self, name):
                 raise TypeError(f"{type(self).__name__} needs the class attribute {name}; see docs/gates.md")
@@ -191,6 +189,18 @@ class Cell(nn.Module):
         holder[self.rows(gate)] = value.clamp(-INFINITE, INFINITE).to(holder.dtype)
         if self.biases == 2:
             self.bias_ih[self.rows(gate)] = 0.0
+
+    def _set_forget_bias(self, init: ForgetInit, T_max: float | None = None, opposite: str | None = None) -> None:
+        """Set the bias of the forget gate to the b of an initializer, and that of `opposite` to -b if it is tied.
+
+        init, T_max: as `forget_initializer` takes them. Torch's default leaves the biases alone.
+        """
+        initializer = forget_initializer(init, T_max)
+        if initializer is not None:
+            b = initializer.bias(self.hidden_size)
+            self.set_bias("forget", b)
+            if initializer.tied and opposite is not None:
+                self.set_bias(opposite, -b)
 
     def add_to_gates(self, bias: Tensor | None, values: Mapping[str, Tensor]) -> Tensor:
         """Add `values`, one tensor (..., H) by gate, to the rows of these gates in a bias (..., G*H); None: zeros."""

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from torch import Tensor
 from torch.nn.functional import softplus
 
 from timescales.nn.cells.cell import Cell
-from timescales.nn.inits import ForgetInit, forget_initializer, timescale_of_bias
+from timescales.nn.cells.lstm import LSTMCell
+from timescales.nn.inits import ForgetInit, timescale_of_bias
 from timescales.nn.rnn import CellRNN
 
 
@@ -39,15 +38,8 @@ class ELSTMCell(Cell):
     Differs: from `PLSTMCell`, no age and no exponent. From `LSTMCell`, dt, coupled gates and one bias vector.
     """
 
-    class State(NamedTuple):
-        h: Tensor
-        c: Tensor
-
-    class Act(NamedTuple):
-        input: Tensor
-        forget: Tensor
-        cell: Tensor
-        output: Tensor
+    State = LSTMCell.State
+    Act = LSTMCell.Act
 
     def __init__(
         self,
@@ -63,19 +55,14 @@ class ELSTMCell(Cell):
         self.gates = gates  # type: ignore[misc]  # they depend on the argument, not on the class
         super().__init__(input_size, hidden_size, bias=bias)
         self.coupled = coupled
-        init = forget_initializer(forget_init, T_max)
-        if init is not None:
-            b = init.bias(hidden_size)
-            self.set_bias("forget", b)
-            if init.tied and not coupled:
-                self.set_bias("input", -b)
+        self._set_forget_bias(forget_init, T_max, opposite=None if coupled else "input")
 
-    def act(self, gx: Tensor, gh: Tensor, state: State, dt: Tensor | float = 1.0) -> Act:
+    def act(self, gx: Tensor, gh: Tensor, state: LSTMCell.State, dt: Tensor | float = 1.0) -> LSTMCell.Act:
         s, *i, g, o = (gx + gh).chunk(len(self.gates), -1)
         log_f = -softplus(-s) * dt
         return self.Act(-log_f.expm1() if self.coupled else i[0].sigmoid(), log_f.exp(), g.tanh(), o.sigmoid())
 
-    def step(self, gx: Tensor, gh: Tensor, state: State, dt: Tensor | float = 1.0) -> State:
+    def step(self, gx: Tensor, gh: Tensor, state: LSTMCell.State, dt: Tensor | float = 1.0) -> LSTMCell.State:
         i, f, g, o = self.act(gx, gh, state, dt)
         c = f * state.c + i * g
         return self.State(o * c.tanh(), c)

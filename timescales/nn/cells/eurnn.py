@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from timescales.nn.cells.urnn import URNNCell, turn, uniform, wide
+from timescales.nn.inits import check_whole
 from timescales.nn.rnn import CellRNN
 
 
@@ -85,8 +86,7 @@ class EURNN(CellRNN):
 
 def check_chain(capacity: object, style: object) -> None:
     """Raise ValueError for a number of layers of rotations that is none, or an unknown style."""
-    if isinstance(capacity, bool) or not isinstance(capacity, int) or capacity < 1:
-        raise ValueError(f"capacity must be a whole number of at least 1, not {capacity!r}")
+    check_whole(capacity=capacity)
     if style not in ("tunable", "fft"):
         raise ValueError(f"style must be tunable or fft, not {style!r}")
 

@@ -14,7 +14,16 @@ from timescales.nn.cells.cell import Cell, Weights
 from timescales.nn.cells.gates import MECHANISMS, cumax, refined, with_master_gates
 from timescales.nn.cells.lstm import LSTMCell
 from timescales.nn.cells.ur import URLSTMCell
-from timescales.nn.inits import Chrono, ChronoUnknown, Constant, Initializer, Uniform, is_number, timescale_of_gate
+from timescales.nn.inits import (
+    Chrono,
+    ChronoUnknown,
+    Constant,
+    Initializer,
+    Uniform,
+    check_whole,
+    is_number,
+    timescale_of_gate,
+)
 from timescales.nn.rnn import CellRNN
 
 
@@ -81,8 +90,7 @@ class GatedCell(Cell):
     ) -> None:
         if gate not in MECHANISMS:
             raise ValueError(f"gate must be one of {', '.join(MECHANISMS)}; not {gate!r}")
-        if isinstance(downsize, bool) or not isinstance(downsize, int) or downsize < 1:
-            raise ValueError(f"downsize must be a whole number of at least 1, not {downsize!r}")
+        check_whole(downsize=downsize)
         self.gate, self.downsize, self.mechanism = gate, downsize, MECHANISMS[gate]
         auxiliary = self.mechanism.auxiliary
         by_auxiliary = {"none": self.gates_plain, "refine": self.gates_refine, "master": self.gates_master}

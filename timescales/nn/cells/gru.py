@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from timescales.nn.cells.cell import Cell
 from timescales.nn.drop_in import DropIn
-from timescales.nn.inits import ForgetInit, forget_initializer, timescale_of_bias
+from timescales.nn.inits import ForgetInit, timescale_of_bias
 
 
 class GRUCell(Cell):
@@ -44,9 +44,7 @@ class GRUCell(Cell):
 
     def __init__(self, input_size: int, hidden_size: int, *, forget_init: ForgetInit = None, bias: bool = True) -> None:
         super().__init__(input_size, hidden_size, bias=bias)
-        init = forget_initializer(forget_init)
-        if init is not None:
-            self.set_bias("forget", init.bias(hidden_size))
+        self._set_forget_bias(forget_init)
 
     def act(self, gx: Tensor, gh: Tensor, state: State, dt: Tensor | float = 1.0) -> Act:
         (rx, fx, ux), (rh, fh, uh) = gx.chunk(3, -1), gh.chunk(3, -1)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from timescales.nn.cells.cell import Cell
-from timescales.nn.inits import is_number, timescale_of_gate
+from timescales.nn.inits import interval, timescale_of_gate
 from timescales.nn.rnn import CellRNN
 
 
@@ -57,11 +57,9 @@ class IndRNNCell(Cell):
         super().__init__(input_size, hidden_size, bias=bias)
         if activation not in ("relu", "tanh"):
             raise ValueError(f"activation must be relu or tanh, not {activation!r}")
-        interval = tuple(u_init) if isinstance(u_init, Sequence) else ()
-        if len(interval) != 2 or not all(map(is_number, interval)) or interval[0] > interval[1]:
-            raise ValueError(f"u_init must be two numbers low <= high, not {u_init!r}")
         self.activation = activation
-        self.u = nn.Parameter(torch.empty(hidden_size, dtype=self.weight_ih.dtype).uniform_(*interval))
+        drawn = torch.empty(hidden_size, dtype=self.weight_ih.dtype).uniform_(*interval("u_init", u_init))
+        self.u = nn.Parameter(drawn)
 
     def act(self, gx: Tensor, gh: None, state: State, dt: Tensor | float = 1.0) -> Act:
         """What the unit keeps of its output, |u| times the slope of the activation, and the new output; (..., H)."""

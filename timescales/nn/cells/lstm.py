@@ -84,11 +84,8 @@ class LSTMCell(Cell):
         gate_bias = None
         if isinstance(init, Uniform):
             gate_bias = nn.Parameter(init.bias(self.hidden_size).to(self.weight_hh.dtype))
-        elif init is not None:
-            b = init.bias(self.hidden_size)
-            self.set_bias("forget", b)
-            if init.tied:
-                self.set_bias(self.opposite, -b)
+        else:
+            self._set_forget_bias(init, opposite=self.opposite)
         self.register_parameter("gate_bias", gate_bias)
 
     def _freeze(self) -> None:

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from timescales.nn.cells.cell import Cell
-from timescales.nn.inits import ForgetInit, forget_initializer, timescale_of_bias
+from timescales.nn.inits import ForgetInit, timescale_of_bias
 from timescales.nn.rnn import CellRNN
 
 
@@ -56,9 +56,7 @@ class MinGRUCell(Cell):
         bias: bool = True,
     ) -> None:
         super().__init__(input_size, hidden_size, bias=bias)
-        init = forget_initializer(forget_init, T_max)
-        if init is not None:
-            self.set_bias("forget", init.bias(hidden_size))
+        self._set_forget_bias(forget_init, T_max)
 
     def act(self, gx: Tensor, gh: None, state: State, dt: Tensor | float = 1.0) -> Act:
         s, u = gx.chunk(2, -1)

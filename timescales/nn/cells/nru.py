@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from timescales.nn.cells.cell import Cell
+from timescales.nn.inits import check_whole
 from timescales.nn.rnn import CellRNN
 from timescales.nn.stacked import project
 
@@ -54,9 +55,7 @@ class NRUCell(Cell):
         cell: Tensor
 
     def __init__(self, input_size: int, hidden_size: int, *, memory_size: int = 64, heads: int = 4) -> None:
-        for name, n in (("memory_size", memory_size), ("heads", heads)):
-            if isinstance(n, bool) or not isinstance(n, int) or n < 1:
-                raise ValueError(f"{name} must be a whole number of at least 1, not {n!r}")
+        check_whole(memory_size=memory_size, heads=heads)
         side = math.isqrt(memory_size * heads)
         if side * side != memory_size * heads:
             raise ValueError(

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from timescales.nn.cells.cell import Cell
-from timescales.nn.inits import ForgetInit, forget_initializer, timescale_of_bias
+from timescales.nn.inits import ForgetInit, timescale_of_bias
 from timescales.nn.rnn import CellRNN
 
 
@@ -50,9 +50,7 @@ class ParaGRUCell(Cell):
     def __init__(self, input_size: int, hidden_size: int, *, forget_init: ForgetInit = None) -> None:
         super().__init__(input_size, hidden_size)
         self.diagonal = nn.Parameter(torch.randn(3 * hidden_size) * hidden_size**-0.5)
-        init = forget_initializer(forget_init)
-        if init is not None:
-            self.set_bias("forget", init.bias(hidden_size))
+        self._set_forget_bias(forget_init)
 
     def act(self, gx: Tensor, gh: None, state: State, dt: Tensor | float = 1.0) -> Act:
         forget, reset, u = gx.chunk(3, -1)

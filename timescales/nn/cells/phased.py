@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from timescales.nn.cells.cell import Cell
-from timescales.nn.inits import is_number
+from timescales.nn.inits import interval, is_number
 from timescales.nn.rnn import CellRNN
 
 
@@ -89,9 +89,9 @@ class PhasedLSTMCell(Cell):
             raise ValueError(f"leak must be a number from 0 to 1, not {leak!r}")
         self.leak, dtype = float(leak), self.weight_hh.dtype
         drawn = torch.rand(2, hidden_size, dtype=torch.float64)
-        low, high = _interval("period_init", period_init)
+        low, high = interval("period_init", period_init)
         period = (low + (high - low) * drawn[0]).exp()
-        start, end = (0.0, period) if shift_init is None else _interval("shift_init", shift_init)
+        start, end = (0.0, period) if shift_init is None else interval("shift_init", shift_init)
         self.period = nn.Parameter(period.to(dtype))
         self.shift = nn.Parameter((start + (end - start) * drawn[1]).to(dtype))
         ratio = torch.full((hidden_size,), float(open_ratio), dtype=dtype)
@@ -155,11 +155,3 @@ class PhasedLSTM(CellRNN):
     """
 
     cell_class = PhasedLSTMCell
-
-
-def _interval(name: str, value: Sequence[float]) -> tuple[float, float]:
-    """Two numbers low <= high. Raises ValueError for anything else."""
-    pair = tuple(value) if isinstance(value, Sequence) else ()
-    if len(pair) != 2 or not all(map(is_number, pair)) or pair[0] > pair[1]:
-        raise ValueError(f"{name} must be two numbers low <= high, not {value!r}")
-    return pair[0], pair[1]

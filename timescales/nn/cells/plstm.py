@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from timescales.nn.cells.cell import Cell
-from timescales.nn.inits import is_number
+from timescales.nn.inits import interval, is_number
 from timescales.nn.rnn import CellRNN
 
 
@@ -38,7 +38,9 @@ class PowerLawCell(Cell):
         self.floor = self.epsilon if epsilon_form == "authors" else 0.0  # the age right after a full reset
         self.fixed_power: float | None = None
         if power == "learned":
-            self.power = nn.Parameter(_initial_power(hidden_size, power_init).to(self.weight_ih.dtype))
+            ends = interval("power_init", power_init, 0.0, 1.0)
+            p = torch.empty(hidden_size, dtype=torch.float64).uniform_(*ends).clamp(1e-4, 1.0 - 1e-4)
+            self.power = nn.Parameter(p.logit().to(self.weight_ih.dtype))
         elif is_number(power) and power > 0:
             self.fixed_power = float(power)
         else:
@@ -78,14 +80,6 @@ class PowerLawCell(Cell):
     def extra_repr(self) -> str:
         power = "learned" if self.fixed_power is None else self.fixed_power
         return f"{super().extra_repr()}, epsilon={self.epsilon}, power={power}"
-
-
-def _initial_power(n: int, interval: Sequence[float]) -> Tensor:
-    """logit p for n units, float64, with p uniform on the interval [low, high]."""
-    low_high = tuple(interval) if isinstance(interval, Sequence) else ()
-    if len(low_high) != 2 or not all(map(is_number, low_high)) or not 0 <= low_high[0] <= low_high[1] <= 1:
-        raise ValueError(f"power_init must be two numbers 0 <= low <= high <= 1, not {interval!r}")
-    return torch.empty(n, dtype=torch.float64).uniform_(*low_high).clamp(1e-4, 1.0 - 1e-4).logit()
 
 
 class PLSTMCell(PowerLawCell):

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from timescales.nn.cells.cell import Weights
 from timescales.nn.cells.gated import GatedCell
-from timescales.nn.inits import timescale_of_gate
+from timescales.nn.inits import check_whole, timescale_of_gate
 from timescales.nn.rnn import CellRNN
 from timescales.nn.stacked import LayerNorm, Linear, project
 
@@ -92,9 +92,7 @@ class RMCCell(GatedCell):
     ) -> None:
         sizes = {"memories": memories, "heads": heads, "blocks": blocks}
         sizes |= {name: n for name, n in (("memory_size", memory_size), ("key_size", key_size)) if n is not None}
-        for name, n in sizes.items():
-            if isinstance(n, bool) or not isinstance(n, int) or n < 1:
-                raise ValueError(f"{name} must be a whole number of at least 1, not {n!r}")
+        check_whole(**sizes)
         if gate_style not in ("unit", "memory"):
             raise ValueError(f"gate_style must be unit or memory, not {gate_style!r}")
         if gate_style == "memory" and gate != "-":

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn.functional import logsigmoid
 
 from timescales.nn.cells.cell import Cell, Weights
-from timescales.nn.inits import INFINITE, ForgetInit, forget_initializer, timescale_of_bias
+from timescales.nn.inits import INFINITE, ForgetInit, check_whole, timescale_of_bias
 from timescales.nn.rnn import CellRNN
 
 
@@ -70,17 +70,14 @@ class SLSTMCell(Cell):
         forget_init: ForgetInit = None,
     ) -> None:
         super().__init__(input_size, hidden_size)
-        if isinstance(heads, bool) or not isinstance(heads, int) or heads < 1:
-            raise ValueError(f"heads must be a whole number of at least 1, not {heads!r}")
+        check_whole(heads=heads)
         if hidden_size % heads:
             raise ValueError(f"hidden_size {hidden_size} must be a multiple of heads {heads}")
         if forget not in ("sigmoid", "exp"):
             raise ValueError(f"forget must be sigmoid or exp, not {forget!r}")
         self.heads, self.forget = heads, forget
         self.weight_hh = nn.Parameter(self.weight_hh.detach()[:, : hidden_size // heads].clone())
-        init = forget_initializer(forget_init)
-        if init is not None:
-            self.set_bias("forget", init.bias(hidden_size))
+        self._set_forget_bias(forget_init)
 
     def weights(self) -> Weights:
         """As `Cell.weights`: hh is (4 H, H), with zeros between the heads."""

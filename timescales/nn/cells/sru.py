@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from timescales.nn.cells.cell import Cell, Weights
 from timescales.nn.cells.urnn import uniform
-from timescales.nn.inits import is_number
+from timescales.nn.inits import check_whole, is_number
 from timescales.nn.rnn import CellRNN
 from timescales.nn.stacked import project
 
@@ -62,9 +62,8 @@ class SRUCell(Cell):
         summary: int | None = None,
         alphas: Sequence[float] = (0.0, 0.25, 0.5, 0.9, 0.99),
     ) -> None:
-        for name, n in (("statistics", statistics), ("summary", summary)):
-            if n is not None and (isinstance(n, bool) or not isinstance(n, int) or n < 1):
-                raise ValueError(f"{name} must be a whole number of at least 1, not {n!r}")
+        sizes = {"statistics": statistics, "summary": summary}
+        check_whole(**{name: n for name, n in sizes.items() if n is not None})
         given = tuple(alphas) if isinstance(alphas, Sequence) else ()
         if not given or not all(is_number(alpha) and 0.0 <= alpha < 1.0 for alpha in given):
             raise ValueError(f"alphas must be numbers from 0 to below 1, not {alphas!r}")

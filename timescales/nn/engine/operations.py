@@ -64,20 +64,12 @@ def _extreme(op: str) -> Callable[[Node, Node], Node]:
     return extreme
 
 
-def _reciprocal(x: Node) -> Node:
-    return 1 / x
-
-
 def _sigmoid(x: Node) -> Node:
     return x.apply("sigmoid")
 
 
 def _softplus(x: Node, beta: float = 1, threshold: float = 20) -> Node:
-    return _select((x * beta).apply("gt", threshold), x, _log_of_one_plus_exp(x * beta) / beta)
-
-
-def _log_of_one_plus_exp(x: Node) -> Node:
-    return x.apply("exp").apply("log1p")
+    return _select((x * beta).apply("gt", threshold), x, (x * beta).apply("exp").apply("log1p") / beta)
 
 
 def _softplus_backward(d: Node, x: Node, beta: float, threshold: float) -> Node:
@@ -89,28 +81,8 @@ def _silu_backward(d: Node, x: Node) -> Node:
     return d * s * (1 + x * (1 - s))
 
 
-def _threshold_backward(d: Node, x: Node, threshold: float) -> Node:
-    return _select(x.apply("le", threshold), 0, d)
-
-
 def _hardsigmoid(x: Node) -> Node:
     return _clamp(x + 3, 0, 6) / 6
-
-
-def _hardsigmoid_backward(d: Node, x: Node) -> Node:
-    return _select(x.apply("gt", -3).apply("and", x.apply("lt", 3)), d / 6, 0)
-
-
-def _hardtanh_backward(d: Node, x: Node, low: float, high: float) -> Node:
-    return _select(x.apply("le", low).apply("or", x.apply("ge", high)), 0, d)
-
-
-def _leaky_relu(x: Node, slope: float = 0.01) -> Node:
-    return _select(x.apply("gt", 0), x, x * slope)
-
-
-def _leaky_relu_backward(d: Node, x: Node, slope: float, _is_result: bool) -> Node:
-    return _select(x.apply("gt", 0), d, d * slope)
 
 
 def _elu(x: Node, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> Node:
@@ -122,18 +94,6 @@ def _elu_backward(d: Node, alpha: float, scale: float, input_scale: float, is_re
     factor = input_scale * alpha * scale
     negative = (x + alpha * scale) * input_scale if is_result else (x * input_scale).apply("exp") * factor
     return _select(x.apply("le", 0), d * negative, d * scale)
-
-
-def _log_sigmoid_backward(d: Node, x: Node, _buffer: Number) -> Node:
-    return d * _sigmoid(-x)
-
-
-def _hardswish_backward(d: Node, x: Node) -> Node:
-    return _select(x.apply("le", -3), 0, _select(x.apply("ge", 3), d, d * (x / 3 + 0.5)))
-
-
-def _mish(x: Node) -> Node:
-    return x * _softplus(x).apply("tanh")
 
 
 def _mish_backward(d: Node, x: Node) -> Node:
@@ -164,18 +124,6 @@ def _gelu_backward(d: Node, x: Node, approximate: str = "none") -> Node:
     return d * (_normal(x) + x * density)
 
 
-def _lerp(start: Node, end: Number, weight: Number) -> Node:
-    return start + weight * (end - start)
-
-
-def _addcmul(x: Node, a: Node, b: Node, value: float = 1) -> Node:
-    return x + a * b * value
-
-
-def _addcdiv(x: Node, a: Node, b: Node, value: float = 1) -> Node:
-    return x + a / b * value
-
-
 def _pow(x: Number, y: Number) -> Node:
     expressions = x.expressions if isinstance(x, Node) else y.expressions  # type: ignore[union-attr]
     return expressions("pow", expressions.node(x), expressions.node(y))
@@ -190,7 +138,7 @@ ELEMENTWISE: dict[str, Callable[..., Node]] = {
     "rsub": lambda x, y, alpha=1: _subtract(y, x, alpha),
     "mul": lambda x, y: x * y,
     "div": _divide,
-    "reciprocal": _reciprocal,
+    "reciprocal": lambda x: 1 / x,
     "rsqrt": lambda x: 1 / x.apply("sqrt"),
     "ceil": lambda x: -(-x).apply("floor"),
     "square": lambda x: x * x,
@@ -207,11 +155,11 @@ ELEMENTWISE: dict[str, Callable[..., Node]] = {
     "hardsigmoid": _hardsigmoid,
     "softplus": _softplus,
     "silu": lambda x: x * _sigmoid(x),
-    "leaky_relu": _leaky_relu,
+    "leaky_relu": lambda x, slope=0.01: _select(x.apply("gt", 0), x, x * slope),
     "elu": _elu,
     "celu": lambda x, alpha=1: _elu(x, alpha, 1, 1 / alpha),
     "hardswish": lambda x: x * _hardsigmoid(x),
-    "mish": _mish,
+    "mish": lambda x: x * _softplus(x).apply("tanh"),
     "gelu": _gelu,
     "log_sigmoid_forward": lambda x: -_softplus(-x),
     "maximum": _extreme("max"),
@@ -224,20 +172,20 @@ ELEMENTWISE: dict[str, Callable[..., Node]] = {
     "bitwise_or": _apply("or"),
     "logical_not": _apply("not"),
     "bitwise_not": _apply("not"),
-    "lerp": _lerp,
-    "addcmul": _addcmul,
-    "addcdiv": _addcdiv,
+    "lerp": lambda start, end, weight: start + weight * (end - start),
+    "addcmul": lambda x, a, b, value=1: x + a * b * value,
+    "addcdiv": lambda x, a, b, value=1: x + a / b * value,
     "sigmoid_backward": lambda d, s: d * s * (1 - s),
     "tanh_backward": lambda d, t: d * (1 - t * t),
-    "threshold_backward": _threshold_backward,
-    "hardtanh_backward": _hardtanh_backward,
-    "hardsigmoid_backward": _hardsigmoid_backward,
+    "threshold_backward": lambda d, x, threshold: _select(x.apply("le", threshold), 0, d),
+    "hardtanh_backward": lambda d, x, low, high: _select(x.apply("le", low).apply("or", x.apply("ge", high)), 0, d),
+    "hardsigmoid_backward": lambda d, x: _select(x.apply("gt", -3).apply("and", x.apply("lt", 3)), d / 6, 0),
     "softplus_backward": _softplus_backward,
     "silu_backward": _silu_backward,
-    "leaky_relu_backward": _leaky_relu_backward,
+    "leaky_relu_backward": lambda d, x, slope, _is_result: _select(x.apply("gt", 0), d, d * slope),
     "elu_backward": _elu_backward,
-    "log_sigmoid_backward": _log_sigmoid_backward,
-    "hardswish_backward": _hardswish_backward,
+    "log_sigmoid_backward": lambda d, x, _buffer: d * _sigmoid(-x),
+    "hardswish_backward": lambda d, x: _select(x.apply("le", -3), 0, _select(x.apply("ge", 3), d, d * (x / 3 + 0.5))),
     "mish_backward": _mish_backward,
     "gelu_backward": _gelu_backward,
     "sgn": _apply("sign"),

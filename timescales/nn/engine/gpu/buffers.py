@@ -65,6 +65,7 @@ class Buffers:
         self.equations, self.sizes, self.H = equations, sizes, H
         self.given = (timed, masked, time_gradient, resets, every, cluster)
         self.timed, self.cluster = timed, cluster
+        self.engine = "graph" if cluster is None else "cluster"
         blocks = [block if cluster is None else block._replace(divisor=1) for block in equations.blocks]
         of_steps = () if cluster is None else (S,)
         self.columns = columns(blocks, H)
@@ -99,11 +100,6 @@ class Buffers:
             self.d_parts = [empty(R, K, B, H) for _ in equations.vectors]
             self.d_initial = [empty(R, K, B, H) if resets else None for _ in range(F)]
             self.d_dt_units = empty(R, S, B, H) if time_gradient else None
-
-    @property
-    def engine(self) -> str:
-        """The name of the engine."""
-        return "graph" if self.cluster is None else "cluster"
 
     def like(self, steps: int) -> Buffers:
         """Buffers for another number of steps, filled with zeros."""

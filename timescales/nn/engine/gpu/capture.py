@@ -20,13 +20,14 @@ import gc
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from timescales import torch_private
+from timescales.nn.engine import kept
 from timescales.nn.engine.gpu import emit_triton
 from timescales.nn.engine.gpu.buffers import Buffers
 from timescales.nn.engine.gpu.loops import loop_backward, loop_forward
@@ -325,3 +326,18 @@ def announce(reason: str, engine: str = "graph") -> None:
 def one_line(error: BaseException) -> str:
     """The class of an exception and the first line of its message."""
     return f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0]}"
+
+
+def run_or(
+    engine: str, run: Callable[..., tuple[Any, ...]], other: Callable[..., tuple[Any, ...]], call: Sequence[Any]
+) -> tuple[Any, ...]:
+    """`run` of a call, with the engine of this name; if it fails, print the reason once, and run the other one."""
+    try:
+        return run(*call)
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as error:
+        reason = one_line(error)
+        if kept.is_new(reason):
+            announce(reason, engine)
+        return other(*call)

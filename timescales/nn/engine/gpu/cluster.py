@@ -15,14 +15,14 @@ it was measured, and faster than the others.
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from timescales.nn.cells.cell import Cell, Weights
+from timescales.nn.cells.cell import Cell
 from timescales.nn.engine import equations, kept, watch
-from timescales.nn.engine.again import Again
 from timescales.nn.engine.equations import Equations
 from timescales.nn.engine.gpu import capture, emit_cuda, graph
 from timescales.nn.engine.gpu.emit_cuda import Kernels, Sizes, kernels
@@ -60,50 +60,22 @@ def kernels_of(cell: Cell, found: Equations) -> Kernels:
 
 def trial(cell: Cell, found: Equations, device: torch.device) -> str | None:
     """`graph.trial` of these kernels, once for each class of cells, code, device and precision of products."""
-    key = "cluster", watch.Same(type(cell)), kernels_of(cell, found).code, device, capture.rounding()
-    return kept.tried(key, lambda: _trial(cell, found, device))
+    made = kernels_of(cell, found)
+    key = "cluster", watch.Same(type(cell)), made.code, device, capture.rounding()
+    return kept.tried(key, lambda: graph.compare(cell, found, device, made))
 
 
-def _trial(cell: Cell, found: Equations, device: torch.device) -> str | None:
-    reason = graph.compare(cell, found, device, kernels_of(cell, found))
-    return None if reason is None else f"{reason}; use engine='graph'"
-
-
-def run(
-    cell: Cell,
-    x: Tensor,
-    weights: Weights,
-    state: Any,
-    dt: Tensor | None = None,
-    mask: Tensor | None = None,
-    again: Again | None = None,
-    states: bool = False,
-    found: Equations | str | None = None,
-) -> tuple[Any, ...]:
-    """Run a cell over a sequence; see `graph.run`. Batched seeds are supported."""
-    found = equations.known(cell, dt is not None) if found is None else found
+def run(cell: Cell, x: Tensor, *call: Any, found: Equations | str | None = None) -> tuple[Any, ...]:
+    """Run a cell over a sequence; see `graph.run`, whose arguments it takes, in order. Batched seeds are supported."""
+    if found is None:
+        _, _, dt, *_ = (*call, None)
+        found = equations.known(cell, dt is not None)
     assert isinstance(found, Equations), found
-    return graph.run(cell, x, weights, state, dt, mask, again, states, found=found, cluster=kernels_of(cell, found))
+    engine = functools.partial(graph.run, found=found, cluster=kernels_of(cell, found))
+    return engine(cell, x, *call)
 
 
-def run_or_graph(
-    cell: Cell,
-    x: Tensor,
-    weights: Weights,
-    state: Any,
-    dt: Tensor | None = None,
-    mask: Tensor | None = None,
-    again: Again | None = None,
-    states: bool = False,
-    found: Equations | str | None = None,
-) -> tuple[Any, ...]:
+def run_or_graph(*call: Any, found: Equations | str | None = None) -> tuple[Any, ...]:
     """`run`; if it fails, print the reason once and use the graph engine. This is what engine="auto" uses."""
-    try:
-        return run(cell, x, weights, state, dt, mask, again, states, found)
-    except torch.OutOfMemoryError:
-        raise
-    except Exception as error:
-        reason = capture.one_line(error)
-        if kept.is_new(reason):
-            capture.announce(reason, "cluster")
-        return graph.run_or_eager(cell, x, weights, state, dt, mask, again, states, found)
+    other = functools.partial(graph.run_or_eager, found=found)
+    return capture.run_or("cluster", functools.partial(run, found=found), other, call)

@@ -6,7 +6,7 @@ emit_triton.py has what these kernels share with those of single steps.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from timescales.nn.engine.affine import Affine, Component, Matrix, affine, entries
 from timescales.nn.engine.equations import Equations
@@ -20,6 +20,8 @@ from timescales.nn.engine.gpu.emit_triton import (
     leave_step,
     legend,
     loads,
+    of_step,
+    only_existing,
     places_of,
     statements,
 )
@@ -116,7 +118,7 @@ def _local(
     for i in range(n):
         new[f"drive{i}"] = [f"a{i}{k} * drive{k}" for row, k, _ in used if row == i] + ([f"b{i}"] if drive else [])
     loop += [f"new_{key} = {' + '.join(terms) or 'tl.full([THREADS], 0.0, tl.float32)'}" for key, terms in new.items()]
-    loop += _only_existing([(f"new_{key}", key) for key in new])
+    loop += only_existing([(f"new_{key}", key) for key in new])
     loop += [f"{key} = new_{key}" for key in new]
     if begins is not None:
         loop += [*BEGINS, *(f"    map{i}{j} = tl.where(begins, 0.0, map{i}{j})" for i, j in pairs)]
@@ -134,7 +136,7 @@ def _final_forward(e: Equations, maps: Affine, c: int, component: Component) -> 
     names = [f"new{i}" for i in range(len(nodes))]
     before = [f"value{i} = load(starts + {i} * size + part, inside)" for i in range(len(nodes))]
     loop = [*loads(e, nodes, own), *statements(e, nodes, names, own)]
-    loop += _only_existing([(f"new{i}", f"value{i}") for i in range(len(nodes))])
+    loop += only_existing([(f"new{i}", f"value{i}") for i in range(len(nodes))])
     loop += leave_step([(field, f"new{i}") for i, field in enumerate(component.fields)])
     for i, field in enumerate(component.fields):
         loop += [f"value{i} = new{i}", f"tl.store(state{field} + old + B * H, value{i}, mask=inside)"]
@@ -154,7 +156,7 @@ def _final_backward(e: Equations) -> str:
     nodes = [*e.d_blocks, *e.d_state, *e.d_vectors, *([] if e.d_dt is None else [e.d_dt])]
     names = [*d_z, *d_state, *d_vector, *d_time]
     loop += [*loads(e, nodes), *statements(e, nodes, names)]
-    loop += _only_existing(
+    loop += only_existing(
         [*((name, "0.0") for name in (*d_z, *d_vector, *d_time)), *((f"result{k}", f"after{k}") for k in fields)]
     )
     loop += [f"tl.store({place}, {name}, mask=inside)" for place, name in zip(places_of(e), d_z, strict=True)]
@@ -168,20 +170,10 @@ def _final_backward(e: Equations) -> str:
     return _function("final_backward", e, before, loop, end, True)
 
 
-def _only_existing(results: Iterable[tuple[str, str]]) -> list[str]:
-    """Statements that give a result another value where the step does not exist."""
-    lines = ["if mask is not None:", "    exists = tl.load(mask + step, mask=inside, other=0) != 0"]
-    return lines + [f"    {name} = tl.where(exists, {name}, {other})" for name, other in results]
-
-
 def _function(name: str, e: Equations, before: list[str], loop: list[str], end: list[str], backward: bool) -> str:
     """The kernel of a pass with these lines before, in and after its loop over the steps of a chunk."""
-    arguments = ["z", *(f"state{k}" for k in range(len(e.fields)))]
-    arguments += [f"vector{k}" for k in range(len(e.vectors))] + [f"noise{k}" for k in range(e.noises)]
-    fields = range(len(e.fields))
-    arguments += ["dt", "mask", "again", *(f"{name}{k}" for name in ("initial", "output") for k in fields)]
-    arguments += ["maps", "drives", "starts"]
-    arguments += [f"{name}{k}" for name in ("d_output", "d_initial", "d_state") for k in fields]
+    arguments = ["z", *of_step(e), "maps", "drives", "starts"]
+    arguments += [f"{name}{k}" for name in ("d_output", "d_initial", "d_state") for k in range(len(e.fields))]
     arguments += [*(f"d_part{k}" for k in range(len(e.vectors))), "d_dt", "S", "B", "rows", "T", "K"]
     body = [
         *_places(),

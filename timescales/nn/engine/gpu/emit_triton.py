@@ -127,14 +127,18 @@ def _launch(kernel: Any, b: Buffers, t: int, gradients: Sequence[Tensor | None])
 def _forward(e: Equations) -> str:
     states = [f"state{k}" for k in range(len(e.fields))]
     new = [f"new{k}" for k in range(len(e.fields))]
-    lines = [*loads(e, e.new), *statements(e, e.new, new), "if mask is not None:"]
-    lines.append("    exists = tl.load(mask + step, mask=inside, other=0) != 0")
-    for name, state in zip(new, states, strict=True):
-        lines.append(f"    {name} = tl.where(exists, {name}, load({state} + old, inside))")
+    before = [f"load({state} + old, inside)" for state in states]
+    lines = [*loads(e, e.new), *statements(e, e.new, new), *only_existing(zip(new, before, strict=True))]
     lines += leave_step(list(enumerate(new)))
     for name, state in zip(new, states, strict=True):
         lines.append(f"tl.store({state} + old + B * H, {name}, mask=inside)")
     return _function("forward", e, [], lines)
+
+
+def only_existing(results: Iterable[tuple[str, str]]) -> list[str]:
+    """Statements that give a result another value where the step does not exist."""
+    lines = ["if mask is not None:", "    exists = tl.load(mask + step, mask=inside, other=0) != 0"]
+    return lines + [f"    {name} = tl.where(exists, {name}, {other})" for name, other in results]
 
 
 def leave_step(new: Sequence[tuple[int, str]]) -> list[str]:
@@ -179,10 +183,8 @@ def _backward(e: Equations) -> str:
     summed = [(d, node) for d, node in zip(d_vectors, e.d_vectors, strict=True) if not is_zero(node)]
     results = [node for _, node, _ in stored] + [node for _, node in summed] + ([e.d_dt] if e.d_dt is not None else [])
     names = [f"result{k}" for k in range(len(results))]
-    lines += [*loads(e, results), *statements(e, results, names), "if mask is not None:"]
-    lines.append("    exists = tl.load(mask + step, mask=inside, other=0) != 0")
     others = [other for _, _, other in stored] + ["0.0"] * (len(results) - len(stored))
-    lines += [f"    {name} = tl.where(exists, {name}, {other})" for name, other in zip(names, others, strict=True)]
+    lines += [*loads(e, results), *statements(e, results, names), *only_existing(zip(names, others, strict=True))]
     for (place, _, _), name in zip(stored, names, strict=False):
         lines.append(f"tl.store({place}, {name}, mask=inside)")
     for (d, _), name in zip(summed, names[len(stored) :], strict=False):
@@ -195,11 +197,8 @@ def _backward(e: Equations) -> str:
 
 def _function(name: str, e: Equations, gradients: Iterable[str], lines: Iterable[str]) -> str:
     """The kernel with these lines. All kernels have the arguments of `_launch`."""
-    arguments = ["z", "wide", *(f"state{k}" for k in range(len(e.fields)))]
-    arguments += [f"vector{k}" for k in range(len(e.vectors))] + [f"noise{k}" for k in range(e.noises)]
-    of_fields = [f"{name}{k}" for name in ("initial", "output") for k in range(len(e.fields))]
-    arguments += ["dt", "mask", "again", *of_fields]
-    arguments += [*gradients, "t", "S", "B", "rows", "H: tl.constexpr", "THREADS: tl.constexpr"]
+    arguments = ["z", "wide", *of_step(e), *gradients]
+    arguments += ["t", "S", "B", "rows", "H: tl.constexpr", "THREADS: tl.constexpr"]
     body = [
         "n = tl.program_id(0) * THREADS + tl.arange(0, THREADS)",
         "inside = n < rows * H",
@@ -208,6 +207,14 @@ def _function(name: str, e: Equations, gradients: Iterable[str], lines: Iterable
         *lines,
     ]
     return "\n".join(["@jit_step", f"def {name}({', '.join(arguments)}):", *(f"    {line}" for line in body)]) + "\n"
+
+
+def of_step(e: Equations) -> list[str]:
+    """The arguments of a kernel that have what a step reads besides z, and what it leaves."""
+    fields = range(len(e.fields))
+    read = [f"state{k}" for k in fields] + [f"vector{k}" for k in range(len(e.vectors))]
+    read += [f"noise{k}" for k in range(e.noises)]
+    return [*read, "dt", "mask", "again", *(f"{name}{k}" for name in ("initial", "output") for k in fields)]
 
 
 def columns_of(blocks: Sequence[Block]) -> str:

@@ -82,18 +82,13 @@ def trial(cell: Cell, found: Equations, device: torch.device) -> str | None:
     Returns None if they agree, else what went wrong, in one line, which is also printed once.
     """
     key = watch.Same(type(cell)), code_of(found), device, capture.rounding()
-    return kept.tried(key, lambda: _trial(cell, found, device))
-
-
-def _trial(cell: Cell, found: Equations, device: torch.device) -> str | None:
-    reason = compare(cell, found, device)
-    return None if reason is None else f"{reason}; use engine='eager'"
+    return kept.tried(key, lambda: compare(cell, found, device))
 
 
 def compare(cell: Cell, found: Equations, device: torch.device, cluster: Kernels | None = None) -> str | None:
     """What differs between an engine on a device and the eager one, in one line, which is printed; None if nothing.
 
-    cluster: the kernels of the cluster engine, or None for the graph engine.
+    It ends with the engine to use instead. cluster: the kernels of the cluster engine, or None for the graph engine.
     """
     tolerance = 1e-2 if capture.rounding() == "tf32" else TOLERANCE  # TF32 has ten bits
     try:
@@ -103,9 +98,11 @@ def compare(cell: Cell, found: Equations, device: torch.device, cluster: Kernels
         raise
     except Exception as error:
         reason = capture.one_line(error)
-    if reason is not None:
-        capture.announce(reason, "graph" if cluster is None else "cluster")
-    return reason
+    if reason is None:
+        return None
+    engine, other = ("graph", "eager") if cluster is None else ("cluster", "graph")
+    capture.announce(reason, engine)
+    return f"{reason}; use engine='{other}'"
 
 
 def _run_on(
@@ -270,24 +267,6 @@ def _lengthen(v: Tensor, extra: int, value: float) -> Tensor:
     return torch.cat([v, v.new_full((extra, *v.shape[1:]), value)]) if extra else v
 
 
-def run_or_eager(
-    cell: Cell,
-    x: Tensor,
-    weights: Weights,
-    state: Any,
-    dt: Tensor | None = None,
-    mask: Tensor | None = None,
-    again: Again | None = None,
-    states: bool = False,
-    found: Equations | str | None = None,
-) -> tuple[Any, ...]:
+def run_or_eager(*call: Any, found: Equations | str | None = None) -> tuple[Any, ...]:
     """`run`; if it fails, print the reason once and use the eager engine. This is what engine="auto" uses."""
-    try:
-        return run(cell, x, weights, state, dt, mask, again, states, strict=False, found=found)
-    except torch.OutOfMemoryError:
-        raise
-    except Exception as error:
-        reason = capture.one_line(error)
-        if kept.is_new(reason):
-            capture.announce(reason)
-        return eager.run(cell, x, weights, state, dt, mask, again, states)
+    return capture.run_or("graph", functools.partial(run, strict=False, found=found), eager.run, call)

@@ -50,11 +50,6 @@ class Plan(NamedTuple):
     every: bool = False
     cluster: Kernels | None = None
 
-    @property
-    def engine(self) -> str:
-        """The name of the engine."""
-        return "graph" if self.cluster is None else "cluster"
-
 
 class Inputs(NamedTuple):
     """The tensors of a call. Weights as in `in_block_order`; other shapes as in `eager.run`."""
@@ -128,7 +123,7 @@ class GraphFunction(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> tuple[Any, ...]:
-        check_backward(ctx.plan.engine, grads)
+        check_backward("graph" if ctx.plan.cluster is None else "cluster", grads)
         inputs = Inputs.of(ctx.plan.equations, ctx.saved_tensors)
         lease, ctx.lease = ctx.lease, None
         if lease is None:  # it was not kept, or this is a second backward and the first one overwrote it

@@ -20,8 +20,8 @@ from timescales.nn.engine.scalar import Node, evaluate
 
 def step_forward(b: Buffers, t: int) -> None:
     """Step t forward. Before: the pre-activations in z[:, t], those of expanded blocks also in `wide`."""
-    exists, begins = _at(b.mask, t), _at(b.again, t)
-    for k, (state, value) in enumerate(zip(b.states, evaluate(b.equations.new, _inputs(b, t)), strict=True)):
+    exists, begins = at(b.mask, t), at(b.again, t)
+    for k, (state, value) in enumerate(zip(b.states, evaluate(b.equations.new, inputs_at(b, t)), strict=True)):
         after = value if exists is None else torch.where(exists, value, state[:, t])
         if (output := b.outputs[k]) is not None:
             output[:, t] = after
@@ -34,7 +34,7 @@ def step_backward(b: Buffers, t: int) -> None:
 
     `loop_backward` adds the gradient of h that comes through the recurrent weights.
     """
-    e, exists, inputs = b.equations, _at(b.mask, t), _inputs(b, t)
+    e, exists, inputs = b.equations, at(b.mask, t), inputs_at(b, t)
     d_after = _d_after(b, t)
     inputs |= {e.input("d_state", k): d for k, d in enumerate(d_after)}
     zero = torch.zeros_like(b.d_states[0])
@@ -63,13 +63,14 @@ def step_backward(b: Buffers, t: int) -> None:
         b.d_dt_units.copy_(value)
 
 
-def _inputs(b: Buffers, t: int) -> dict[Node, Tensor]:
-    """The values of the expressions' inputs at step t; each broadcasts to (R, B, H)."""
+def inputs_at(b: Buffers, t: int | slice) -> dict[Node, Tensor]:
+    """The values of the expressions' inputs at step t; each broadcasts to (R, B, H), at several to (R, steps, B, H)."""
     e = b.equations
     inputs = {block.node: b.block(k, t) for k, block in enumerate(e.blocks)}
     inputs |= {e.blocks[k].node: b.wide[place] for place, k in enumerate(b.expanded) if b.wide is not None}
     inputs |= {e.input("state", k): state[:, t] for k, state in enumerate(b.states)}
-    inputs |= {e.input("vector", *name): v.unsqueeze(1) for name, v in zip(e.vectors, b.vectors, strict=True)}
+    place = (slice(None), None) if isinstance(t, int) else (slice(None), None, None)
+    inputs |= {e.input("vector", *name): v[place] for name, v in zip(e.vectors, b.vectors, strict=True)}
     inputs |= {e.input("noise", k): noise[:, t] for k, noise in enumerate(b.noises)}
     if b.dt is not None:
         inputs[e.input("dt")] = b.dt[:, t].unsqueeze(-1)
@@ -78,7 +79,7 @@ def _inputs(b: Buffers, t: int) -> dict[Node, Tensor]:
 
 def _d_after(b: Buffers, t: int) -> list[Tensor]:
     """The gradients of the state after step t; what belongs to the initial state is added to `d_initial`."""
-    begins, found = _at(b.again, t), []
+    begins, found = at(b.again, t), []
     for d, sums, of_results in zip(b.d_states, b.d_initial, b.d_after(), strict=True):
         if begins is not None and sums is not None:
             sums.add_(torch.where(begins, d, 0.0))
@@ -87,6 +88,6 @@ def _d_after(b: Buffers, t: int) -> list[Tensor]:
     return found
 
 
-def _at(flags: Tensor | None, t: int) -> Tensor | None:
-    """Flags (R, S, B) at step t as (R, B, 1); None for None."""
+def at(flags: Tensor | None, t: int | slice) -> Tensor | None:
+    """Flags (R, S, B) at step t as (R, B, 1), at several steps as (R, steps, B, 1); None for None."""
     return None if flags is None else flags[:, t].bool().unsqueeze(-1)

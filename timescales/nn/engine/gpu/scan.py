@@ -21,6 +21,7 @@ from torch import Tensor
 
 from timescales.nn.engine.affine import Matrix, entries
 from timescales.nn.engine.gpu.buffers import Buffers
+from timescales.nn.engine.gpu.pointwise import at, inputs_at
 from timescales.nn.engine.scalar import Node, evaluate
 
 
@@ -161,11 +162,6 @@ def after(t: slice) -> slice:
     return slice(t.start + 1, t.stop + 1, t.step)
 
 
-def at(flags: Tensor | None, t: slice) -> Tensor | None:
-    """Flags (R, S, B) at these steps as (R, K, B, 1); None for None."""
-    return None if flags is None else flags[:, t].bool().unsqueeze(-1)
-
-
 def keep(value: Tensor, new: Tensor, exists: Tensor | None) -> None:
     """Write `new` to `value` where the step exists."""
     value.copy_(new if exists is None else torch.where(exists, new, value))
@@ -181,16 +177,3 @@ def forget(value: Tensor, begins: Tensor | None) -> None:
     """Write zeros where the sequences begin again."""
     if begins is not None:
         value.copy_(torch.where(begins, 0.0, value))
-
-
-def inputs_at(b: Buffers, t: slice) -> dict[Node, Tensor]:
-    """The values of the expressions' inputs at these steps; each broadcasts to (R, K, B, H)."""
-    e = b.equations
-    inputs = {block.node: b.block(k, t) for k, block in enumerate(e.blocks)}
-    inputs |= {e.input("state", k): state[:, t] for k, state in enumerate(b.states)}
-    names = zip(e.vectors, b.vectors, strict=True)
-    inputs |= {e.input("vector", *name): v.unsqueeze(1).unsqueeze(1) for name, v in names}
-    inputs |= {e.input("noise", k): noise[:, t] for k, noise in enumerate(b.noises)}
-    if b.dt is not None:
-        inputs[e.input("dt")] = b.dt[:, t].unsqueeze(-1)
-    return inputs
