@@ -1,4 +1,4 @@
-"""What Hydra finds: our sweeper (hydra/sweeper=timescales, the default), and our launchers for sweepers that search."""
+"""What Hydra finds: the settings of our sweeps (hydra/sweeper=timescales), and our launchers for other sweepers."""
 
 from __future__ import annotations
 
@@ -9,34 +9,18 @@ from typing import Any
 from hydra.core.config_store import ConfigStore
 from hydra.core.utils import JobReturn
 from hydra.plugins.launcher import Launcher
-from hydra.plugins.sweeper import Sweeper
 from omegaconf import DictConfig
 
 from timescales import cli
-from timescales.config import command_line
 from timescales.config.compose import Composer
 from timescales.config.hydra_internals import job_return
 from timescales.config.run import Run
 from timescales.experiment import execute, plan
 from timescales.experiment.queue import try_to
 
-SWEEPER = {"_target_": f"{__name__}.TimescalesSweeper", "minutes": None}  # minutes: after how many a sweep stops
+# minutes: after how many a sweep stops. Hydra makes no sweeper of it: `cli.sweep` reads it.
+SWEEPER = {"_target_": "timescales.cli.sweep", "minutes": None}
 ConfigStore.instance().store("timescales", SWEEPER, "hydra/sweeper")
-
-
-class TimescalesSweeper(Sweeper):
-    """Stands in Hydra's configuration for our own sweeps; called by Hydra where train.py did not read the words."""
-
-    def __init__(self, minutes: float | None = None) -> None:
-        self.minutes = minutes
-
-    def setup(self, *, hydra_context: Any, task_function: Any, config: DictConfig) -> None:
-        """Hydra's interface."""
-        self.of_hydra = list(config.hydra.overrides.hydra)
-
-    def sweep(self, arguments: list[str]) -> None:
-        """Hydra's interface."""
-        cli.do(command_line.read(["--multirun", *self.of_hydra, *arguments]), lambda: None)
 
 
 class TimescalesLauncher(Launcher):
