@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,6 @@ from omegaconf import DictConfig
 from timescales import cli
 from timescales.config.compose import Composer
 from timescales.config.hydra_internals import job_return
-from timescales.config.run import Run
 from timescales.experiment import execute, plan
 from timescales.experiment.queue import try_to
 
@@ -37,15 +37,12 @@ class TimescalesLauncher(Launcher):
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> list[JobReturn]:
         """Hydra's interface."""
         self.folder.mkdir(parents=True, exist_ok=True)  # where the sweeper writes what it has found
-        jobs = [try_to(self.runs, overrides) for overrides in job_overrides]
+        requests = [[self.composer.parse(text) for text in overrides] for overrides in job_overrides]
+        jobs = [try_to(partial(plan.single, composer=self.composer), request) for request in requests]
         launch = cli.launch_of(f"{__name__}.{type(self).__name__}")
         task, fine = execute.Search(self.sweeper.get("direction")), [job for job in jobs if isinstance(job, list)]
         ends = iter(launch(task, self.parameters, fine))
         return [job_return(next(ends) if isinstance(job, list) else job) for job in jobs]
-
-    def runs(self, overrides: Sequence[str]) -> list[Run]:
-        """The runs of a job."""
-        return plan.single([self.composer.parse(text) for text in overrides], self.composer)
 
 
 class TimescalesJoblib(TimescalesLauncher):

@@ -4,15 +4,15 @@ import json
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
-from quick import QUICK
+from quick import QUICK, records
 
 from timescales import cli
 from timescales.config import command_line, messages
 from timescales.errors import ConfigError
+from timescales.training.run import TrainingRun
 
 ROOT = Path(__file__).resolve().parents[2]
 QUICK = [*QUICK, "logger=none"]
@@ -47,22 +47,16 @@ assert not heavy, heavy
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(
-    ("at", "line"),
-    [
-        ("at step 7", "interrupted at step 7: saved; the same command continues"),
-        ("", "interrupted: what was not saved yet is lost; the same command continues"),
-    ],
-)
-def test_an_interruption_says_whether_something_was_saved(at, line, monkeypatch, capsys):
+def test_an_interruption_that_saves_nothing_says_so(monkeypatch, capsys):
     def interrupted(asked, main):
-        raise KeyboardInterrupt(*[at] * bool(at))
+        raise KeyboardInterrupt
 
     monkeypatch.setattr(cli, "do", interrupted)
     monkeypatch.setattr(cli.signal, "signal", lambda number, handler: None)  # the tests still end at Ctrl-C
     monkeypatch.setattr(sys, "argv", ["train.py"])
     with pytest.raises(SystemExit):
         cli.run(lambda: None)
+    line = "interrupted: what was not saved yet is lost; the same command continues"
     assert capsys.readouterr().err == f"\n{line}\n"
 
 
@@ -76,22 +70,17 @@ def test_an_interruption_says_how_to_continue():
     assert said("resume=false", "force=stale") == f"the same command without resume=false {needs}"
 
 
-def test_ctrl_c_saves_and_says_how_to_go_on(train_process, train, tmp_path):
-
-    overrides = [*QUICK, "loop.max_steps=700", "task.train_size=80000", "logger=csv", "loop.log_every=1"]
-    overrides.append(f"run_dir={tmp_path}/mine")
-    process = train_process(*overrides)
-    while not (tmp_path / "mine" / "curve.csv").is_file():
-        assert process.poll() is None, process.stdout.read()
-        time.sleep(0.01)
-    time.sleep(0.1)
-    process.send_signal(signal.SIGINT)
-    out, _ = process.communicate(timeout=60)
-    assert process.returncode == 130, out
-    assert "the same command continues" in out
-    assert json.loads((tmp_path / "mine" / "record.json").read_text())["status"] == "interrupted"
-    assert train(*overrides).status == 0
-    assert json.loads((tmp_path / "mine" / "record.json").read_text())["steps"] == 700
+def test_ctrl_c_saves_and_says_how_to_go_on(train, monkeypatch):
+    """Signals to processes: tests/training/test_interrupt.py."""
+    log_step = TrainingRun.log_step
+    with monkeypatch.context() as patched:
+        patched.setattr(TrainingRun, "log_step", lambda run: log_step(run) or signal.raise_signal(signal.SIGINT))
+        stopped = train(*QUICK)
+    assert stopped.status == 130
+    assert stopped.err.endswith("interrupted at step 1: saved; the same command continues\n")
+    assert [saved["status"] for saved in records()] == ["interrupted"]
+    assert train(*QUICK).status == 0
+    assert [saved["steps"] for saved in records()] == [2]
 
 
 def test_a_bug_keeps_its_traceback_and_goes_to_the_runs_log(train, tmp_path, monkeypatch):

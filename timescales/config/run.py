@@ -50,8 +50,8 @@ class Run:
 
     @functools.cached_property
     def cost_key(self) -> str:
-        """The same for runs that cost the same."""
-        return identity.cost_key(self.config)
+        """The same for runs that cost the same: their identity without the seed and the learning rate."""
+        return identity.identity({**self.config, "seed": 0, "optimizer": {**self.config["optimizer"], "lr": 0.0}})
 
     @functools.cached_property
     def family(self) -> str:
