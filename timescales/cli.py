@@ -89,7 +89,7 @@ def do(asked: CommandLine, main: Callable[[], object]) -> None:
 def show(asked: CommandLine, composer: Composer) -> None:
     """Print a configuration as Hydra does (--cfg job), or a part of it (--package)."""
     extends, package = asked.value("extend") is not None, asked.options.package
-    cfg: Any = extend.configuration(asked.of_runs, composer) if extends else composer(asked.of_runs)
+    cfg: Any = extend.continued(asked.of_runs, composer)[0] if extends else composer(asked.of_runs)
     if package and package != "_global_":
         cfg = OmegaConf.select(cfg, package)
         if cfg is None:
