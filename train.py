@@ -16,7 +16,7 @@ identity.register()
 
 
 @hydra.main(version_base="1.3", config_path=str(paths.conf()), config_name="config")
-def main(cfg: DictConfig) -> str | float:
+def main(cfg: DictConfig) -> float:
     """What Hydra calls for another sweeper than ours, such as Optuna's; returns the run's value. Else see `cli.run`."""
     return execute.composed(cfg)
 

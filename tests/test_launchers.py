@@ -10,7 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from quick import QUICK, SIZES
+from quick import QUICK, SIZES, records
 
 from timescales.runs import lock
 from timescales.training.interrupt import Interrupt
@@ -30,8 +30,7 @@ def test_joblib_trains_in_processes_and_collects_failures(tmp_path, train_proces
     assert "hidden_size must be greater than zero" in output
     assert "1 of 2 runs failed" in output
     assert "deprecated" not in output
-    (path,) = (tmp_path / "runs").glob("*/record.json")
-    assert json.loads(path.read_text())["status"] == "finished"
+    assert [saved["status"] for saved in records(tmp_path / "runs")] == ["finished"]
 
 
 LONG = ["-m", "hydra/launcher=joblib", "hydra.launcher.n_jobs=2", "task=copy", "task.T=2", "task.train_size=80000"]

@@ -6,7 +6,7 @@ import time
 
 import pytest
 from locks import lock_from_elsewhere
-from quick import QUICK
+from quick import QUICK, UNTRAINED, records
 
 from timescales.config.compose import composing
 from timescales.experiment import plan
@@ -30,8 +30,7 @@ def test_sweep_skips_resumes_and_goes_on_after_a_failure(train, tmp_path, monkey
     assert first.out.index("\nmodel=lstm: ") < first.out.index("\nmodel=plstm: ")  # in the order asked for
     assert again.out.index("\nmodel=plstm: ") < again.out.index("\nmodel=lstm: ")
     for model in ("lstm", "plstm"):  # both end with what the sweep found
-        records = [json.loads(path.read_text()) for path in (tmp_path / "runs").glob(f"copy-{model}-s*/record.json")]
-        a, b = (record["metrics"]["test/accuracy"] for record in records)
+        a, b = (s["metrics"]["test/accuracy"] for s in records() if s["config"]["model"]["name"] == model)
         line = f"model={model}: test/accuracy {(a + b) / 2:.4f} ({abs(a - b) / 2**0.5:.4f}), test/loss "
         assert first.out.count(line) == again.out.count(line) == 1
     assert again.out.count("; n = 2") == 2
@@ -45,22 +44,6 @@ def test_sweep_skips_resumes_and_goes_on_after_a_failure(train, tmp_path, monkey
     assert len(list((tmp_path / "runs").iterdir())) == 6
 
 
-@pytest.mark.parametrize(
-    ("values", "line"),
-    [
-        ("model=lstm,plstn", "model=plstn: no such model; did you mean plstm?"),
-        ("engine=eager,fusd", "engine must be one of .* not fusd; did you mean fused?"),
-        ("loop.max_epochs=2,0", "loop.max_epochs must be at least 1; not 0"),
-        ("task.T=2,3 task.TT=1,2", "task.TT: no such key; did you mean task.T?"),
-    ],
-)
-def test_one_wrong_value_is_named_before_the_others_are_trained(train, tmp_path, values, line):
-    outcome = train("-m", *QUICK, *values.split())
-    assert (outcome.status, outcome.out) == (1, "")
-    assert re.fullmatch(f"error: {line.replace('?', '[?]')}.*\n", outcome.err)
-    assert not list(tmp_path.glob("runs/*"))
-
-
 def test_a_finished_run_does_not_hide_a_wrong_value(train):
     assert "1 run: 0 finished, skipped; 1 to run" in train("-m", *QUICK).out
     for sweep in ([], ["-m"]):
@@ -69,7 +52,7 @@ def test_a_finished_run_does_not_hide_a_wrong_value(train):
         assert "did you mean fused?" in outcome.err
 
 
-def test_sweep_survives_a_bug_in_one_job(train, tmp_path, monkeypatch):
+def test_sweep_survives_a_bug_in_one_job(train, monkeypatch):
     from timescales.training import loop, run  # loop reads run.TrainingRun when it is imported
 
     assert loop.TrainingRun is run.TrainingRun
@@ -84,8 +67,7 @@ def test_sweep_survives_a_bug_in_one_job(train, tmp_path, monkeypatch):
     outcome = train("-m", *QUICK, "seed=0,1,2")
     assert outcome.status == 1
     assert "ZeroDivisionError: division by zero (traceback in runs/copy-lstm-s0-" in outcome.out
-    statuses = sorted(json.loads(p.read_text())["status"] for p in (tmp_path / "runs").glob("*/record.json"))
-    assert statuses == ["failed", "finished", "finished"]
+    assert [saved["status"] for saved in records()] == ["failed", "finished", "finished"]
 
 
 @pytest.mark.parametrize("seeds", ["seed=0,1,2", "seeds=3"])
@@ -104,44 +86,39 @@ def test_a_damaged_record_ends_no_other_seed(train, tmp_path, seeds):
 
 
 def test_sweep_into_a_given_directory(train, tmp_path):
-    assert train("-m", *QUICK, "seed=0,1", f"run_dir={tmp_path}/mine").status == 0
+    """Its flag may stand anywhere, and what is asked twice is run once."""
+    assert "2 to run" in train(*QUICK, "-m", "seed=0,1,1", f"run_dir={tmp_path}/mine").out
     assert sorted(d.name[:12] for d in (tmp_path / "mine").iterdir()) == ["copy-lstm-s0", "copy-lstm-s1"]
     assert "2 finished, skipped" in train("-m", *QUICK, "seed=0,1", f"run_dir={tmp_path}/mine").out
 
 
-def test_two_hundred_finished_runs_are_skipped_quickly(train, tmp_path):
+def test_many_finished_runs_are_skipped_quickly(train):
     with composing() as composer:
-        requests = [list(map(composer.parse, [*QUICK, f"seed={seed}"])) for seed in range(200)]
+        requests = [list(map(composer.parse, [*QUICK, f"seed={seed}"])) for seed in range(60)]
         runs = plan.plan(requests, composer).runs
     for run in runs:
         run.directory.mkdir(parents=True)
         saved = {"id": run.id, "status": "finished", "metrics": {}, "seconds": 1.0}
         (run.directory / "record.json").write_text(json.dumps(saved))
     begun = time.process_time()
-    outcome = train("-m", *QUICK, "seed=range(0,200)")
+    outcome = train("-m", *QUICK, "seed=range(0,60)")
     spent = time.process_time() - begun
-    assert "200 runs: 200 finished, skipped; 0 to run" in outcome.out
-    assert spent < 30  # not a benchmark: composing each of them would take minutes
+    assert "60 runs: 60 finished, skipped; 0 to run" in outcome.out
+    assert spent < 9  # not a benchmark: composing each of them would take ten times as long
 
 
-@pytest.mark.parametrize("name", ["a(b)", "it's", "a,b", "[x]", 'a"b', "two words", "ünï", "a\\b"])
-def test_sweep_into_a_directory_of_any_name(train, tmp_path, name):
+def test_sweep_into_a_directory_of_any_name(train):
+    name = """a(b) it's a,b [x] a"b ünï a\\b"""
     escaped = name.replace("'", "\\'")
     outcome = train("-m", *QUICK, "seed=0", f"run_dir='{escaped}'")
     assert outcome.status == 0, outcome
-    assert len(list((tmp_path / name).iterdir())) == 1
-
-
-def test_sweep_flag_may_stand_anywhere_and_what_is_asked_twice_is_run_once(train):
-    assert "2 to run" in train(*QUICK, "-m", "seed=0,1,1").out
+    assert len(records(name)) == 1
 
 
 def test_a_sweep_over_files_and_over_what_makes_no_other_run(train, tmp_path):
     outcome = train("-m", *QUICK, f"run_dir={tmp_path}", "model=glob(j*)", "engine=eager,auto", "model.hidden_size=4")
     assert "2 runs: 0 finished, skipped; 1 to run; 1 the same as another of them" in outcome.out
-    assert [json.loads(path.read_text())["config"]["model"]["name"] for path in tmp_path.glob("*/record.json")] == [
-        "janet"
-    ]
+    assert [saved["config"]["model"]["name"] for saved in records(tmp_path)] == ["janet"]
 
 
 def test_a_forced_sweep_that_fails_does_not_report_what_was_there(train, tmp_path, monkeypatch):
@@ -166,12 +143,11 @@ def test_two_sweeps_share_a_table(train_process, tmp_path):
     processes = [train_process(*sweep) for _ in range(2)]
     said = [process.communicate()[0] for process in processes]
     assert [process.returncode for process in processes] == [0, 0], said
-    records = list((tmp_path / "runs").glob("*/record.json"))
-    assert [json.loads(path.read_text())["status"] for path in records] == 4 * ["finished"]
+    assert [saved["status"] for saved in records(tmp_path / "runs")] == 4 * ["finished"]
     trained = [text.count("\n  finished: ") - text.count("finished, skipped:") for text in said]
     assert sum(trained) == 4, said
-    for path in records:  # a second training would have restarted the curve or continued it
-        steps = [int(line.split(",")[0]) for line in (path.parent / "curve.csv").read_text().splitlines()[1:]]
+    for path in (tmp_path / "runs").glob("*/curve.csv"):  # a second training would have restarted or continued it
+        steps = [int(line.split(",")[0]) for line in path.read_text().splitlines()[1:]]
         assert steps == sorted(steps)
         assert steps.count(50) == 1
     assert "4 runs: 4 finished, skipped; 0 to run" in train_process(*sweep).communicate()[0]
@@ -206,13 +182,12 @@ def test_a_sweep_leaves_a_run_to_its_owner_and_comes_back(train, tmp_path, monke
     assert json.loads((taken / "record.json").read_text())["status"] == "finished"
 
 
-def test_a_tables_analysis_is_made_of_those_models_that_it_is_for(train, tmp_path):
+def test_a_tables_analysis_is_made_of_those_models_that_it_is_for(train):
     small = ["task.low=3", "task.high=6", "task.batch_size=16", "task.train_size=64", "task.valid_size=16"]
     small += ["task.test_size=16", "model.hidden_size=8", "loop.max_steps=4", "loop.eval_every=2"]
     sweep = ["-m", "table=chien_variable_copy", "profile=tiny", "model=lstm,plstm", "seed=0", *small]
     assert train(*sweep).status == 0
-    records = [json.loads(path.read_text()) for path in (tmp_path / "runs").glob("*/record.json")]
-    probes = {found["config"]["model"]["name"]: found.get("probes", {}) for found in records}
+    probes = {saved["config"]["model"]["name"]: saved.get("probes", {}) for saved in records()}
     assert probes["lstm"] == {}  # its units have no reference times
     late = [probes["plstm"][f"reference_times/late/mean_{name}"] for name in ("both", "one", "neither")]
     assert sum(late) == 8.0
@@ -229,23 +204,21 @@ NOTE = "note: settings that were not swept differ: "
 
 
 def note(outcome):
-    """What a sweep says of unequal settings before its first run."""
+    """What a sweep says of unequal settings."""
     assert outcome.status == 0, outcome
-    lines = outcome.out.splitlines()
-    found = [line.removeprefix(NOTE) for line in lines if line.startswith("note: ")]
-    if found and any(line.startswith("[1/") for line in lines):
-        assert lines.index(NOTE + found[0]) < next(k for k, line in enumerate(lines) if line.startswith("[1/"))
-    return found
+    return [line.removeprefix(NOTE) for line in outcome.out.splitlines() if line.startswith("note: ")]
 
 
-def test_a_sweep_names_settings_that_differ_without_having_been_swept(train, tmp_path):
+def test_a_sweep_names_settings_that_differ_without_having_been_swept(train, tmp_path, monkeypatch):
     (tmp_path / "mine" / "model").mkdir(parents=True)
     (tmp_path / "mine" / "model" / "own.yaml").write_text(OWN)
     quick = [setting for setting in QUICK if not setting.startswith("model.")]
     mine = ["--config-dir", "mine", "-m", *quick]
     sizes = "model.hidden_size (lstm 128, own 5)"  # and no forget_init, which makes a model what it is
-    assert note(train(*mine, "model=lstm,own", "seed=0,1")) == [sizes]
-    assert note(train(*mine, "model=lstm,own", "seed=0,1")) == [sizes]  # all of them finished
+    first = train(*mine, "model=lstm,own")
+    assert note(first) == note(train(*mine, "model=lstm,own")) == [sizes]  # also if all of them have finished
+    assert first.out.index(NOTE) < first.out.index("\n[1/2]")
+    monkeypatch.setattr(*UNTRAINED)
     assert note(train(*mine, "model=lstm,own", "model.hidden_size=5,6")) == []  # swept
     assert note(train(*mine, "model=own", "seed=0,1", "task.T=2,3")) == []
     (both,) = note(train(*mine, "model=lstm,own", "optimizer=sgd,adam"))
@@ -259,43 +232,22 @@ LEFT_OUT = "note: model.epsilon is left out for lstm, gru: no such key there"
     ("sweep", "words", "epsilons"),
     [
         ("model=plstm,pgru model.epsilon=.1", "2 runs: 0 finished", {"plstm": [0.1], "pgru": [0.1]}),
-        ("model=plstm,lstm,gru model.epsilon=.1", LEFT_OUT, {"plstm": [0.1], "lstm": [None], "gru": [None]}),
         ("model=plstm,lstm,gru model.epsilon=.1,.2", LEFT_OUT, {"plstm": [0.1, 0.2], "lstm": [None], "gru": [None]}),
     ],
 )
-def test_a_setting_holds_for_those_models_that_have_it(train, tmp_path, sweep, words, epsilons):
+def test_a_setting_holds_for_those_models_that_have_it(train, sweep, words, epsilons):
     """Without ++, also where the default model does not have it."""
     outcome = train("-m", *QUICK, *sweep.split())
     assert outcome.status == 0, outcome
     assert words in outcome.out
-    models = [json.loads(path.read_text())["config"]["model"] for path in tmp_path.glob("runs/*/record.json")]
+    models = [saved["config"]["model"] for saved in records()]
     assert len(models) == sum(map(len, epsilons.values()))
     for name, values in epsilons.items():
         assert {model.get("epsilon") for model in models if model["name"] == name} == set(values)
 
 
-@pytest.mark.parametrize(
-    ("sweep", "line"),
-    [
-        (
-            "model=gru,janet model.epsilon=.1",
-            "model.epsilon: no such key; there is one with model=cornn or pgru or plscan or plstm",
-        ),
-        ("model=plstm,lstm model.epsilom=.1", "model.epsilom: no such key; did you mean model.epsilon?"),
-        (
-            "hydra/sweeper=basic model=plstm,pgru model.epsilon=.1",
-            "there is one with model=cornn or pgru or plscan or plstm",
-        ),
-    ],
-)
-def test_a_setting_that_no_model_of_the_sweep_has_is_an_error(train, tmp_path, sweep, line):
-    outcome = train("-m", *QUICK, *sweep.split())
-    assert (outcome.status, outcome.out, outcome.err.count("\n")) == (1, "", 1)
-    assert line in outcome.err
-    assert not list(tmp_path.glob("runs/*"))
-
-
-def test_runs_of_different_tasks_are_not_compared(train):
+def test_runs_of_different_tasks_are_not_compared(train, monkeypatch):
+    monkeypatch.setattr(*UNTRAINED)
     task = ["task=copy,adding", "task.T=12", *(setting for setting in QUICK if not setting.startswith("task"))]
     small = ["task.train_size=8", "task.valid_size=4", "task.test_size=4", "model.hidden_size=4"]
     assert note(train("-m", *task, *small)) == []

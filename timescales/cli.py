@@ -19,11 +19,11 @@ from omegaconf import OmegaConf
 
 from timescales.config import command_line, hydra_internals, identity, messages, schema, values
 from timescales.config.command_line import CommandLine
-from timescales.config.compose import Composer, chooses, composing, text_of
+from timescales.config.compose import Composer, composing, text_of
 from timescales.errors import ConfigError
 from timescales.experiment import execute, extend, plan
 from timescales.experiment.plan import Plan
-from timescales.experiment.queue import Queue, SweepFailed, number_of_runs, outcomes
+from timescales.experiment.queue import Queue, number_of_runs, outcomes
 from timescales.papers import load
 
 # Of the launchers in Hydra's configuration, the modules that launch.
@@ -60,7 +60,7 @@ def run(main: Callable[[], object]) -> None:
         print(f"\n{saved}; {continuing}", file=sys.stderr)
         sys.exit(130)
     except Exception as error:
-        line = str(error) if isinstance(error, SweepFailed) else None if full_error else messages.one_line(error)
+        line = None if full_error else messages.one_line(error)
         if line is None:
             raise
         print(f"error: {line}", file=sys.stderr)
@@ -89,7 +89,7 @@ def do(asked: CommandLine, main: Callable[[], object]) -> None:
 def show(asked: CommandLine, composer: Composer) -> None:
     """Print a configuration as Hydra does (--cfg job), or a part of it (--package)."""
     extends, package = asked.value("extend") is not None, asked.options.package
-    cfg: Any = extend.configuration(asked.of_runs, composer) if extends else composer(asked.of_runs)
+    cfg: Any = extend.continued(asked.of_runs, composer)[0] if extends else composer(asked.of_runs)
     if package and package != "_global_":
         cfg = OmegaConf.select(cfg, package)
         if cfg is None:
@@ -111,13 +111,16 @@ def sweep(asked: CommandLine, composer: Composer) -> None:
         raise ConfigError(f"hydra.sweeper.minutes must be a number above 0, or null; not {minutes}")
     if minutes is not None and launcher is not None:
         raise ConfigError("hydra.sweeper.minutes is for one job at a time: leave it out with this launcher")
-    made, analyses = plan_of_table(asked, composer) if asked.kind == "table" else (plan_of_sweep(asked, composer), ())
+    if asked.kind == "table":
+        made, analyses = plan_of_table(asked, composer)
+    else:
+        made, analyses = plan.plan(plan.combinations(asked.of_runs, composer), composer), ()
     queue = Queue(made, launcher=launcher, minutes=minutes, analyses=analyses, continuing=asked.continuing())
     queue.work(note="" if asked.kind == "table" else plan.unequal(made.runs))
     if asked.kind == "sweep" and len(made.runs) > 1:
         print("\n".join(["", *outcomes(queue)]), flush=True)
     if queue.failures:
-        raise SweepFailed(f"{queue.failures} of {number_of_runs(made.requested)} failed")
+        raise ConfigError(f"{queue.failures} of {number_of_runs(made.requested)} failed")
 
 
 def launch_of(target: str) -> Callable[..., Any]:
@@ -127,15 +130,6 @@ def launch_of(target: str) -> Callable[..., Any]:
             f"hydra.launcher._target_={target}: a sweep here takes hydra/launcher=joblib or slurm, or none"
         )
     return importlib.import_module(LAUNCHERS[target]).launch
-
-
-def plan_of_sweep(asked: CommandLine, composer: Composer) -> Plan:
-    """The runs of a sweep over all combinations. Raises ConfigError for a wrong value, before others are trained."""
-    made = plan.plan(plan.combinations(asked.of_runs, composer), composer)
-    for wrong in made.wrong:
-        if wrong.mistyped and (line := messages.one_line(wrong.error)):
-            raise ConfigError(line)
-    return made
 
 
 def plan_of_table(asked: CommandLine, composer: Composer) -> tuple[Plan, tuple[str, ...]]:
@@ -148,8 +142,6 @@ def plan_of_table(asked: CommandLine, composer: Composer) -> tuple[Plan, tuple[s
     cfg = composer([o for o in asked.of_runs if o.key_or_group in chosen])
     schema.check(cfg)
     requests = plan.requests_of(table, cfg.profile, composer, narrow)
-    files = [override for request in requests[:1] for override in request if chooses(override)]
-    schema.check(composer([*files, *shared]))  # task.allow_partial is a key of some tasks alone
     tag = composer.parse(f"++logger.table={table.name}")  # for W&B alone; no part of a run's identity
     made = plan.plan([[*request, *shared, tag] for request in requests], composer, seeds_named=True)
     return made, table.probe

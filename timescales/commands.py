@@ -82,7 +82,7 @@ def add_folders(parser: argparse.ArgumentParser) -> None:
 
 @contextlib.contextmanager
 def tables(options: argparse.Namespace) -> Iterator[Tables]:
-    """The tables of a command's options. A ConfigError ends the program with one line."""
+    """The tables of a command's options. An error that the user can fix ends the program with one line."""
     own = options.config_dir
     results = options.out or (own / "results" if own else paths.RESULTS if paths.in_checkout() else Path("results"))
     known = sorted(path.stem for path in (own / "table").glob("*.yaml")) if own else folders.choices("table")
@@ -93,8 +93,10 @@ def tables(options: argparse.Namespace) -> Iterator[Tables]:
         folders.use(own)
         with compose.composing() as composer:
             yield Tables(composer, named, results, known, own is not None)
-    except ConfigError as error:
-        sys.exit(f"error: {error}")
+    except Exception as error:
+        if (line := messages.one_line(error)) is None:
+            raise
+        sys.exit(f"error: {line}")
 
 
 def report() -> None:
@@ -178,13 +180,8 @@ def _plan(found: Tables, settings: Sequence[str], profile: str | None) -> None:
     if len(found.named) != 1:
         raise ConfigError("--list is for one table: give its name, as in chien_table3 --list")
     (name,), composer = found.named, found.composer
-    try:
-        given = [composer.parse(text) for text in settings]
-        where = {o.key_or_group: [each.value() for each in composer.each_value(o)] for o in given}
-    except Exception as error:
-        if (line := messages.one_line(error)) is None:
-            raise
-        raise ConfigError(line) from error
+    given = map(composer.parse, settings)
+    where = {o.key_or_group: [each.value() for each in composer.each_value(o)] for o in given}
     sizes = [s for s in status.status(name, composer, found.results, paths.RUNS) if SIZES[s.size] == profile]
     if not sizes:
         raise ConfigError(f"{name} has no small-scale version (its key `small`)")

@@ -4,29 +4,31 @@ import json
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
-from quick import QUICK
+from quick import QUICK, records
 
 from timescales import cli
 from timescales.config import command_line, messages
 from timescales.errors import ConfigError
+from timescales.training.run import TrainingRun
 
 ROOT = Path(__file__).resolve().parents[2]
 QUICK = [*QUICK, "logger=none"]
 
 
-@pytest.mark.parametrize("arguments", ["--help", "--cfg job", "--cfg job --resolve model=plstm", "--info defaults"])
-def test_no_torch_before_a_run(arguments, tmp_path):
+def test_no_torch_before_a_run(tmp_path):
     program = f"""
 import sys, runpy
-sys.argv = ['train.py', *{arguments.split()!r}]
-try:
-    runpy.run_path({str(ROOT / "train.py")!r}, run_name='__main__')
-except SystemExit as leaving:
-    assert not leaving.code, leaving.code
+from hydra.core.global_hydra import GlobalHydra
+for line in ("--help", "--cfg job", "--cfg job --resolve model=plstm", "--info defaults"):
+    GlobalHydra.instance().clear()
+    sys.argv = ['train.py', *line.split()]
+    try:
+        runpy.run_path({str(ROOT / "train.py")!r}, run_name='__main__')
+    except SystemExit as leaving:
+        assert not leaving.code, leaving.code
 heavy = {{'torch', 'wandb', 'tensorboard', 'trackio', 'pandas', 'torchvision', 'datasets', 'matplotlib'}}
 heavy &= set(sys.modules)
 assert not heavy, heavy
@@ -39,26 +41,22 @@ assert not heavy, heavy
         env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", "HOME": str(tmp_path)},
     )
     assert done.returncode == 0, done.stderr
-    assert "copy" in done.stdout or "defaults" in done.stdout.lower()
+    assert "Train a recurrent network" in done.stdout
+    assert done.stdout.count("_target_: timescales.PLSTM") == 1
+    assert "Defaults List" in done.stdout
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(
-    ("at", "line"),
-    [
-        ("at step 7", "interrupted at step 7: saved; the same command continues"),
-        ("", "interrupted: what was not saved yet is lost; the same command continues"),
-    ],
-)
-def test_an_interruption_says_whether_something_was_saved(at, line, monkeypatch, capsys):
+def test_an_interruption_that_saves_nothing_says_so(monkeypatch, capsys):
     def interrupted(asked, main):
-        raise KeyboardInterrupt(*[at] * bool(at))
+        raise KeyboardInterrupt
 
     monkeypatch.setattr(cli, "do", interrupted)
     monkeypatch.setattr(cli.signal, "signal", lambda number, handler: None)  # the tests still end at Ctrl-C
     monkeypatch.setattr(sys, "argv", ["train.py"])
     with pytest.raises(SystemExit):
         cli.run(lambda: None)
+    line = "interrupted: what was not saved yet is lost; the same command continues"
     assert capsys.readouterr().err == f"\n{line}\n"
 
 
@@ -72,22 +70,17 @@ def test_an_interruption_says_how_to_continue():
     assert said("resume=false", "force=stale") == f"the same command without resume=false {needs}"
 
 
-def test_ctrl_c_saves_and_says_how_to_go_on(train_process, train, tmp_path):
-
-    overrides = [*QUICK, "loop.max_steps=700", "task.train_size=80000", "logger=csv", "loop.log_every=1"]
-    overrides.append(f"run_dir={tmp_path}/mine")
-    process = train_process(*overrides)
-    while not (tmp_path / "mine" / "curve.csv").is_file():
-        assert process.poll() is None, process.stdout.read()
-        time.sleep(0.01)
-    time.sleep(0.1)
-    process.send_signal(signal.SIGINT)
-    out, _ = process.communicate(timeout=60)
-    assert process.returncode == 130, out
-    assert "the same command continues" in out
-    assert json.loads((tmp_path / "mine" / "record.json").read_text())["status"] == "interrupted"
-    assert train(*overrides).status == 0
-    assert json.loads((tmp_path / "mine" / "record.json").read_text())["steps"] == 700
+def test_ctrl_c_saves_and_says_how_to_go_on(train, monkeypatch):
+    """Signals to processes: tests/training/test_interrupt.py."""
+    log_step = TrainingRun.log_step
+    with monkeypatch.context() as patched:
+        patched.setattr(TrainingRun, "log_step", lambda run: log_step(run) or signal.raise_signal(signal.SIGINT))
+        stopped = train(*QUICK)
+    assert stopped.status == 130
+    assert stopped.err.endswith("interrupted at step 1: saved; the same command continues\n")
+    assert [saved["status"] for saved in records()] == ["interrupted"]
+    assert train(*QUICK).status == 0
+    assert [saved["steps"] for saved in records()] == [2]
 
 
 def test_a_bug_keeps_its_traceback_and_goes_to_the_runs_log(train, tmp_path, monkeypatch):
@@ -107,15 +100,19 @@ def test_a_bug_keeps_its_traceback_and_goes_to_the_runs_log(train, tmp_path, mon
     assert list((tmp_path / "runs").glob("*/train.log")) == [directory / "train.log"]  # the other has nothing to tell
 
 
-def test_a_bug_keeps_its_traceback_whatever_its_cause():
+def test_a_bug_keeps_its_traceback_whatever_its_cause(monkeypatch):
     """A ConfigError that our own code handled, and a pipe other than our output, are no wrong input."""
     bug = RuntimeError("a bug")
     bug.__cause__ = ConfigError("something handled")
     assert messages.one_line(bug) is None
-    program = "from timescales import cli\ndef do(*_): raise BrokenPipeError('of a worker')\n"
-    program += "cli.do = do\ncli.run(None)"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, check=False)
-    assert "BrokenPipeError: of a worker" in done.stderr
+
+    def broken(*_):
+        raise BrokenPipeError("of a worker")
+
+    monkeypatch.setattr(cli, "do", broken)
+    monkeypatch.setattr(sys, "argv", ["train.py"])
+    with pytest.raises(BrokenPipeError, match="of a worker"):
+        cli.run(lambda: None)
 
 
 def test_a_closed_output_gets_no_traceback(tmp_path):
@@ -125,15 +122,10 @@ def test_a_closed_output_gets_no_traceback(tmp_path):
     assert done.stderr == ""
 
 
-def test_shell_completion_knows_the_models(tmp_path):
-    done = subprocess.run(
-        [sys.executable, str(ROOT / "train.py"), "-sc", "query=bash"],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        env={"COMP_LINE": "python train.py model=p", "COMP_POINT": "23", "PATH": "/usr/bin:/bin"},
-    )
-    assert "model=plstm" in done.stdout, done.stderr
+def test_shell_completion_knows_the_models(train, monkeypatch):
+    monkeypatch.setenv("COMP_LINE", "python train.py model=p")
+    monkeypatch.setenv("COMP_POINT", "23")
+    assert "model=plstm" in train("-sc", "query=bash").out
 
 
 @pytest.mark.parametrize("option", [["--cfg", "job"], ["--cfg=job"], ["-c", "job"]])

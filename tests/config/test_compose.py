@@ -2,7 +2,6 @@
 
 import pytest
 
-from timescales import paths
 from timescales.config import compose, identity, schema, values
 from timescales.config.run import run_of
 
@@ -36,25 +35,6 @@ from timescales.config.run import run_of
 def test_a_value_survives_being_spelled_as_an_override(value):
     with compose.composing() as composer:
         assert composer.parse(f"task.name={values.spell(value)}").value() == value
-
-
-def test_composing_is_what_hydra_composes():
-    from hydra import compose as hydra_compose
-    from hydra import initialize_config_dir
-    from omegaconf import OmegaConf
-
-    cases = [
-        ["model=plstm", "task=copy", "task.T=50", "seed=3"],
-        ["task=frequency", "model=plstm", "optimizer=sgd"],
-        ["task=pmnist", "model=lstm", "model.hidden_size=[8,9]", "+model.extra=1", "loop.clip_norm=null"],
-        ["paper=gu", "model=ur", "model.forget_init={law:chrono,T_max:750}", "run_dir=x"],
-    ]
-    with compose.composing() as composer:
-        ours = [composer(case) for case in cases]
-    with initialize_config_dir(str(paths.conf()), version_base="1.3"):
-        for case, found in zip(cases, ours, strict=True):
-            cfg = hydra_compose("config", case)
-            assert OmegaConf.to_container(cfg, resolve=True) == OmegaConf.to_container(found, resolve=True)
 
 
 def test_kind_is_the_identity_without_what_costs_nothing():

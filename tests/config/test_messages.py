@@ -65,11 +65,11 @@ LINES = [
     ("-m model.hidden_size=glob(*)", "error: model.hidden_size=glob(*): there is no such name"),
     ("hydra.run={dir:x}", "hydra.run={dir:x}: has no effect here: leave it out; there are run_dir=DIR and"),
     ("-m hydra/sweeper=basic hydra.job={chdir:true}", "hydra.job={chdir:true}: has no effect here: leave it out"),
-    ("--cfg nope seed=1", "--cfg takes another value: 'nope' (choose from 'job', 'hydra', 'all')"),
+    ("--cfg nope seed=1", "argument --cfg/-c: invalid choice: 'nope' (choose from 'job', 'hydra', 'all')"),
     ("seed=???", "seed has no value: give seed=..."),
     ("hydra.mode=nope", "hydra.mode must be of another kind; --cfg hydra shows it; not nope"),
     ("--cfg job --package nope", "--package=nope: no such key"),
-    ("--config-dir", "--config-dir takes another value: expected one argument"),
+    ("--config-dir", "argument --config-dir/-cd: expected one argument"),
     ("--config-dir=nowhere", "no such folder; give one that there is"),
     ("--config-name=nope", "--config-name=nope: leave it out"),
     ("device=cdua", "did you mean cuda?"),
@@ -121,6 +121,23 @@ LINES = [
     ("+model.batch_first=true", "model.batch_first: every task gives steps first, (S, B, ...): leave it out"),
     ("-m hydra.sweeper.minutes=${.name}", "hydra.sweeper.minutes: ${...} must name a key that --cfg job shows"),
     ("hydra/sweeper=basic ++task.time=4", "error: task.time is no argument of"),  # Hydra would name the job before
+    ("-m model=lstm,plstn", "error: model=plstn: no such model; did you mean plstm?"),
+    ("-m engine=eager,fusd", "engine must be one of auto, eager, fused, graph, cluster, cudnn; not fusd; did you mean"),
+    ("-m loop.max_epochs=2,0", "loop.max_epochs must be at least 1; not 0"),
+    ("-m task.T=2,3 task.TT=1,2", "task.TT: no such key; did you mean task.T?"),
+    ("-m model=gru,janet model.epsilon=.1", "model.epsilon: no such key; there is one with model=cornn or pgru or "),
+    ("-m model=plstm,lstm model.epsilom=.1", "model.epsilom: no such key; did you mean model.epsilon?"),
+    ("-m hydra/sweeper=basic model=plstm,pgru model.epsilon=.1", "there is one with model=cornn or pgru or plscan or "),
+    ("table=chien_copi", "table=chien_copi: no such table; did you mean chien_copy?"),
+    ("table=chien_copy task.TT=3", "task.TT: no such key; did you mean task.T?"),
+    ("table=chien_copy model=lstm,plstn", "model=plstn: no such model; did you mean plstm?"),
+    ("table=chien_copy profile=tny", "profile must be one of null, small, tiny; not tny; did you mean tiny?"),
+    ("table=chien_copy skip=everything", "skip must be one of local, committed; not everything"),
+    ("table=chien_copy hydra.sweeper.minutes=0", "hydra.sweeper.minutes must be a number above 0, or null; not 0"),
+    ("table=chien_copy --cfg job", "--cfg shows one: make plan TABLE=chien_copy lists them"),
+    ("-m table=chien_copy,chien_table3", "table=chien_copy,chien_table3: give one value"),
+    ("profile=tiny", "profile=tiny is a table's: give table=NAME too"),
+    ("force=stalle", "force must be one of true, false, stale; not stalle; did you mean stale?"),
     ("-m hydra.sweeper=x", "hydra.sweeper=x: has no effect here: leave it out"),
     ("run_dir=/proc/nowhere", "choose another place with run_dir=DIR"),
 ]
@@ -128,12 +145,14 @@ LINES = [
 
 @pytest.mark.parametrize(("wrong", "right"), LINES)
 def test_one_clear_line(train, tmp_path, wrong, right):
-    quick = ["logger=none"] if wrong.startswith("task=") else QUICK  # other tasks have no T
+    quick = ["logger=none"] if wrong.startswith(("task=", "table=", "-m table=")) else QUICK  # other tasks have no T
     outcome = train(*quick, *wrong.split(), *(["-m"] if wrong == "--run" else []))
     assert outcome.status == 1, outcome
     assert len(outcome.err.strip().splitlines()) == 1, outcome
     assert outcome.err.startswith("error: ")
     assert right in outcome.err
+    if wrong.startswith(("-m", "table=")):
+        assert outcome.out == "", "before others are trained"
     assert not list((tmp_path / "runs").glob("*")), "a run that cannot be leaves no directory"
 
 

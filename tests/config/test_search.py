@@ -6,9 +6,10 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from hydra.core.config_store import ConfigStore
 from hydra.core.utils import JobStatus
 from omegaconf import OmegaConf
-from quick import QUICK
+from quick import QUICK, records
 
 from hydra_plugins import timescales_plugins
 from timescales import cli
@@ -43,6 +44,16 @@ def test_another_sweeper_is_told_the_selected_metric(train, told, tmp_path):
     assert told == expected
     assert train(*sweep).out.count("finished, skipped") == 2
     assert told == 2 * expected  # skipped runs answer, too
+
+
+def test_a_launcher_that_is_not_ours_is_hydras_to_sweep_with(train):
+    """Such as Ray's, in tests/ecosystem/test_hydra_launchers.py; it calls what train.py gave to Hydra."""
+    basic = {"_target_": "hydra._internal.core_plugins.basic_launcher.BasicLauncher"}
+    ConfigStore.instance().store("foreign", basic, "hydra/launcher")
+    sweep = ["-m", "hydra/launcher=foreign", *QUICK, "seed=0,1"]
+    assert train(*sweep).status == 0
+    assert [saved["seed"] for saved in records()] == [0, 1]
+    assert "hydra.sweeper.minutes: no such key" in train(*sweep, "hydra.sweeper.minutes=5").err
 
 
 def test_our_own_sweeper_and_a_single_run_need_no_number(train, told):

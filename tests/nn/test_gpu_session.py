@@ -15,7 +15,8 @@ import pytest
 from everyday import only
 
 from timescales.config import compose
-from timescales.config.run import each_seed, run_of
+from timescales.config.run import run_of
+from timescales.experiment.plan import single
 from timescales.nn.engine.gpu import choice
 from timescales.runs import record
 
@@ -349,7 +350,7 @@ def test_families_are_the_tables_open_seeds_and_their_commands_give_its_ids(monk
     with compose.composing() as composer:
         for family in found[:3] + found[-3:]:
             assert not any(o.startswith("table=") for o in family["overrides"])
-            runs = each_seed(composer(family["overrides"]))
+            runs = single(list(map(composer.parse, family["overrides"])), composer)
             assert [run.name for run in runs] == family["runs"]
     seen = {f["steps"] for f in found if f["table"] == "chien_copy" and len(f["runs"]) == 4}
     assert seen == {353464, 412114, 499698}  # what the finished ones needed, not the 782,000 that they may take

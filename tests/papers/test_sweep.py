@@ -7,9 +7,10 @@ import signal
 import time
 
 import pytest
+from quick import UNTRAINED, records
 
 from timescales import errors, paths
-from timescales.config import compose, folders
+from timescales.config import compose
 from timescales.experiment import execute, queue
 from timescales.papers import load
 from timescales.reports import markdown, report, status
@@ -17,15 +18,14 @@ from timescales.runs import provenance, store
 from timescales.runs.record import Record
 
 
-def test_a_table_is_swept_probed_skipped_and_shared(train, quick):
+def test_a_table_is_swept_probed_skipped_and_shared(train, quick, monkeypatch):
     outcome = train("table=quick", "logger=none")
     assert outcome.status == 0, outcome
     assert "4 runs: 0 finished, skipped; 4 to run" in outcome.out
     seeds = re.findall(r"\[\d/4\].* runs/copy-l?p?l?stm-s(\d)", outcome.out)
     assert seeds[:4] == ["0", "0", "1", "1"]  # a value for every cell early
-    found = [json.loads(p.read_text()) for p in quick.glob("runs/*/record.json")]
-    assert len(found) == 4
-    for one in found:
+    assert len(records()) == 4
+    for one in records():
         assert one["probes"] == {"steps/parameters": one["parameters"]}
         assert not {"table", "profile", "skip"} & set(one["config"])
         assert one["config"]["logger"]["table"] == "quick"  # the tag at W&B
@@ -37,6 +37,7 @@ def test_a_table_is_swept_probed_skipped_and_shared(train, quick):
     narrowed = train("table=quick", "model=plstm", "seed=0,1", "logger=none")
     assert "2 runs: 2 finished, skipped" in narrowed.out
     assert "note: " not in narrowed.out
+    monkeypatch.setattr(*UNTRAINED)
     beyond = train("table=quick", "model=plstm", "seed=0,5", "logger=none")
     assert "note: runs that fill no cell of quick: 1 of 2" in beyond.out
     other = train("table=quick", "model=gru", "seed=0", "logger=none")
@@ -51,8 +52,7 @@ def test_small_scale_is_another_set_of_runs(train, quick):
     outcome = train("table=quick", "profile=small", "logger=none")
     assert "2 runs: 0 finished, skipped; 2 to run" in outcome.out
     assert "2 runs: 2 finished, skipped" in train("table=quick", "profile=tiny", "logger=none").out  # the older word
-    configs = [json.loads(p.read_text())["config"] for p in quick.glob("runs/*/record.json")]
-    assert {c["task"]["T"] for c in configs} == {2}
+    assert {saved["config"]["task"]["T"] for saved in records()} == {2}
 
 
 def test_a_sweep_stops_in_time_and_the_next_call_goes_on(train, quick):
@@ -86,17 +86,7 @@ def test_stale_runs_are_named_and_run_again_on_request(train, quick, monkeypatch
     assert "stale" not in train("table=quick", "seed=0", "logger=none").out
 
 
-def test_half_a_stale_run_is_not_continued(train, quick, monkeypatch):
-    one = ["task=copy", "task.T=3", "task.train_size=20", "task.valid_size=10", "loop.max_steps=2", "logger=none"]
-    assert train(*one).status == 0
-    (path,) = quick.glob("runs/*/record.json")
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"status": "interrupted", "sha256": None}))
-    monkeypatch.setattr(provenance, "golden", lambda task, model: "changed")
-    assert "was begun before its numbers changed: force=stale restarts it" in train(*one).err
-    assert train(*one, "force=stale").status == 0
-
-
-def test_skip_committed_leaves_out_what_results_hold(train, quick):
+def test_skip_committed_leaves_out_what_results_hold(train, quick, monkeypatch):
     train("table=quick", "seed=0", "logger=none")
     rows = [
         store.row(Record.read(p.parent), {"model": "x"}, "paper", ["last test/accuracy"])
@@ -105,41 +95,19 @@ def test_skip_committed_leaves_out_what_results_hold(train, quick):
     (quick / "results" / "quick").mkdir(parents=True)
     (quick / "results" / "quick" / "runs.csv").write_text(store.rows_text(rows))
     shutil.rmtree(quick / "runs")
+    monkeypatch.setattr(*UNTRAINED)
     outcome = train("table=quick", "skip=committed", "logger=none")
     assert "4 runs: 0 finished, skipped; 2 to run; 2 committed, skipped" in outcome.out
     assert "2 to run" in train("table=quick", "seed=0", "logger=none").out  # a fresh clone really runs
-
-
-@pytest.mark.parametrize(
-    ("arguments", "line"),
-    [
-        (["table=quik"], "table=quik: no such table; did you mean quick?"),
-        (["table=quick", "task.TT=3"], "task.TT: no such key; did you mean task.T?"),
-        (["table=quick", "model=lstm,plstn"], "model=plstn: no such model; did you mean plstm?"),
-        (["table=quick", "profile=tny"], "profile must be one of null, small, tiny; not tny; did you mean tiny?"),
-        (["table=quick", "skip=everything"], "skip must be one of local, committed; not everything"),
-        (["profile=tiny"], "profile=tiny is a table's: give table=NAME too"),
-        (["force=stalle"], "force must be one of true, false, stale; not stalle; did you mean stale?"),
-        (["-m", "table=quick,chien_table3"], "table=quick,chien_table3: give one value"),
-        (["table=quick", "hydra.sweeper.minutes=0"], "hydra.sweeper.minutes must be a number above 0, or null; not 0"),
-    ],
-)
-def test_what_is_mistyped_costs_one_line(train, quick, arguments, line):
-    outcome = train(*arguments, "logger=none")
-    assert outcome.status == 1
-    assert line in outcome.err
-    assert len(outcome.err.strip().splitlines()) == 1
-    assert not list(quick.glob("runs/*"))
 
 
 def test_a_task_that_is_not_there_is_named(train, quick):
     path = quick / "conf" / "table" / "quick.yaml"
     path.write_text(path.read_text().replace("task: copy", "task: [copy, handwriting]"))
     outcome = train("table=quick", "seed=0", "model=lstm", "logger=none")
-    assert outcome.status == 1
-    assert "task=handwriting: no such task" in outcome.out
-    assert "1 of 2 runs failed" in outcome.err
-    assert len(list(quick.glob("runs/*/record.json"))) == 1
+    assert (outcome.status, outcome.out, outcome.err.count("\n")) == (1, "", 1)
+    assert "task=handwriting: no such task" in outcome.err
+    assert train("table=quick", "seed=0", "model=lstm", "task=copy", "logger=none").status == 0  # what can run here
 
 
 def test_a_table_without_a_small_version_and_without_assumptions(quick, train, table_text):
@@ -171,24 +139,9 @@ def test_a_table_keeps_to_its_seeds_and_stacks_them(quick, train, monkeypatch):
     assert outcome.status == 0, outcome
     assert "4 runs: 0 finished, skipped; 4 to run" in outcome.out
     assert groups == [2, 2]
-    found = [json.loads(path.read_text()) for path in (quick / "runs").glob("*/record.json")]
-    assert sorted((run["config"]["model"]["name"], run["seed"]) for run in found) == [
-        ("lstm", 0),
-        ("lstm", 1),
-        ("plstm", 0),
-        ("plstm", 1),
-    ]
-    assert all("steps/parameters" in run["probes"] for run in found)
-
-
-def test_what_is_wrong_with_many_runs_is_said_once(quick, train, table_text):
-    path = quick / "conf" / "table" / "quick.yaml"
-    path.write_text(table_text.replace("seed: [0, 1]}", "task.bach_size: 3, seed: [0, 1]}"))
-    outcome = train("table=quick", "logger=none")
-    assert outcome.status == 1
-    assert (outcome.out.count("failed: "), outcome.out.count("did you mean task.batch_size?")) == (1, 1)
-    assert "(and 3 more)" in outcome.out
-    assert "4 of 4 runs failed" in outcome.err
+    found = [(run["config"]["model"]["name"], run["seed"]) for run in records()]
+    assert found == [("lstm", 0), ("lstm", 1), ("plstm", 0), ("plstm", 1)]
+    assert all("steps/parameters" in run["probes"] for run in records())
 
 
 def test_a_setting_may_be_of_the_task_of_the_table(quick, train, table_text):
@@ -197,14 +150,14 @@ def test_a_setting_may_be_of_the_task_of_the_table(quick, train, table_text):
     (quick / "conf" / "table" / "quick.yaml").write_text(table_text)
     outcome = train("table=quick", "logger=none", "seed=0", "model=lstm", "task.low=1")
     assert outcome.status == 0, outcome
-    (record,) = (quick / "runs").glob("*/record.json")
-    assert json.loads(record.read_text())["config"]["task"]["low"] == 1
+    (saved,) = records()
+    assert saved["config"]["task"]["low"] == 1
 
 
 def test_a_key_may_be_added_to_all_runs(quick, train):
     assert train("table=quick", "logger=none", "seed=0", "model=lstm", "+model.head_size=3").status == 0
-    (path,) = quick.glob("runs/*/record.json")
-    assert Record.read(path.parent).config["model"]["head_size"] == 3
+    (saved,) = records()
+    assert saved["config"]["model"]["head_size"] == 3
 
 
 def test_a_table_is_a_sweep_whatever_its_file_says(quick, train, monkeypatch, table_text):
@@ -235,8 +188,6 @@ def test_ones_own_folder_must_be_there_and_name_nothing_twice(quick, train, monk
         outcome = train("--config-dir", str(mine), "table=quick", "logger=none")
         assert (outcome.status, outcome.err.count("\n")) == (1, 1)
         assert words in outcome.err
-        with pytest.raises(errors.ConfigError, match=re.escape(words)):
-            folders.use(mine)
         for name in names:
             (mine / name).unlink()
 
@@ -251,14 +202,6 @@ def test_a_metric_that_no_run_has_is_named(quick, train, table_text):
         "none of its 4 runs here has test/acuracy; did you mean test/accuracy?",
         "none of its 4 runs here has valid/los; did you mean valid/loss?",
     ]
-
-
-def test_a_tables_configuration_is_its_plan(quick, train):
-    """--cfg would show the configuration of one run, which is none of the table's."""
-    outcome = train("table=quick", "--cfg", "job")
-    assert (outcome.status, outcome.out) == (1, "")
-    assert "make plan TABLE=quick" in outcome.err
-    assert "task:" in train("task=copy", "--cfg", "job").out
 
 
 def test_the_time_of_a_sweep_is_over_where_sigint_is_ignored():
@@ -283,5 +226,5 @@ def test_a_damaged_record_ends_no_analyses_of_other_runs(train, quick, monkeypat
     outcome = train("table=quick", "logger=none", "seed=0")
     assert outcome.out.count("record.json is damaged") == 1
     assert "1 of 2 runs failed" in outcome.err
-    (path,) = quick.glob("runs/*-plstm-*/record.json")
-    assert "steps/parameters" in json.loads(path.read_text())["probes"]
+    (path,) = quick.glob("runs/*-plstm-*")
+    assert "steps/parameters" in Record.read(path).probes

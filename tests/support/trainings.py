@@ -86,7 +86,7 @@ class Job:
 def train(jobs):
     """Train jobs as one launch."""
 
-    ends, fails = lambda k, run: jobs[k].end(run), lambda k, run, error: jobs[k].fail(error)
+    ends, fails = lambda k, run: jobs[k].end(run), lambda k, error: jobs[k].fail(error)
     seeds.Launch([job.begin for job in jobs], ends, fails).train()
 
 

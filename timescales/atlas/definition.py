@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import yaml
 
@@ -37,6 +37,14 @@ class Rung:
         return max(0.0, (value - self.chance) / (self.best - self.chance))
 
 
+class Choice(TypedDict):
+    """How the learning rate of a cell is chosen: on which rungs and seed, and by how much it must be better."""
+
+    seed: int
+    rungs: list[str]
+    margin: float
+
+
 @dataclass(frozen=True)
 class Atlas:
     """What conf/atlas.yaml says; the fields are its keys."""
@@ -47,7 +55,7 @@ class Atlas:
     tolerance: float
     seeds: Sequence[int]
     rates: Sequence[float]
-    choice: Mapping[str, Any]
+    choice: Choice
     quick: Sequence[str]
     abilities: Mapping[str, str]  # what each is, in words
     rungs: Mapping[str, Rung]
@@ -84,7 +92,7 @@ class Atlas:
             found.setdefault(name, []).append(rung)
         return found
 
-    def run(self, rung: Rung, model: Settings, rate: float, seed: int) -> dict[str, Any]:
+    def run(self, rung: Rung, model: Settings, rate: float, seed: int) -> Settings:
         """The settings of a run; model: those of the model, with its units."""
         return {**self.settings, **rung.settings, **model, "optimizer.lr": rate, "seed": seed}
 

@@ -18,6 +18,7 @@ from timescales.atlas.inference import Bootstrap, Interval, Ranks, joined, ranks
 from timescales.atlas.scores import Cell
 from timescales.atlas.sizes import UNITS
 from timescales.atlas.tables import Tables
+from timescales.config import Settings
 from timescales.config.run import Run
 from timescales.config.values import spell
 from timescales.reports.markdown import grid
@@ -126,7 +127,7 @@ def rungs(shown: Shown) -> str:
     return "\n".join(grid(["ability", "rung", "task", "metric", "chance", "best"], body))
 
 
-def _settings(settings: Mapping[str, Any]) -> str:
+def _settings(settings: Settings) -> str:
     return "`" + " ".join(f"{key}={spell(value)}" for key, value in settings.items()) + "`"
 
 

@@ -49,7 +49,7 @@ class Sizes:
         self.atlas, self.composer = atlas, composer
         self.tasks: dict[str, Task] = {}
         self.targets: dict[str, int] = {}
-        self.found: dict[str, dict[str, Any]] = {}
+        self.found: dict[str, Settings] = {}
 
     def task(self, rung: Rung) -> Task:
         """The task of a rung, with little data."""
@@ -75,7 +75,7 @@ class Sizes:
             self.targets[rung.name] = self.parameters(rung, {"model": "lstm", UNITS: self.atlas.units})
         return self.targets[rung.name]
 
-    def matched(self, rung: Rung, model: Settings) -> dict[str, Any]:
+    def matched(self, rung: Rung, model: Settings) -> Settings:
         """The settings of a model with its units, and with a number for `fill`, on a rung.
 
         Tasks with the same input and output give the same sizes.
@@ -86,7 +86,7 @@ class Sizes:
             self.found[key] = self._matched(rung, model)
         return self.found[key]
 
-    def _matched(self, rung: Rung, model: Settings) -> dict[str, Any]:
+    def _matched(self, rung: Rung, model: Settings) -> Settings:
         fills = [key for key, value in model.items() if value == FILL]
 
         @functools.cache

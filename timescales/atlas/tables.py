@@ -25,7 +25,7 @@ class Tables:
     def __init__(self, atlas: Atlas, sizes: Sizes, rates: Mapping[str, float]) -> None:
         self.atlas, self.sizes, self.rates = atlas, sizes, rates
 
-    def model(self, name: str, rung: Rung) -> dict[str, Any]:
+    def model(self, name: str, rung: Rung) -> Settings:
         """The settings of a model on a rung."""
         return self.sizes.matched(rung, {"model": name, **self.atlas.models[name]})
 

@@ -22,6 +22,7 @@ READ = ("hydra/launcher", "hydra.launcher.", "hydra/sweeper", "hydra.sweeper.", 
 # With another sweeper these would move runs to another place, or take files from elsewhere.
 NEVER_READ = ("hydra.run.dir", "hydra.job.chdir", "hydra.searchpath")
 MODES = ("run", "multirun", "cfg", "info", "shell_completion")
+LAUNCHERS = (None, "basic", "joblib", "slurm")  # with another one, such as Ray's, Hydra's own sweeper sweeps
 # What chosen files need: a package, and the extra of this one that installs it.
 PACKAGES = {
     "hydra/launcher=joblib": ("joblib", "launchers"),
@@ -34,8 +35,8 @@ PACKAGES = {
 class CommandLine:
     """What was asked for: Hydra's options, and the overrides.
 
-    kind: "hydra", what Hydra does by itself: help, --info, --cfg hydra, completion, another sweeper than ours; "show",
-    --cfg job; "run"; "sweep"; "table".
+    kind: "hydra", what Hydra does by itself: help, --info, --cfg hydra, completion, another sweeper or launcher than
+    ours; "show", --cfg job; "run"; "sweep"; "table".
     """
 
     options: argparse.Namespace
@@ -84,7 +85,10 @@ def read(arguments: Sequence[str]) -> CommandLine:
         raise ConfigError(f"table={table} has many runs, --cfg shows one: make plan TABLE={table} lists them")
     if options.cfg or options.help or options.hydra_help or options.info is not None:
         return CommandLine(options, asked.overrides, "show" if options.cfg == "job" else "hydra")
-    kind = "hydra" if other and several else "table" if table else "sweep" if several else "run"
+    kind = "table" if table else "sweep" if several else "run"
+    if kind == "sweep" and not other and asked.value("hydra/launcher") not in LAUNCHERS:
+        return read([*arguments, "hydra/sweeper=basic"])
+    kind = "hydra" if kind == "sweep" and other else kind
     if extends is not None and kind != "run":
         text = text_of(next(o for o in asked.overrides if o.key_or_group == "extend"))
         raise ConfigError(f"{text} continues one run: give it without -m, table=, hydra/sweeper=")
@@ -93,8 +97,12 @@ def read(arguments: Sequence[str]) -> CommandLine:
 
 def _options(arguments: Sequence[str]) -> argparse.Namespace:
     """Hydra's options, which may stand before, between and after overrides."""
+
+    def wrong(message: str) -> NoReturn:
+        raise ConfigError(message)
+
     parser = hydra_internals.args_parser()
-    parser.error = _wrong_option  # type: ignore[method-assign]
+    parser.error = wrong  # type: ignore[method-assign]
     options, unknown = parser.parse_known_intermixed_args(list(arguments))
     for word in unknown:
         if word.startswith("-"):
@@ -108,12 +116,6 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     if options.resolve and not (options.cfg or options.help):
         raise ConfigError("--resolve takes --cfg job, too: it shows the configuration")
     return options
-
-
-def _wrong_option(message: str) -> NoReturn:
-    """Raise ConfigError for what argparse says of --cfg=nope, and of --config-dir without a folder."""
-    option, _, why = message.removeprefix("argument ").partition(": ")
-    raise ConfigError(f"{option.partition('/')[0]} takes another value: {why.removeprefix('invalid choice: ')}")
 
 
 def _check(override: Override, own: bool, several: bool) -> None:

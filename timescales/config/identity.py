@@ -124,8 +124,3 @@ def family(config: Config, run_id: str = "") -> str:
     """
     of_first = run_id if run_id and config["seed"] == 0 else identity({**config, "seed": 0})
     return f"{config['task']['name']}-{config['model']['name']}-{of_first}"
-
-
-def cost_key(config: Config) -> str:
-    """The same for all runs that cost the same: the identity without the seed and the learning rate."""
-    return identity({**config, "seed": 0, "optimizer": {**config["optimizer"], "lr": 0.0}})

@@ -31,6 +31,7 @@ class Run:
     note: str = ""
     origin: Path | None = None  # the directory of the run that it continues (extend=RUN_DIR)
     seeds: int = 1  # how many runs that differ in their seed alone may be trained together
+    skip: str = "local"  # what counts as ended: what lies in its directory; "committed": what results/ has, too
 
     @property
     def seed(self) -> int:
@@ -49,8 +50,8 @@ class Run:
 
     @functools.cached_property
     def cost_key(self) -> str:
-        """The same for runs that cost the same."""
-        return identity.cost_key(self.config)
+        """The same for runs that cost the same: their identity without the seed and the learning rate."""
+        return identity.identity({**self.config, "seed": 0, "optimizer": {**self.config["optimizer"], "lr": 0.0}})
 
     @functools.cached_property
     def family(self) -> str:
@@ -69,14 +70,4 @@ def run_of(cfg: DictConfig) -> Run:
     config = identity.resolved(cfg)
     run_id = identity.identity(config)
     directory = Path(config["run_dir"] or paths.RUNS / identity.slug(config, run_id))
-    return Run({**config, "run_dir": str(directory)}, run_id, directory, seeds=cfg.seeds)
-
-
-def each_seed(cfg: DictConfig) -> list[Run]:
-    """The runs of `seeds` seeds from `seed` on; with run_dir=DIR several are in DIR/<their name>."""
-    runs = [run_of(cfg)]
-    for k in range(1, cfg.seeds):
-        other = cfg.copy()
-        other.seed = cfg.seed + k
-        runs.append(run_of(other))
-    return [run.within(Path(cfg.run_dir)) for run in runs] if cfg.run_dir is not None and cfg.seeds > 1 else runs
+    return Run({**config, "run_dir": str(directory)}, run_id, directory, seeds=cfg.seeds, skip=cfg.skip)

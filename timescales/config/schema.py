@@ -16,7 +16,7 @@ from omegaconf import MISSING, DictConfig, OmegaConf
 from omegaconf.errors import GrammarParseError, InterpolationResolutionError, ValidationError
 
 from timescales import paths
-from timescales.config import Settings, messages, values
+from timescales.config import messages, values
 from timescales.errors import ConfigError, nearest
 
 # Hydra warns, in each process of a sweep, that our hydra/launcher/joblib.yaml replaces the plugin's: it is meant to.
@@ -142,14 +142,14 @@ def must_be(key: str) -> str:
 
 def check(cfg: DictConfig) -> None:
     """Raise ConfigError for keys and values of the base configuration that no run can have."""
-    written = dict(values.dotted(cfg))
-    for key, value in written.items():
+    for key, value in values.dotted(cfg):
         if not isinstance(value, dict):
             _check_value(cfg, key, value)
+        if key not in TYPES and not (isinstance(value, dict) and value) and key.partition(".")[0] not in OF_CLASSES:
+            raise ConfigError(f"{key}: no such key{nearest(key, TYPES) or '; leave it out'}")
     for part in ("loop", "task"):
         if not isinstance(cfg[part], Mapping):
             raise ConfigError(f"{part} holds keys with their values, which --cfg job shows; not {cfg[part]}")
-    _check_keys(written)
     _check_classes(cfg)
     _check_choices(cfg)
     for key in ("step_size", "gamma"):
@@ -188,16 +188,6 @@ def _check_value(cfg: DictConfig, key: str, value: Any) -> None:
         except (InterpolationResolutionError, GrammarParseError) as error:
             ours = next((cause for cause in messages.chain(error) if isinstance(cause, ConfigError)), None)
             raise ours or ConfigError(messages.wrong_reference(f"{key}={value}")) from error
-
-
-def _check_keys(written: Settings) -> None:
-    """The keys are those of the schema, all of them. written: the values by dotted keys."""
-    for key, value in written.items():
-        holds_keys = isinstance(value, dict) and value
-        if key not in TYPES and not holds_keys and key.partition(".")[0] not in OF_CLASSES:
-            raise ConfigError(f"{key}: no such key{nearest(key, TYPES) or '; leave it out'}")
-    if deleted := [key for key in TYPES if key not in written and key != "table"]:
-        raise ConfigError(f"{deleted[0]} must not be deleted")
 
 
 def _check_classes(cfg: DictConfig) -> None:

@@ -26,7 +26,7 @@ def command(config: Config, run_id: str, composer: Composer) -> str:
     wanted = auto if identity.identity(auto) == run_id else config
     if wanted.get("extend"):
         overrides = _of_extended(wanted, run_id)
-        cfg = extend.configuration([composer.parse(text) for text in overrides], composer)
+        cfg = extend.continued([composer.parse(text) for text in overrides], composer)[0]
     else:
         overrides = _overrides(wanted, composer)
         cfg = composer(overrides)

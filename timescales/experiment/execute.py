@@ -11,19 +11,19 @@ import logging
 import statistics
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from hydra.core.hydra_config import HydraConfig
-from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
-from timescales.config import folders, schema
-from timescales.config.run import Run, each_seed
+from timescales.config import schema
+from timescales.config.compose import parse
+from timescales.config.run import Run
 from timescales.errors import ConfigError
-from timescales.experiment import extend
+from timescales.experiment import extend, plan
 from timescales.files import append
 from timescales.runs import found, lock, metrics, record
 from timescales.runs.found import Action
@@ -34,8 +34,8 @@ if TYPE_CHECKING:  # torch is imported when a run is known to be needed
     from timescales.training.run import TrainingRun
 
 SKIPPED = "skipped"  # what `execute` returns if no run was left to train
-OWN_SWEEPER = "hydra_plugins.timescales_plugins.TimescalesSweeper"  # it asks for no number
 DIRECTIONS = {"max": "maximize", "min": "minimize"}
+Opened = dict[Path, "Loggers"]  # the loggers of runs that have begun, by the run's directory
 Check = Callable[[Sequence[str]], None]  # of the metric that selects a run's weights, and its direction
 
 
@@ -96,16 +96,17 @@ def train(runs: Sequence[tuple[Run, bool]], locks: dict[Path, lock.Lock], check:
     from timescales.training import seeds
 
     statuses: set[str] = set()
+    opened: Opened = {}
     seeds.Launch(
-        [partial(begin, run, restart, locks[run.directory], check) for run, restart in runs],
-        end=lambda k, training: statuses.add(end(runs[k][0], training)),
-        fail=lambda k, training, error: fail(runs[k][0], training, error),
+        [partial(begin, run, restart, locks[run.directory], check, opened) for run, restart in runs],
+        end=lambda k, training: statuses.add(end(runs[k][0], training, opened)),
+        fail=lambda k, error: fail(runs[k][0], error, opened),
     ).train()
     return ", ".join(sorted(statuses))
 
 
-def begin(run: Run, restart: bool, held: lock.Lock, check: Check) -> TrainingRun:
-    """Begin the record, build the model and all that trains it, and open the loggers."""
+def begin(run: Run, restart: bool, held: lock.Lock, check: Check, opened: Opened) -> TrainingRun:
+    """Begin the record, build the model and all that trains it, and open the loggers, which `opened` gets."""
     from timescales.runs import loggers
     from timescales.training import build, memory
     from timescales.training.run import TrainingRun, resume_step
@@ -137,18 +138,13 @@ def begin(run: Run, restart: bool, held: lock.Lock, check: Check) -> TrainingRun
     for note in task.notes():
         print(note, flush=True)
     times = partial(memory.unit_timescales, model)
-    log = loggers.open_all(saved, directory, step, settings, task, times, held.check)
-    try:
-        if step == 0:
-            log(memory.first_values(model, task, settings.log_one_over_e), 0)
-        return TrainingRun(model, task, optimizer, log, settings, directory, saved)
-    except BaseException as error:
-        note_failure(run, error)
-        log.finish(Record.read(directory))
-        raise
+    log = opened[directory] = loggers.open_all(saved, directory, step, settings, task, times, held.check)
+    if step == 0:
+        log(memory.first_values(model, task, settings.log_one_over_e), 0)
+    return TrainingRun(model, task, optimizer, log, settings, directory, saved)
 
 
-def end(run: Run, training: TrainingRun) -> str:
+def end(run: Run, training: TrainingRun, opened: Opened) -> str:
     """Test a trained model and write the outcome into its record; returns the status."""
     from timescales.training import memory, outcome
 
@@ -157,56 +153,42 @@ def end(run: Run, training: TrainingRun) -> str:
     quantiles = memory.timescale_quantiles(training.model)
     training.log(memory.timescale_values(quantiles), training.progress.step)
     result = outcome.outcome(training)
-    cast("Loggers", training.log).check()
+    opened[run.directory].check()
     saved.change(timescales=(saved.timescales or {}) | {"end": quantiles}, **vars(result))
     saved.write(run.directory)
-    over(run, training, saved)
+    over(run, saved, opened)
     print(f"{run.directory}\n  {saved.summary}")
     return saved.status
 
 
-def fail(run: Run, training: TrainingRun | None, error: BaseException) -> None:
-    """Note why a run has failed in its record and its log, unless it was interrupted or its configuration is wrong.
-
-    training: None for a run that could not be built.
-    """
-    note_failure(run, error)
-    over(run, training, Record.read(run.directory))
-
-
-def note_failure(run: Run, error: BaseException) -> None:
-    """Write an error into the record and the log of a run, once; not an interruption or a wrong configuration."""
-    saved = Record.read(run.directory)
-    noted = saved is not None and saved.error == f"{type(error).__name__}: {error}"
-    if noted or isinstance(error, ConfigError) or not isinstance(error, Exception):
-        return
-    record.failed(run.directory, error)
-    with contextlib.suppress(OSError):  # the log cannot be written: that is not what went wrong
-        append(run.directory / "train.log", "".join(traceback.format_exception(error)))
+def fail(run: Run, error: BaseException, opened: Opened) -> None:
+    """Note why a run has failed in its record and its log, unless it was interrupted or its configuration is wrong."""
+    if isinstance(error, Exception) and not isinstance(error, ConfigError):
+        record.failed(run.directory, error)
+        with contextlib.suppress(OSError):  # the log cannot be written: that is not what went wrong
+            append(run.directory / "train.log", "".join(traceback.format_exception(error)))
+    over(run, Record.read(run.directory), opened)
 
 
-def over(run: Run, training: TrainingRun | None, saved: Record | None) -> None:
+def over(run: Run, saved: Record | None, opened: Opened) -> None:
     """Close what is open of a run that is over: it has ended or failed, or was interrupted and will go on.
 
     Every run comes here once, wherever it was launched: the place for whatever is to happen when a run is over.
-    training: None for one that could not be built. saved: its record, None if it has none.
+    saved: its record, None if it has none.
     """
-    if training is not None:
-        cast("Loggers", training.log).finish(saved)
+    log = opened.pop(run.directory, None)
+    if log is not None:
+        log.finish(saved)
 
 
 # --- a sweeper that searches, such as Optuna's ------------------------------------------------------------------------
 
 
-def composed(cfg: DictConfig) -> str | float:
-    """Train what Hydra has composed; returns the status, or what a sweeper that searches is told of the run."""
+def composed(cfg: DictConfig) -> float:
+    """Train what Hydra has composed, for a sweeper or a launcher that is not ours; returns the run's value."""
     hydra = HydraConfig.get()
-    given = tuple(hydra.overrides.task)
-    keys = [text.partition("=")[0].lstrip("+~") for text in given]
-    note = folders.replaced_by_recipes(hydra.runtime.choices, keys, cfg)
-    runs = [replace(run, command=given, note=note) for run in each_seed(cfg)]
-    search = hydra.mode == RunMode.MULTIRUN and hydra.sweeper.get("_target_") != OWN_SWEEPER
-    return Search(hydra.sweeper.get("direction"))(runs) if search else execute(runs)
+    runs = plan.runs_of(cfg, [parse(text) for text in hydra.overrides.task], hydra.runtime.choices)
+    return Search(hydra.sweeper.get("direction"))(runs)
 
 
 @dataclass(frozen=True)

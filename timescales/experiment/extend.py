@@ -31,7 +31,7 @@ FOR_SEVERAL = ("seeds", "table", "profile", "skip")
 
 def run(overrides: Sequence[Override], composer: Composer) -> Run:
     """The run that continues another. Raises ConfigError if that one cannot be continued so."""
-    cfg, origin, saved = _continued(overrides, composer)
+    cfg, origin, saved = continued(overrides, composer)
     made, loop, stopped, before = run_of(cfg), cfg.loop, saved.stopped, saved.config["loop"]
     last = saved.curve[-1] if saved.curve else {}
 
@@ -57,12 +57,7 @@ def run(overrides: Sequence[Override], composer: Composer) -> Run:
     return replace(made, command=tuple(map(text_of, overrides)), origin=origin)
 
 
-def configuration(overrides: Sequence[Override], composer: Composer) -> DictConfig:
-    """The configuration of the run that continues another."""
-    return _continued(overrides, composer)[0]
-
-
-def _continued(overrides: Sequence[Override], composer: Composer) -> tuple[DictConfig, Path, Record]:
+def continued(overrides: Sequence[Override], composer: Composer) -> tuple[DictConfig, Path, Record]:
     """The configuration of the run that continues another, the directory of that one, and its record.
 
     Settings are those of the record, but for what the overrides change: how long it trains, and what changes no number.

@@ -3,34 +3,27 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from hydra.core.override_parser.types import Override
+from omegaconf import DictConfig
 
-from timescales.config import folders, identity, messages
-from timescales.config.compose import OF_GROUPS, Composer, check_choice, chooses, text_of
-from timescales.config.run import Run, each_seed, run_of
+from timescales.config import Settings, folders, identity, messages
+from timescales.config.compose import OF_GROUPS, Composer, chooses, text_of
+from timescales.config.run import Run, run_of
 from timescales.config.values import spell
 from timescales.errors import ConfigError
 from timescales.papers import load
 from timescales.papers.table import Table, expand, varying
 from timescales.runs import found, store
 from timescales.runs.found import Action, Found
+from timescales.runs.store import Row
 
 Request = Sequence[Override]  # what a run is asked for with: overrides of one value each
 NO_SETTING = ("run_dir", "seeds")  # keys that set no runs apart
-
-
-class Wrong(NamedTuple):
-    """A request of which no run can be made."""
-
-    request: Request
-    error: Exception
-    more: int  # how many more requests have the same error
-    mistyped: bool  # whether the settings are wrong, not what lies in the run's directory
 
 
 @dataclass
@@ -40,63 +33,60 @@ class Plan:
     runs: list[Run] = field(default_factory=list)
     found: dict[Path, Found] = field(default_factory=dict)  # by the run's directory
     todo: list[Run] = field(default_factory=list)
-    wrong: list[Wrong] = field(default_factory=list)
+    refused: dict[Path, tuple[Run, Exception]] = field(default_factory=dict)  # neither to be skipped nor continued
     requested: int = 0
 
-    def add(self, run: Run, there: Found, skip: str = "local") -> None:
-        """Add a run, if it is not there yet. Raises ConfigError for one that can neither be skipped nor continued."""
-        if run.directory not in self.found:
-            if found.action(run, there, skip) is not Action.SKIP:
+    def add(self, run: Run, row: Row | None) -> None:
+        """Add a run, if it is not there yet. row: what results/ has of it."""
+        self.requested += 1
+        if run.directory in self.found or run.directory in self.refused:
+            return
+        try:
+            there = found.look(run.directory, row)
+            if found.action(run, there) is not Action.SKIP:
                 self.todo.append(run)
-            self.found[run.directory] = there
-            self.runs.append(run)
+        except Exception as error:  # of what lies in its directory: the other runs are trained
+            self.refused[run.directory] = run, error
+            return
+        self.found[run.directory] = there
+        self.runs.append(run)
 
 
 def plan(requests: Sequence[Request], composer: Composer, seeds_named: bool = False) -> Plan:
     """The runs of a sweep's requests, what there is of them, and which are to be trained.
 
     seeds_named: the requests name their seeds, as a table's do: `seeds` only says how many are trained together.
+    Raises an error for a request of which no run can be made.
     """
     made, committed = Plan(), store.committed()
-    wrong: dict[str, Wrong] = {}
-
-    def note(request: Request, error: Exception, mistyped: bool) -> None:
-        first = wrong.setdefault(str(error), Wrong(request, error, -1, mistyped))
-        wrong[str(error)] = first._replace(more=first.more + 1)
-
     for request in requests:
-        runs: list[Run] = []
-        try:
-            cfg = composer(request)
-            runs = _runs(request, composer, cfg, sweep=True, seeds_named=seeds_named)
-        except Exception as error:
-            note(request, error, mistyped=True)
-        for run in runs:
-            try:
-                made.add(run, found.look(run.directory, committed.get(run.id)), cfg.skip)
-            except Exception as error:  # of what lies in its directory
-                note(request, error, mistyped=False)
-        made.requested += len(runs) or 1
-    made.wrong = list(wrong.values())
+        files = composer.of_files(request)[1]
+        for run in runs_of(composer(request), request, files, sweep=True, seeds_named=seeds_named):
+            made.add(run, committed.get(run.id))
     return made
 
 
 def single(request: Request, composer: Composer) -> list[Run]:
     """The run that a request asks for without a sweep, or one for each of its seeds."""
-    return _runs(request, composer, composer(request), sweep=False, seeds_named=False)
+    return runs_of(composer(request), request, composer.of_files(request)[1])
 
 
-def _runs(request: Request, composer: Composer, cfg: Any, sweep: bool, seeds_named: bool) -> list[Run]:
-    """The runs of a request; in a sweep with run_dir=DIR each is in DIR/<its name>."""
+def runs_of(
+    cfg: DictConfig, request: Request, files: Mapping[str, str | None], sweep: bool = False, seeds_named: bool = False
+) -> list[Run]:
+    """The runs of a request's configuration: one, or one for each of `seeds` seeds from `seed` on.
+
+    In a sweep with run_dir=DIR, and of several seeds, each is in DIR/<its name>. files: the file of each group.
+    """
     axes = {o.key_or_group: o.value() for o in request}
-    command = tuple(text_of(o) for o in request)
-    note = folders.replaced_by_recipes(composer.of_files(request)[1], axes, cfg)
-    runs = []
-    for run in [run_of(cfg)] if seeds_named else each_seed(cfg):
-        own = axes | ({"seed": run.seed} if cfg.seeds > 1 else {})
-        run = replace(run, axes=own, command=command, note=note)
-        runs.append(run.within(Path(cfg.run_dir)) if sweep and cfg.run_dir is not None else run)
-    return runs
+    about: Any = {"command": tuple(map(text_of, request)), "note": folders.replaced_by_recipes(files, axes, cfg)}
+    runs, seeds = [run_of(cfg)], 1 if seeds_named else cfg.seeds
+    for _ in range(1, seeds):
+        cfg.seed = runs[-1].seed + 1
+        runs.append(run_of(cfg))
+    if cfg.run_dir is not None and (sweep or seeds > 1):
+        runs = [run.within(Path(cfg.run_dir)) for run in runs]
+    return [replace(run, axes=axes | ({"seed": run.seed} if cfg.seeds > 1 else {}), **about) for run in runs]
 
 
 # --- a command line ---------------------------------------------------------------------------------------------------
@@ -127,7 +117,7 @@ def fitting(requests: Sequence[Request], composer: Composer) -> list[Request]:
     depend = dict.fromkeys(o.key_or_group for r in requests for o in r if o.key_or_group.startswith(OF_GROUPS))
     absent: dict[str, list[tuple[str, ...]]] = {}  # by key, the choices of files without it
     for key in depend:
-        without, group = [c for c, r in firsts.items() if not _has(r, key, composer)], key.partition(".")[0]
+        without, group = [c for c, r in firsts.items() if not composer.has(r, key)], key.partition(".")[0]
         if without and len(without) < len(firsts):
             absent[key] = without
             names = dict.fromkeys(str(o.value()) for c in without for o in firsts[c] if o.key_or_group == group)
@@ -139,14 +129,6 @@ def fitting(requests: Sequence[Request], composer: Composer) -> list[Request]:
     return list(fitted.values())
 
 
-def _has(request: Request, key: str, composer: Composer) -> bool:
-    """Whether a request's files have a key; also True where they cannot be composed, which `plan` says."""
-    try:
-        return composer.has(request, key)
-    except Exception:
-        return True
-
-
 # --- a table ----------------------------------------------------------------------------------------------------------
 
 
@@ -155,12 +137,8 @@ def requests_of(
 ) -> list[Request]:
     """The requests of a table's runs, narrowed by overrides of its keys.
 
-    Raises ConfigError for a table that has no such profile, and for a key or a file of a group that there is not.
-    Prints how many of the runs the table does not have.
+    Raises ConfigError for a table that has no such profile. Prints how many of the runs the table does not have.
     """
-    for override in itertools.chain.from_iterable(map(composer.each_value, narrow)):
-        if chooses(override):
-            check_choice(override)  # one wrong name of several would be found once the others are trained
     every = expand(table, profile)
     if not every and profile is not None:
         raise ConfigError(f"profile={profile}: {table.name} has no small-scale version (its key `small`)")
@@ -170,21 +148,11 @@ def requests_of(
     values = {key: [o.value() for o in composer.each_value(override)] for key, override in wanted.items()}
     narrowed = expand(table, profile, values)
     requests = fitting([load.request(table, axes) for axes in narrowed], composer)
-    if narrow and requests:
-        composer(requests[0])  # an unknown key is one error, not one for each run
     if any(axes not in every for axes in narrowed):
-        of_table = {_id(load.request(table, axes), composer) for axes in every}
-        if beyond := sum(_id(request, composer) not in of_table for request in requests):
+        of_table = {run_of(composer(load.request(table, axes))).id for axes in every}
+        if beyond := sum(run_of(composer(request)).id not in of_table for request in requests):
             print(f"note: runs that fill no cell of {table.name}: {beyond} of {len(requests)}", flush=True)
     return requests
-
-
-def _id(request: Request, composer: Composer) -> str | None:
-    """The id of a run; None for one that cannot be composed, which `plan` names."""
-    try:
-        return identity.identity(identity.resolved(composer(request)))
-    except Exception:
-        return None
 
 
 def table_runs(table: Table, profile: str | None, composer: Composer) -> tuple[list[Run], list[str]]:
@@ -212,24 +180,22 @@ def unequal(runs: Sequence[Run]) -> str:
     Such a setting comes from the files that the command line chooses: a recipe for one of the models, an optimizer's
     learning rate. Keys that not all models have are left out, as are those of `identity.OF_THE_MODEL`.
     """
-    chosen = [{key: str(value) for key, value in run.axes.items() if folders.is_group(key)} for run in runs]
-    swept = varying(chosen)
-    firsts: dict[str, dict[str, Run]] = {}  # the first run of each choice of files, by task
-    for run, names in zip(runs, chosen, strict=True):
-        task, name = (
-            " ".join(names[group] for group in swept if (group in ("task", "paper")) is of_task)
-            for of_task in (True, False)
-        )
-        firsts.setdefault(task, {}).setdefault(name, run)
+    swept = varying([{key: str(value) for key, value in run.axes.items() if folders.is_group(key)} for run in runs])
     given = {key for run in runs for key in run.axes} | {f"{group}.name" for group in swept}
+
+    def name(run: Run, of_task: bool) -> str:
+        return " ".join(str(run.axes[group]) for group in swept if (group in ("task", "paper")) is of_task)
+
+    settings: dict[str, dict[str, Settings]] = {}  # by task, and by the choice of other files
+    for run in runs:
+        of_task, chosen = settings.setdefault(name(run, True), {}), name(run, False)
+        of_task[chosen] = of_task.get(chosen) or identity.comparable(run.config)
     differ: dict[str, list[str]] = {}
-    for task, of_task in firsts.items():
-        settings = {name: identity.comparable(run.config) for name, run in of_task.items()}
-        first = next(iter(settings.values()))
-        for key in (key for key in first if key not in given):
-            values = {name: found[key] for name, found in settings.items() if key in found}
-            if len(values) == len(settings) and any(value != first[key] for value in values.values()):
-                told = ", ".join(f"{name} {spell(value)}" for name, value in values.items())
+    for task, of_task in settings.items():
+        first = next(iter(of_task.values()))
+        for key in (key for key in first if key not in given and all(key in one for one in of_task.values())):
+            if any(one[key] != first[key] for one in of_task.values()):
+                told = ", ".join(f"{choice} {spell(one[key])}" for choice, one in of_task.items())
                 differ.setdefault(key, []).append(f"{task}: {told}" if task else told)
     told = ", ".join(f"{key} ({'; '.join(values)})" for key, values in differ.items())
     return f"note: settings that were not swept differ: {told}" if told else ""

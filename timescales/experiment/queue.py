@@ -7,7 +7,7 @@ import signal
 import statistics
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -27,11 +27,7 @@ Group = list[Run]  # runs that are launched together: one, or several that diffe
 End = str | BaseException  # how a launch ended: with its status, or an error
 Task = Callable[[Group], Any]  # what a launcher calls in each of its jobs
 Parameters = Mapping[str, Any]  # of a launcher, as its file in conf/hydra/launcher has them
-Launcher = Callable[[Sequence[Group]], Sequence[End]]
-
-
-class SweepFailed(Exception):
-    """Some runs of a sweep did not finish; each has been named already."""
+Launcher = Callable[[Sequence[Group]], Iterable[End]]
 
 
 @dataclass
@@ -72,8 +68,8 @@ class Queue:
 
     def work(self, note: str = "") -> None:
         """Print what there is to do, and the note, and do it."""
-        for request, error, more, _ in self.plan.wrong:
-            self._failed([text.input_line or "" for text in request], error, more=more)
+        for run, error in self.plan.refused.values():
+            self._failed(run.command, error)
         skipped = [run for run in self.plan.runs if run.directory not in self.replaces]
         print(self._counts(skipped), flush=True)
         if stale := [str(run.directory) for run in skipped if self._found(run).stale]:
@@ -133,17 +129,18 @@ class Queue:
         free: list[Run] = []
         for run in todo:
             (free if lock.owner(run.directory) is None else self.elsewhere).append(run)
-        groups = groups_of(free)
-        if self.launcher is not None:
-            try:
-                ends = self.launcher(groups) if groups else ()
-            except Exception as error:  # a worker was killed, and with it the others, or nothing could be submitted
-                print(f"failed: {messages.one_line(error) or in_words(error)}", flush=True)
-                self.failures += sum(not self.ended(run) for run in free)
-                return
-            for group, end in zip(groups, ends, strict=True):
-                self._note(group, end)
+        groups, launch = groups_of(free), self.launcher or self._one_by_one
+        try:
+            ends = launch(groups) if groups else ()
+        except Exception as error:  # a worker was killed, and with it the others, or nothing could be submitted
+            print(f"failed: {messages.one_line(error) or in_words(error)}", flush=True)
+            self.failures += sum(not self.ended(run) for run in free)
             return
+        for group, end in zip(groups, ends, strict=True):
+            self._note(group, end)
+
+    def _one_by_one(self, groups: Sequence[Group]) -> Iterator[End]:
+        """The launcher in this process: how each launch ends, one after another, with a line for each before it."""
         for k, group in enumerate(groups):
             seeds = f" and {len(group) - 1} more seed{'s' * (len(group) > 2)}" if len(group) > 1 else ""
             print(f"[{k + 1}/{len(groups)}]{self._minutes_left(groups[k:])} {group[0].directory}{seeds}", flush=True)
@@ -151,7 +148,7 @@ class Queue:
             end = try_to(execute.execute, group)
             if isinstance(end, str) and end != execute.SKIPPED:
                 self.seconds[group[0].cost_key] = (time.monotonic() - started) / len(group)
-            self._note(group, end)
+            yield end
 
     def _note(self, group: Group, end: End) -> None:
         """Note how a launch ended: if not all have, another process trains its runs, or they failed; analyse them."""
@@ -190,10 +187,8 @@ class Queue:
                 except Exception as error:
                     self._failed(run.command, error)
 
-    def _failed(
-        self, command: Sequence[str], error: BaseException, runs: int = 1, places: Sequence[Path] = (), more: int = 0
-    ) -> None:
-        """Print how runs failed, and that as many `more` did in the same way. places: where a log may be."""
+    def _failed(self, command: Sequence[str], error: BaseException, runs: int = 1, places: Sequence[Path] = ()) -> None:
+        """Print how runs failed. places: where a log may be."""
         line = messages.one_line(error)
         if line is None:
             line, logs = in_words(error), [log for place in places if (log := place / "train.log").is_file()]
@@ -201,9 +196,9 @@ class Queue:
                 line += f" (traceback in {logs[0]})"
             else:
                 traceback.print_exception(error)
-        print(f"failed: {' '.join(command)}{f' (and {more} more)' if more else ''}\n  {line}", flush=True)
+        print(f"failed: {' '.join(command)}\n  {line}", flush=True)
         traceback.clear_frames(error.__traceback__)  # the frames of the failed run would keep its tensors alive
-        self.failures += runs + more
+        self.failures += runs
 
 
 def try_to(function: Callable[[Any], Any], argument: Any) -> Any:
@@ -253,10 +248,8 @@ def deadline(minutes: float | None) -> Iterator[Callable[[], bool]]:
     def ring(number: int, frame: FrameType | None) -> None:
         nonlocal passed
         passed = True
-        interrupt = signal.getsignal(signal.SIGINT)
-        if not callable(interrupt):  # SIGINT is ignored, as in a job in the background of a shell script
-            raise KeyboardInterrupt
-        interrupt(signal.SIGINT, frame)
+        handler = signal.getsignal(signal.SIGINT)  # ignored in a job in the background of a shell script
+        (handler if callable(handler) else signal.default_int_handler)(number, frame)
 
     if minutes is None:
         yield lambda: False

@@ -114,7 +114,7 @@ def _evidence(report: Report, found: reanalysed.Evidence) -> Line:
     return Line(**asdict(line) | {"word": str(found.word)})
 
 
-def _about(item: Cell | Claim, report: Report) -> dict[str, Any]:
+def _about(item: Cell | Claim, report: Report) -> Fields:
     """What a value or a claim says of itself and of its place."""
     if isinstance(item, Cell):
         return {"under": item.under, "printed": item.value, "at": item.at or report.table.source}

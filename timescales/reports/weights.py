@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
+from timescales.config import Settings
 from timescales.files import write_atomic
 from timescales.papers.table import Table
 from timescales.reports.report import Report
@@ -147,11 +147,11 @@ def list_of(entries: Sequence[Entry], table: Table) -> str:
     return FRONT.format(tags=tags) + LIST.format(kept=kept, lines=lines, **_of(table))
 
 
-def _of(table: Table) -> Mapping[str, Any]:
+def _of(table: Table) -> Mapping[str, str]:
     return {"table": table.name, "title": table.title, "source": table.source}
 
 
-def _settings(settings: Mapping[str, Any]) -> str:
+def _settings(settings: Settings) -> str:
     """Settings as the command line has them."""
     shown = (f"`{key}={str(value).lower() if isinstance(value, bool) else value}`" for key, value in settings.items())
     return " ".join(text for text in shown if not text.startswith(("`model=", "`seed=")))

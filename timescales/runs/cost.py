@@ -41,7 +41,7 @@ def rows(results: Path | None = None) -> list[Timing]:
 
 
 def known() -> dict[str, float]:
-    """Seconds that a run takes at most, by `identity.cost_key`: as measured on this machine, else on another."""
+    """Seconds that a run takes at most, by `Run.cost_key`: as measured on this machine, else on another."""
     here = provenance.processor()
     ordered = sorted(rows(), key=lambda row: row.machine == here)
     return {row.kind: float(row.seconds) for row in ordered}

@@ -84,11 +84,10 @@ def look(directory: Path | None, row: Row | None = None) -> Found:
     return Found(Record.read(directory) if directory else None, row)
 
 
-def action(run: Run, found: Found, skip: str = "local") -> Action:
+def action(run: Run, found: Found) -> Action:
     """What to do with a run.
 
     A SLURM job that was put back into the queue goes on with what it began itself, whatever `force` and `resume` say.
-    skip: "committed" if what results/ has counts, too (conf/config.yaml).
 
     Raises:
         ConfigError: the directory holds the run of another configuration, or one on a part of the data while the whole
@@ -97,7 +96,7 @@ def action(run: Run, found: Found, skip: str = "local") -> Action:
     force, resume, saved = run.config["force"], run.config["resume"], found.record
     if _is_requeued(saved):
         force, resume = False, True
-    row = found.row if skip == "committed" and not found.state.ended else None
+    row = found.row if run.skip == "committed" and not found.state.ended else None
     if row is not None and row.counts(run.allow_partial) and not (row.stale if force == "stale" else force):
         return Action.SKIP
     if saved is not None and saved.stale if force == "stale" else force:

@@ -26,7 +26,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TypedDict, cast
 
 from timescales.errors import ConfigError
 from timescales.files import TEMPORARY
@@ -37,9 +37,8 @@ RELEASED = "given back"
 LOCK = re.compile(r"lock(?:\.([1-9][0-9]*))?")  # the names of its files
 
 
-# Who holds a lock, as its file says, whatever wrote it: process, host, machine, job, and try, how often SLURM put the
-# job back before. Of a damaged file nothing is known.
-Holder = dict[str, Any]
+# Who holds a lock, as its file says; try: how often SLURM put the job back before. Of a damaged file nothing is known.
+Holder = TypedDict("Holder", {"process": int, "host": str, "machine": str, "job": str | None, "try": int}, total=False)
 
 
 class RunningElsewhere(ConfigError):
@@ -184,7 +183,7 @@ def owner(directory: Path) -> str | None:
 def _parse(content: str) -> Holder:
     """Who holds a lock by its file's content; nothing for a file that is being written or damaged."""
     try:
-        return dict(json.loads(content))
+        return cast(Holder, dict(json.loads(content)))
     except (ValueError, TypeError):
         return {}
 

@@ -21,16 +21,15 @@ from timescales.training.stack import Single, Stack, StackedOptimizer, reason_no
 
 Begin = Callable[[], TrainingRun]
 End = Callable[[int, TrainingRun], Any]
-Fail = Callable[[int, TrainingRun | None, BaseException], Any]
+Fail = Callable[[int, BaseException], Any]
 
 
 class Launch:
     """Trains runs until each has ended.
 
     begin: for each run what builds it, and continues it from its checkpoint. end: tests the k-th, which is trained, and
-    writes its outcome. fail: notes why the k-th has failed or was interrupted; it gets None for one that could not be
-    built. An error in a run's own part (building, data, log, checkpoint, test) ends that run alone, an error in a
-    shared step or validation ends all that share it.
+    writes its outcome. fail: notes why the k-th has failed or was interrupted. An error in a run's own part (building,
+    data, log, checkpoint, test) ends that run alone, an error in a shared step or validation ends all that share it.
     """
 
     def __init__(self, begin: Sequence[Begin], end: End, fail: Fail) -> None:
@@ -79,7 +78,7 @@ class Launch:
             if run.going and not run.in_step:
                 for_each([run], TrainingRun.draw_batch)
         except (Exception, KeyboardInterrupt) as error:
-            self.failed(k, None, error)
+            self.failed(k, error)
         self.end_if_over()
         return k
 
@@ -93,13 +92,13 @@ class Launch:
                     raise error
                 self.end(k, run)
             except (Exception, KeyboardInterrupt) as why:
-                self.failed(k, run, why)
+                self.failed(k, why)
 
-    def failed(self, k: int, run: TrainingRun | None, error: BaseException) -> None:
+    def failed(self, k: int, error: BaseException) -> None:
         """Keep the error that has ended a run."""
         self.errors.append(error)
         with contextlib.suppress(Exception):  # what is raised in noting an error is not what went wrong
-            self.fail(k, run, error)
+            self.fail(k, error)
 
     def side_by_side(self) -> str | None:
         """Train the runs that stand at the same step together; returns why they must go on one after another, if so."""

@@ -7,16 +7,18 @@ import io
 import json
 import pickle
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 import torch
 
 from timescales.files import cache_dir, checked, write_atomic
 
+Content = TypeVar("Content")
 
-def cached(name: str, key: dict[str, Any], make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+
+def cached(name: str, key: Mapping[str, object], make: Callable[[], Content]) -> Content:
     """The result of make(), read from the user's cache if it is there.
 
     The result consists of tensors, numbers, strings, lists and dicts. A damaged file is computed again; if the cache

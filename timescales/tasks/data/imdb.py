@@ -88,13 +88,13 @@ def _tokens(path: Path) -> dict[str, Any]:
     """What `load` caches: the types and the fields of `Reviews` of each split."""
     reviews = read(path)
     number: dict[str, int] = {}  # of each type, in the order of first sight
-    content: dict[str, Any] = {split: _tokenise(split, pairs, number) for split, pairs in reviews.items()}
+    splits = {split: _tokenise(split, pairs, number) for split, pairs in reviews.items()}
     types = sorted(number)
     place = torch.empty(len(types), dtype=torch.int32)  # of each number, the place of its type in alphabetical order
     place[torch.tensor([number[word] for word in types], dtype=torch.long)] = torch.arange(len(types)).int()
     for split in SPLITS:
-        content[split]["tokens"] = place[content[split]["tokens"]]
-    return content | {"types": types}
+        splits[split]["tokens"] = place[splits[split]["tokens"]]
+    return {**splits, "types": types}
 
 
 def _tokenise(split: str, reviews: list[tuple[int, str]], number: dict[str, int]) -> dict[str, Tensor]:

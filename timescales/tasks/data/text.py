@@ -9,7 +9,7 @@ import os
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypedDict
 
 import numpy as np
 import torch
@@ -24,6 +24,13 @@ SPLITS = ("train", "valid", "test")
 EOS = "<eos>"  # the word at the end of each line
 MARKOV_SEED = 0  # all runs use the same text, whatever their seed
 TEXT8_SYMBOLS = " abcdefghijklmnopqrstuvwxyz"
+
+
+class Words(TypedDict):
+    """What is cached of a text: the tokens of each split, and what each stands for."""
+
+    splits: list[Tensor]
+    symbols: list[str]
 
 
 class Text(NamedTuple):
@@ -89,12 +96,12 @@ def article_begins(tokens: Tensor, symbols: Sequence[str]) -> Tensor:
     return begins
 
 
-def _words(source: Corpus, path: Path) -> dict[str, Any]:
+def _words(source: Corpus, path: Path) -> Words:
     key = {"files": source.content_hash(path), "version": 2}
     return cached("words", key, lambda: _tokenise(_lines(source, file) for file in source.files(path)))
 
 
-def _markov(splits: Sequence[Tensor], eos: int) -> dict[str, Any]:
+def _markov(splits: Sequence[Tensor], eos: int) -> dict[str, list[Tensor]]:
     drawn = markov(splits[0], eos, sum(map(len, splits)), MARKOV_SEED)
     # torch.save would store the whole text with each view of it, so the splits are copies.
     return {"splits": [part.clone() for part in drawn.split([len(split) for split in splits])]}
@@ -128,7 +135,7 @@ def markov(words: Tensor, eos: int, n: int, seed: int = 0) -> Tensor:
     return torch.from_numpy(np.concatenate(texts)[:n].astype(np.int32))
 
 
-def _tokenise(texts: Iterable[list[str]]) -> dict[str, Any]:
+def _tokenise(texts: Iterable[list[str]]) -> Words:
     """What `words` caches. texts: the lines of each split."""
     number: dict[str, int] = {}
     splits = []
