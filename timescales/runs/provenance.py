@@ -99,7 +99,7 @@ def _sources() -> str:
     found = [path for folder in ("timescales", "conf") for path in (paths.ROOT / folder).rglob("*")]
     hashed = hashlib.sha256()
     for path in sorted([*found, paths.ROOT / "train.py"]):
-        if path.suffix in (".py", ".cpp", ".h", ".yaml"):
+        if path.suffix in (".py", ".cpp", ".cu", ".h", ".yaml"):
             hashed.update(f"{path.relative_to(paths.ROOT)} ".encode() + path.read_bytes())
     return hashed.hexdigest()[:12]
 
