@@ -156,6 +156,18 @@ def test_long_sequence(name):
     compare("fused", model, torch.randn(500, 3, 2), some_state(model, 3), tolerance=5e-5)
 
 
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("inputs", [3, 40])
+@pytest.mark.parametrize("name", ["lstm", "plstm"])
+def test_blocks_of_the_weights_gradients(name, inputs, threads):
+    """They are summed in blocks of 256 rows that exist: several, none of them whole, nor the tiles of units."""
+    torch.set_num_threads(threads)
+    S, B, H = 45, 17, 75
+    model, x, mask = MODELS[name](inputs, H), torch.randn(S, B, inputs), torch.rand(S, B) < 0.9
+    compare("fused", model, x, some_state(model, B))
+    compare("fused", model, x, some_state(model, B), None, mask)
+
+
 @pytest.mark.parametrize("bias", [-30.0, -12.0, 12.0, 30.0, 200.0])
 @pytest.mark.parametrize("name", ["plstm", "plstm_separate", "plstm_authors"])
 def test_extreme_reset_gates(name, bias):

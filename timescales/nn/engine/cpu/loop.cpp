@@ -57,7 +57,7 @@ struct Layout {
     int64_t column[BLOCKS + 1];          // first column of the block; the widths are rounded up to whole groups
     int64_t columns, x_columns, first_h;  // all columns; those before the recurrent blocks' last; the first with h
     int64_t in, pad;                     // length of [x, 1, h]; numbers before it, so that h begins at a cache line
-    int64_t act_row, unit_row, in_row, grad_row;
+    int64_t act_row, unit_row, in_row;
     int64_t window, slots;        // steps of a window; steps whose pre-activations are stored at a time
     int64_t act_step, unit_step;  // unit_step: 0 if only the current step is kept
     int64_t time_parts;           // parts of the weight gradients' sum over S and B
@@ -82,7 +82,6 @@ struct Layout {
         column[BLOCKS] = columns, x_columns = column[Cell::X_ONLY + Cell::SUMS], first_h = column[Cell::X_ONLY];
         in = p.I + 1 + p.H, pad = ceil_div(p.I + 1, LINE) * LINE - (p.I + 1);
         act_row = odd_lines(columns), unit_row = odd_lines(units), in_row = odd_lines(pad + in);
-        grad_row = odd_lines(columns);
         act_step = p.B * act_row, unit_step = p.keep ? p.B * unit_row : 0;
         window = projects_ahead(p) ? p.threads * CHUNK / p.B : 1;
         slots = p.keep ? p.S : window;
@@ -103,7 +102,7 @@ struct Layout {
             for (float*& d : dstate) d = take(p, p.B * unit_row);
             dvectors = take(p, p.threads * Cell::VECTORS * units);
             ddt = take(p, Cell::TIMED ? p.threads * p.S * p.B : 0);
-            gradient = take(p, time_parts * in * grad_row);
+            gradient = take(p, time_parts * columns * in);
             left = take(p, p.threads * left_size()), right = take(p, p.threads * BLOCK * WIDTH);
             dx = take(p, p.threads * CHUNK * dx_row(p));
             wide = take(p, p.threads * wide_size());
@@ -411,7 +410,8 @@ void project_ahead(const Problem& p, const Layout& w, int64_t first) {
             in[r * row + p.I] = 1.0f;
         }
         for (int64_t column = 0; column < w.x_columns; column += WIDTH)
-            product(n, p.I + 1, in, row, w.weights + column * w.in, act + from * w.act_row + column, w.act_row, false);
+            product(n, p.I + 1, in, row, w.weights + column * w.in, act + from * w.act_row + column, w.act_row, false,
+                    w.weights + (column + WIDTH) * w.in);
     }
 }
 
@@ -563,12 +563,13 @@ void recur_back(const Problem& p, const Layout& w, const Share& me, int64_t t, i
             w.weights_back + next * columns * WIDTH);
 }
 
-// gradient (in, columns) = sum over steps and batch of [x, 1, h_before]^T dz: the gradients of ih, bias and hh at once.
+// gradient = sum over steps and batch of [x, 1, h_before]^T dz: the gradients of ih, bias and hh at once. For each group
+// of columns (in, WIDTH), so that a tile's sums are contiguous.
 // The rows that exist and the columns are divided among the threads; each part of the rows has a separate sum.
 void sum_gradients(const Problem& p, const Layout& w, int64_t time_part, Range panels) {
     float *left = w.left + thread_number() * w.left_size(), *right = w.right + thread_number() * BLOCK * WIDTH;
     float* line = left + w.left_size() - w.in_row - LINE;
-    float* gradient = w.gradient + time_part * w.in * w.grad_row;
+    float* gradient = w.gradient + time_part * w.columns * w.in;
     int64_t existing = 0, t = 0, b = 0, row[BLOCK];  // (t, b) goes over all rows; `row`: the existing ones of a block
     auto walk = [&] {
         if (++b == p.B) b = 0, t++;
@@ -593,17 +594,17 @@ void sum_gradients(const Problem& p, const Layout& w, int64_t time_part, Range p
         for (int64_t j = panels.from; j < panels.to; j++) {
             Range needed = w.inputs_of(p, w.block_of(j * WIDTH));
             for (int64_t k = 0; k < block.size(); k++) {
-                if (k + 16 < block.size()) soon(w.act + row[k + 16] * w.act_row + j * WIDTH);
+                if (j == panels.from && k + 16 < block.size()) soon(w.act + row[k + 16] * w.act_row + j * WIDTH);
                 std::memcpy(right + k * WIDTH, w.act + row[k] * w.act_row + j * WIDTH, WIDTH * sizeof(float));
             }
             for (int64_t m = 0; m < tiles; m++) {
                 Range r = part(w.in, m, tiles);
                 if (r.to <= needed.from || r.from >= needed.to) continue;
-                if (m + 1 < tiles)
-                    for (int64_t i = r.to; i < part(w.in, m + 1, tiles).to; i++)  // the sums of the next tile
-                        soon(gradient + i * w.grad_row + j * WIDTH);
-                tile_of<true>(r.size(), block.size(), left + m * block.size() * ROWS, 0, right,
-                              gradient + r.from * w.grad_row + j * WIDTH, w.grad_row, n > 0);
+                Range later = part(block.size(), m, tiles);  // of the columns after these
+                for (int64_t k = later.from; k < later.to; k++) soon(w.act + row[k] * w.act_row + (j + 1) * WIDTH);
+                float* sums = gradient + (j * w.in + r.from) * WIDTH;  // those of the next tiles are fetched
+                tile_of<true, true>(r.size(), block.size(), left + m * block.size() * ROWS, 0, right, sums, WIDTH, n > 0,
+                                    sums + r.size() * WIDTH);
             }
         }
     }
@@ -622,7 +623,7 @@ void write_gradients(const Problem& p, const Layout& w) {
                 for (int64_t i = from; i < from + LINE && i < needed.to; i++) {
                     float sum = 0.0f;
                     for (int64_t m = 0; m < w.time_parts; m++)
-                        sum += w.gradient[(m * w.in + i) * w.grad_row + n * WIDTH + l];
+                        sum += w.gradient[(m * w.columns + n * WIDTH) * w.in + i * WIDTH + l];
                     int64_t row = w.row[k] + first + l;
                     if (i < p.I) p.d_ih[row * p.I + i] = sum;
                     else if (i > p.I) p.d_hh[row * p.H + i - p.I - 1] = sum;

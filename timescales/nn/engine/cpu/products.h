@@ -52,7 +52,7 @@ static Range part(int64_t n, int64_t k, int64_t parts) { return {n * k / parts, 
 // c (rows x WIDTH) = or += a (rows x K) b, in blocks of k so that a block of b stays in the first-level cache. The first
 // tile of rows reads a block of b from far away, the others find it there. So where there are others, the first two fetch
 // the next block, half each; `next` is what the product after this one reads first, or null. With one tile, the products
-// wait for memory all the time, and fetching would be in their way.
+// wait for memory all the time, and fetching would be in their way. Each tile also fetches the sums of the next one.
 constexpr int64_t BLOCK = 256;
 static void product(int64_t rows, int64_t K, const float* a, int64_t lda, const float* b, float* c, int64_t ldc,
                     bool accumulate, const float* next = nullptr) {
@@ -63,6 +63,8 @@ static void product(int64_t rows, int64_t K, const float* a, int64_t lda, const 
         for (int64_t m = 0; m < tiles; m++) {
             Range r = part(rows, m, tiles);
             const float *left = a + r.from * lda + k.from, *right = b + k.from * WIDTH;
+            if (n == 0)
+                for (int64_t i = r.to; m + 1 < tiles && i < part(rows, m + 1, tiles).to; i++) soon(c + i * ldc);
             if (fetched && tiles > 1 && m < 2)
                 tile_of<false, true>(r.size(), k.size(), left, lda, right, c + r.from * ldc, ldc, accumulate || n > 0,
                                      fetched + m * k.size() * LINE);
