@@ -65,7 +65,7 @@ LINES = [
     ("-m model.hidden_size=glob(*)", "error: model.hidden_size=glob(*): there is no such name"),
     ("hydra.run={dir:x}", "hydra.run={dir:x}: has no effect here: leave it out; there are run_dir=DIR and"),
     ("-m hydra/sweeper=basic hydra.job={chdir:true}", "hydra.job={chdir:true}: has no effect here: leave it out"),
-    ("--cfg nope seed=1", "argument --cfg/-c: invalid choice: 'nope' (choose from 'job', 'hydra', 'all')"),
+    ("--cfg nope seed=1", "--cfg takes another value: 'nope' (choose from 'job', 'hydra', 'all')"),
     ("seed=???", "seed has no value: give seed=..."),
     ("hydra.mode=nope", "hydra.mode must be of another kind; --cfg hydra shows it; not nope"),
     ("--cfg job --package nope", "--package=nope: no such key"),

@@ -97,12 +97,8 @@ def read(arguments: Sequence[str]) -> CommandLine:
 
 def _options(arguments: Sequence[str]) -> argparse.Namespace:
     """Hydra's options, which may stand before, between and after overrides."""
-
-    def wrong(message: str) -> NoReturn:
-        raise ConfigError(message)
-
     parser = hydra_internals.args_parser()
-    parser.error = wrong  # type: ignore[method-assign]
+    parser.error = _wrong_option  # type: ignore[method-assign]
     options, unknown = parser.parse_known_intermixed_args(list(arguments))
     for word in unknown:
         if word.startswith("-"):
@@ -116,6 +112,12 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     if options.resolve and not (options.cfg or options.help):
         raise ConfigError("--resolve takes --cfg job, too: it shows the configuration")
     return options
+
+
+def _wrong_option(message: str) -> NoReturn:
+    """Raise ConfigError for what argparse says of --cfg=nope, and of --config-dir without a folder."""
+    option, _, why = message.removeprefix("argument ").partition(": ")
+    raise ConfigError(f"{option.partition('/')[0]} takes another value: {why.removeprefix('invalid choice: ')}")
 
 
 def _check(override: Override, own: bool, several: bool) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from torch import Tensor
 from torch.nn.functional import softplus
 
 from timescales.nn.cells.cell import Cell
-from timescales.nn.cells.mingru import MinGRUCell, retained
+from timescales.nn.cells.mingru import retained
 from timescales.nn.inits import ForgetInit, timescale_of_bias
 from timescales.nn.rnn import CellRNN
 
@@ -39,8 +41,13 @@ class MinLSTMCell(Cell):
     gates = ("forget", "input", "cell")
     recurrent = False
 
-    State = MinGRUCell.State
-    Act = MinGRUCell.Act
+    class State(NamedTuple):
+        h: Tensor
+
+    class Act(NamedTuple):
+        input: Tensor
+        forget: Tensor
+        cell: Tensor
 
     def __init__(
         self,
@@ -54,12 +61,12 @@ class MinLSTMCell(Cell):
         super().__init__(input_size, hidden_size, bias=bias)
         self._set_forget_bias(forget_init, T_max, opposite="input")
 
-    def act(self, gx: Tensor, gh: None, state: MinGRUCell.State, dt: Tensor | float = 1.0) -> MinGRUCell.Act:
+    def act(self, gx: Tensor, gh: None, state: State, dt: Tensor | float = 1.0) -> Act:
         forget, write, u = gx.chunk(3, -1)
         f, one_minus_f = retained(log_ratio(forget, write), dt)
         return self.Act(one_minus_f, f, u)
 
-    def step(self, gx: Tensor, gh: None, state: MinGRUCell.State, dt: Tensor | float = 1.0) -> MinGRUCell.State:
+    def step(self, gx: Tensor, gh: None, state: State, dt: Tensor | float = 1.0) -> State:
         i, f, u = self.act(gx, gh, state, dt)
         return self.State(f * state.h + i * u)
 
