@@ -69,7 +69,7 @@ LINES = [
     ("seed=???", "seed has no value: give seed=..."),
     ("hydra.mode=nope", "hydra.mode must be of another kind; --cfg hydra shows it; not nope"),
     ("--cfg job --package nope", "--package=nope: no such key"),
-    ("--config-dir", "argument --config-dir/-cd: expected one argument"),
+    ("--config-dir", "--config-dir takes another value: expected one argument"),
     ("--config-dir=nowhere", "no such folder; give one that there is"),
     ("--config-name=nope", "--config-name=nope: leave it out"),
     ("device=cdua", "did you mean cuda?"),
