@@ -94,6 +94,7 @@ def test_the_wheel_holds_what_runs_need(wheel):
     names = zipfile.ZipFile(wheel).namelist()
     assert {
         "timescales/nn/engine/cpu/loop.cpp",
+        "timescales/nn/engine/cpu/products.cpp",
         "timescales/nn/engine/cpu/scan.cpp",
         "timescales/nn/engine/cpu/vectors.h",
         "timescales/nn/engine/gpu/measured.csv",

@@ -214,7 +214,7 @@ def test_leftovers_of_a_killed_compilation_are_removed(tmp_path, monkeypatch):
         (tmp_path / name).mkdir()
     monkeypatch.setattr(shutil, "which", lambda name: name)
     with pytest.raises(compiler.BuildError, match="failed"):
-        compiler.write_library(library, ["false"], [])
+        compiler.write_compiled(library, ["false"], [])
     assert [p.name for p in tmp_path.iterdir()] == ["cell-2.x.build"]
 
 

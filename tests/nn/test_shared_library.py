@@ -49,14 +49,16 @@ def test_build_shared_by_processes_and_repaired(tmp_path):
     assert again == a, said
     assert said.count("compiling PLSTMCell") == 1
     assert python(tmp_path).communicate() == (a, "")
-    assert [p.suffix for p in sorted((tmp_path / "timescales").iterdir())] == [".lock", ".so"]
+    kept = sorted((tmp_path / "timescales").iterdir())
+    names = [f"{p.name.split('-')[0]}{p.suffix}" for p in kept]
+    assert names == ["cell.lock", "cell.so", "products.lock", "products.o"]
 
 
 def test_a_library_is_of_its_source_flags_compiler_and_processor(tmp_path, monkeypatch):
     """A cache may be shared by machines of several kinds: what one can run, another may not."""
     monkeypatch.setattr(compilers, "cache_dir", lambda: tmp_path)
     empty = hashlib.sha256(b"").digest()
-    monkeypatch.setattr(compilers, "write_library", lambda file, compiler, arguments: file.write_bytes(empty))
+    monkeypatch.setattr(compilers, "write_compiled", lambda file, compiler, arguments: file.write_bytes(empty))
     (tmp_path / "other.cpp").touch()
     names = [
         shared_library.build("code", "Mine"),
@@ -75,6 +77,21 @@ def test_a_library_is_of_its_source_flags_compiler_and_processor(tmp_path, monke
     monkeypatch.setattr(shared_library, "LOOP", tmp_path / "other.cpp")
     names.append(shared_library.build("code", "Mine"))
     assert [names.index(name) for name in names] == [0, 0, 2, 3, 4, 5, 6]
+
+
+def test_the_matrix_products_are_compiled_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(compilers, "cache_dir", lambda: tmp_path)
+    commands = []
+
+    def write(file, compiler, arguments):
+        commands.append(arguments)
+        file.write_bytes(hashlib.sha256(b"").digest())
+
+    monkeypatch.setattr(compilers, "write_compiled", write)
+    for code in ("code", "other code"):
+        shared_library.build(code, "Mine")
+    (products,) = tmp_path.glob("*.o")
+    assert [arguments[-1] for arguments in commands] == [str(compilers.PRODUCTS), str(products), str(products)]
 
 
 @pytest.mark.parametrize(
@@ -158,7 +175,7 @@ for word; do case $word in {refused}) echo "error: unknown flag $word" >&2; exit
 echo "$@" > "$out"
 """)
     compiler.chmod(0o755)
-    compilers.write_library(tmp_path / "cell.so", [str(compiler)], [])
+    compilers.write_compiled(tmp_path / "cell.so", [str(compiler)], [])
     used = (tmp_path / "cell.so").read_bytes()[:-32].decode().split()
     assert [flag in used for flag in ("-fopenmp", "-march=native")].count(True) == kept
     assert not set(unknown) & set(used)

@@ -603,8 +603,8 @@ void sum_gradients(const Problem& p, const Layout& w, int64_t time_part, Range p
                 Range later = part(block.size(), m, tiles);  // of the columns after these
                 for (int64_t k = later.from; k < later.to; k++) soon(w.act + row[k] * w.act_row + (j + 1) * WIDTH);
                 float* sums = gradient + (j * w.in + r.from) * WIDTH;  // those of the next tiles are fetched
-                tile_of<true, true>(r.size(), block.size(), left + m * block.size() * ROWS, 0, right, sums, WIDTH, n > 0,
-                                    sums + r.size() * WIDTH);
+                product_of_packed(r.size(), block.size(), left + m * block.size() * ROWS, right, sums, n > 0,
+                                  sums + r.size() * WIDTH);
             }
         }
     }

@@ -263,8 +263,8 @@ void add_gradients(const Layout& w, const Share& me, const Chunk& c, const float
             int64_t n = k * w.groups + g;
             for (int64_t m = 0; m < tiles; m++) {
                 Range r = part(w.in, m, tiles);
-                tile_of<true>(r.size(), c.rows, left + m * c.rows * ROWS, 0, z + n * w.panel,
-                              sums + (n * w.in + r.from) * WIDTH, WIDTH, true);
+                product_of_packed(r.size(), c.rows, left + m * c.rows * ROWS, z + n * w.panel,
+                                  sums + (n * w.in + r.from) * WIDTH, true);
             }
         }
 }

@@ -80,6 +80,7 @@ def build(code: str, name: str, scan: bool = False) -> Path:
         with tempfile.NamedTemporaryFile("w", suffix=".h") as cell:
             cell.write(code)
             cell.flush()
-            compiler.write_library(file, command, [f'-DCELL="{cell.name}"', str(loop)])
+            products = compiler.products(command)
+            compiler.write_compiled(file, command, [f'-DCELL="{cell.name}"', str(loop), str(products)])
 
     return compiler.in_cache(source, command, compile_file)

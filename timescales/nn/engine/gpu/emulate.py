@@ -42,7 +42,7 @@ def compiled(code: str) -> Any:
             text.flush()
             folder = f"-I{emit_cuda.EMULATOR.parent}"
             options = ["-O1", "-DON_CPU", "-Wno-unknown-pragmas", folder, text.name]
-            compiler.write_library(file, command, options)
+            compiler.write_compiled(file, command, options)
 
     found = ctypes.CDLL(str(compiler.in_cache(source + emit_cuda.EMULATOR.read_text(), command, compile_file)))
     found.run.restype = ctypes.c_char_p
