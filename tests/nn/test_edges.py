@@ -11,7 +11,7 @@ from synthetic import SMALL, sizes
 from trainings import fit, quiet
 
 from timescales.config import folders, identity, schema
-from timescales.nn import engine, registry
+from timescales.nn import cells, engine, registry
 from timescales.runs.record import Record
 from timescales.tasks import Adding, Copy
 from timescales.training import build, checkpoint
@@ -51,7 +51,7 @@ def on(made, name):
     return made
 
 
-COMPILED = [model for model in MODELS if rnn(model, 1).layers[0].compiled]
+COMPILED = [model.name for model in registry.MODELS if model.cells and getattr(cells, model.cells[0]).compiled]
 PAIRS = [(name, model) for name in ENGINES for model in (MODELS if name == "eager" else COMPILED)]
 
 
