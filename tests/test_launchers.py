@@ -23,7 +23,8 @@ QUICK = [*QUICK, "engine=eager", "logger=csv"]
 @pytest.mark.full
 def test_joblib_trains_in_processes_and_collects_failures(tmp_path, train_process):
     pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
-    sweep = ["-m", "hydra/launcher=joblib", "hydra.launcher.n_jobs=2", *QUICK, "loop.max_steps=20"]
+    of_joblib = [f"hydra.launcher.{setting}" for setting in ("n_jobs=2", "batch_size=1", "max_nbytes=100000")]
+    sweep = ["-m", "hydra/launcher=joblib", *of_joblib, *QUICK, "loop.max_steps=20"]
     process = train_process(*sweep, "model.hidden_size=4,0")
     output = process.communicate()[0]
     assert process.returncode == 1

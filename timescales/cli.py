@@ -127,7 +127,8 @@ def launch_of(target: str) -> Callable[..., Any]:
     """The `launch` that a launcher of Hydra's configuration stands for. Raises ConfigError for one that is not ours."""
     if target not in LAUNCHERS:
         raise ConfigError(
-            f"hydra.launcher._target_={target}: a sweep here takes hydra/launcher=joblib or slurm, or none"
+            f"hydra.launcher._target_={target}: hydra/launcher is joblib, slurm or none here; "
+            "a sweep without table= takes another one on the command line: -m hydra/launcher=NAME"
         )
     return importlib.import_module(LAUNCHERS[target]).launch
 

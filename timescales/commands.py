@@ -93,6 +93,10 @@ def tables(options: argparse.Namespace) -> Iterator[Tables]:
         folders.use(own)
         with compose.composing() as composer:
             yield Tables(composer, named, results, known, own is not None)
+    except OSError as error:
+        if not Path(error.filename or "").is_relative_to(results):
+            raise
+        sys.exit(f"error: {error.filename}: {error.strerror}; choose another folder with --out, or give access there")
     except Exception as error:
         if (line := messages.one_line(error)) is None:
             raise

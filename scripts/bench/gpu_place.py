@@ -167,10 +167,11 @@ def call(
     begun = time.monotonic()
     kept = bytearray()
     # A shell that starts us in the background has us ignore the interrupt, and what we start would do so, too.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
     with subprocess.Popen(
         command, cwd=cwd, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
     ) as process:
+        signal.signal(signal.SIGINT, handler)
         assert process.stdout is not None
         pipe = process.stdout
 

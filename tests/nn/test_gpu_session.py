@@ -52,9 +52,13 @@ def test_a_command_that_takes_too_long_is_asked_to_stop_then_killed_with_what_it
         "import signal, time\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nprint('deaf', flush=True)\ntime.sleep(60)\n"
     )
     calls = []
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # as in a shell's background
     command = [sys.executable, str(tmp_path / "polite.py")]
-    found = gpu_place.call(command, {}, 2.0, out, lambda: calls.append(1), every=0.2)
+    handler = signal.signal(signal.SIGINT, signal.SIG_IGN)  # as in a shell's background
+    try:
+        found = gpu_place.call(command, {}, 2.0, out, lambda: calls.append(1), every=0.2)
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, handler)
     assert found.status is None
     assert found.seconds < 15
     assert "checkpoint written" in found.output

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -44,7 +45,8 @@ def test_build_shared_by_processes_and_repaired(tmp_path):
     assert (said_a + said_b).count("compiling PLSTMCell") == 1
     (library,) = (tmp_path / "timescales").glob("*.so")
 
-    library.write_bytes(library.read_bytes()[:20_000])
+    for damaged in (library, *(tmp_path / "timescales").glob("products-*.o")):
+        damaged.write_bytes(damaged.read_bytes()[:20_000])
     again, said = python(tmp_path).communicate()
     assert again == a, said
     assert said.count("compiling PLSTMCell") == 1
@@ -60,6 +62,11 @@ def test_a_library_is_of_its_source_flags_compiler_and_processor(tmp_path, monke
     empty = hashlib.sha256(b"").digest()
     monkeypatch.setattr(compilers, "write_compiled", lambda file, compiler, arguments: file.write_bytes(empty))
     (tmp_path / "other.cpp").touch()
+    headers = tmp_path / "headers"
+    headers.mkdir()
+    for file in compilers.PRODUCTS.parent.glob("*.h"):
+        shutil.copy(file, headers)
+    (headers / "products.cpp").touch()
     names = [
         shared_library.build("code", "Mine"),
         shared_library.build("code", "Mine"),
@@ -69,6 +76,7 @@ def test_a_library_is_of_its_source_flags_compiler_and_processor(tmp_path, monke
         "FLAGS": ("-O2",),
         "processor": lambda: "another",
         "find_compiler": lambda: ["true"],
+        "PRODUCTS": headers / "products.cpp",
     }
     for name, value in changes.items():
         with monkeypatch.context() as changed:
@@ -76,7 +84,7 @@ def test_a_library_is_of_its_source_flags_compiler_and_processor(tmp_path, monke
             names.append(shared_library.build("code", "Mine"))
     monkeypatch.setattr(shared_library, "LOOP", tmp_path / "other.cpp")
     names.append(shared_library.build("code", "Mine"))
-    assert [names.index(name) for name in names] == [0, 0, 2, 3, 4, 5, 6]
+    assert [names.index(name) for name in names] == [0, 0, 2, 3, 4, 5, 6, 7]
 
 
 def test_the_matrix_products_are_compiled_once(tmp_path, monkeypatch):

@@ -4,6 +4,7 @@ import json
 import shutil
 import subprocess
 import sys
+from argparse import Namespace
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 from made_up import ORIGIN, TABLE, made_row, report_of, rows
 from perfect_rows import perfect_rows
 
+from timescales import commands
 from timescales.papers import load
 from timescales.papers.parse import parse
 from timescales.papers.table import columns, expand
@@ -263,3 +265,14 @@ def test_committed_reports_are_what_their_runs_give():
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_place_where_no_report_can_be_written_is_one_line(tmp_path):
+    place = tmp_path / "file"
+    place.touch()
+    options = Namespace(config_dir=None, out=place, table=[])
+    line = r"^error: \S*/file/chien_table3: Not a directory; .* --out"
+    with pytest.raises(SystemExit, match=line), commands.tables(options):
+        (place / "chien_table3").mkdir()
+    with pytest.raises(FileNotFoundError), commands.tables(options):  # a fault of ours keeps its traceback
+        (tmp_path / "nothing").read_text()

@@ -9,7 +9,7 @@ from trainings import COPY, close
 
 from timescales.config.compose import composing
 from timescales.config.run import run_of
-from timescales.experiment import execute, queue
+from timescales.experiment import execute, plan, queue
 from timescales.runs import cost, lock, record
 from timescales.runs.record import Record
 from timescales.training import checkpoint
@@ -66,6 +66,13 @@ def test_run_dir_holds_them_under_their_names(train, tmp_path, monkeypatch, plac
     monkeypatch.setenv("PLACE", "mine")
     assert train(*QUICK, "seeds=2", f"run_dir={place}").status == 0
     assert sorted(d.name[:12] for d in (tmp_path / "mine").iterdir() if d.is_dir()) == ["copy-gru-s0-", "copy-gru-s1-"]
+
+
+def test_a_run_dir_with_the_seed_is_that_of_the_first():
+    asked = [*QUICK, "seeds=3", "seed=5", "run_dir=mine/${seed}"]
+    with composing() as composer:
+        found = plan.single([composer.parse(text) for text in asked], composer)
+    assert [str(run.directory)[:18] for run in found] == [f"mine/5/copy-gru-s{seed}" for seed in (5, 6, 7)]
 
 
 @pytest.mark.parametrize(

@@ -80,12 +80,12 @@ def runs_of(
     """
     axes = {o.key_or_group: o.value() for o in request}
     about: Any = {"command": tuple(map(text_of, request)), "note": folders.replaced_by_recipes(files, axes, cfg)}
-    runs, seeds = [run_of(cfg)], 1 if seeds_named else cfg.seeds
+    runs, seeds, place = [run_of(cfg)], 1 if seeds_named else cfg.seeds, cfg.run_dir
     for _ in range(1, seeds):
         cfg.seed = runs[-1].seed + 1
         runs.append(run_of(cfg))
-    if cfg.run_dir is not None and (sweep or seeds > 1):
-        runs = [run.within(Path(cfg.run_dir)) for run in runs]
+    if place is not None and (sweep or seeds > 1):
+        runs = [run.within(Path(place)) for run in runs]
     return [replace(run, axes=axes | ({"seed": run.seed} if cfg.seeds > 1 else {}), **about) for run in runs]
 
 
@@ -149,7 +149,7 @@ def requests_of(
     narrowed = expand(table, profile, values)
     requests = fitting([load.request(table, axes) for axes in narrowed], composer)
     if any(axes not in every for axes in narrowed):
-        of_table = {run_of(composer(load.request(table, axes))).id for axes in every}
+        of_table = {run.id for run in table_runs(table, profile, composer)[0]}
         if beyond := sum(run_of(composer(request)).id not in of_table for request in requests):
             print(f"note: runs that fill no cell of {table.name}: {beyond} of {len(requests)}", flush=True)
     return requests

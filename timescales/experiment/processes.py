@@ -48,7 +48,7 @@ def launch(task: Task, parameters: Parameters, groups: Sequence[Group]) -> list[
         with Interrupt(partial(stop_workers, stop)) as interrupt, masked(signal.SIG_BLOCK):
             work = delayed(partial(in_worker, task, stop, os.getpid()))
             todo = itertools.takewhile(lambda group: not stop.exists(), groups)
-            ends = list(Parallel(**{**parameters, "backend": "loky"})(work(group) for group in todo))
+            ends = list(Parallel(**numbers(parameters), backend="loky")(work(group) for group in todo))
     if interrupt.requested:
         interrupted = [end for end in ends if isinstance(end, RunInterrupted)]
         print("\n".join(map(str, interrupted)), flush=True)
@@ -56,6 +56,12 @@ def launch(task: Task, parameters: Parameters, groups: Sequence[Group]) -> list[
             raise KeyboardInterrupt
         raise KeyboardInterrupt(f"in {len(interrupted)} of {len(groups)} jobs")
     return ends
+
+
+def numbers(parameters: Parameters) -> dict[str, Any]:
+    """Parameters of joblib.Parallel but its backend; numbers that Hydra's schema has as texts are numbers again."""
+    given = {key: value for key, value in parameters.items() if key != "backend"}
+    return {key: int(v) if isinstance(v, str) and v.isdecimal() else v for key, v in given.items()}
 
 
 def stop_workers(stop: Path) -> None:

@@ -62,7 +62,7 @@ def _head(report: Report) -> list[str]:
     if table.figure:
         lines += [f"![{table.title}](figure.png)", ""]
     if known := decided(report):
-        lines += ["Decided:", "", *(f"- {line}" for line in known), ""]
+        lines += ["What is known:", "", *(f"- {line}" for line in known), ""]
     if any(map(is_steps, columns(table))):
         lines += [
             "`>N`: a run that never reached the threshold, and took N steps. Of steps the median is shown.",

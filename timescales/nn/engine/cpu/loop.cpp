@@ -1,7 +1,7 @@
 // The time loop of a recurrent cell on the CPU: forward and exact backward, float32.
 //
 // The struct `Cell`, which is generated from `Cell.step` (emit_cpp.py), has the equations of one step; this file has
-// the matrix products and the loops over time. CELL is the name of the file with the struct.
+// the loops over time, and products.cpp the matrix products. CELL is the name of the file with the struct.
 //
 // A step is computed while its numbers are in the cache: for one group of units at a time, the product with the weights
 // writes the pre-activations, and the pointwise equations follow. Backward does the same in reverse order, computes the

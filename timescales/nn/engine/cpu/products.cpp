@@ -43,6 +43,7 @@ static void tile_of(int64_t rows, int64_t K, const float* a, int64_t lda, const 
     if constexpr (R > 1) tile_of<packed, fetch, R - 1>(rows, K, a, lda, b, c, ldc, accumulate, next);
 }
 
+template <int width>
 void product(int64_t rows, int64_t K, const float* a, int64_t lda, const float* b, float* c, int64_t ldc,
              bool accumulate, const float* next) {
     int64_t blocks = ceil_div(K, BLOCK), tiles = ceil_div(rows, ROWS);
@@ -63,8 +64,13 @@ void product(int64_t rows, int64_t K, const float* a, int64_t lda, const float* 
     }
 }
 
+template <int width>
 void product_of_packed(int64_t rows, int64_t K, const float* a, const float* b, float* c, bool accumulate,
                        const float* next) {
     if (next) return tile_of<true, true>(rows, K, a, 0, b, c, WIDTH, accumulate, next);
     tile_of<true>(rows, K, a, 0, b, c, WIDTH, accumulate);
 }
+
+template void product<WIDTH>(int64_t, int64_t, const float*, int64_t, const float*, float*, int64_t, bool,
+                             const float*);
+template void product_of_packed<WIDTH>(int64_t, int64_t, const float*, const float*, float*, bool, const float*);

@@ -7,11 +7,13 @@
 // the next block, half each; `next` is what the product after this one reads first, or null. With one tile, the products
 // wait for memory all the time, and fetching would be in their way. Each tile also fetches the sums of the next one.
 constexpr int64_t BLOCK = 256;
+template <int width = WIDTH>  // so that code for one width of vectors links with products of the same width alone
 void product(int64_t rows, int64_t K, const float* a, int64_t lda, const float* b, float* c, int64_t ldc,
              bool accumulate, const float* next = nullptr);
 
 // c (rows x WIDTH, contiguous) = or += a (rows x K) b, for at most ROWS rows. Element (i, k) of `a` is a[k * ROWS + i].
 // With `next`, K cache lines are fetched from there meanwhile.
+template <int width = WIDTH>
 void product_of_packed(int64_t rows, int64_t K, const float* a, const float* b, float* c, bool accumulate,
                        const float* next = nullptr);
 

@@ -17,6 +17,11 @@ from timescales.nn.engine.scalar import Node
 CHUNK = 64  # steps of a chunk of a scan over time
 
 
+def engine_of(cluster: Kernels | None) -> str:
+    """The name of the engine that has these kernels: the cluster engine, or without them the graph engine."""
+    return "graph" if cluster is None else "cluster"
+
+
 class Buffers:
     """Memory of one call of an engine on a GPU, for R seeds, S steps, B sequences and H units.
 
@@ -65,7 +70,7 @@ class Buffers:
         self.equations, self.sizes, self.H = equations, sizes, H
         self.given = (timed, masked, time_gradient, resets, every, cluster)
         self.timed, self.cluster = timed, cluster
-        self.engine = "graph" if cluster is None else "cluster"
+        self.engine = engine_of(cluster)
         blocks = [block if cluster is None else block._replace(divisor=1) for block in equations.blocks]
         of_steps = () if cluster is None else (S,)
         self.columns = columns(blocks, H)

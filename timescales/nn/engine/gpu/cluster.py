@@ -21,8 +21,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from timescales.nn.cells.cell import Cell
+from timescales.nn.cells.cell import Cell, Weights
 from timescales.nn.engine import equations, kept, watch
+from timescales.nn.engine.again import Again
 from timescales.nn.engine.equations import Equations
 from timescales.nn.engine.gpu import capture, emit_cuda, graph
 from timescales.nn.engine.gpu.emit_cuda import Kernels, Sizes, kernels
@@ -65,14 +66,23 @@ def trial(cell: Cell, found: Equations, device: torch.device) -> str | None:
     return kept.tried(key, lambda: graph.compare(cell, found, device, made))
 
 
-def run(cell: Cell, x: Tensor, *call: Any, found: Equations | str | None = None) -> tuple[Any, ...]:
-    """Run a cell over a sequence; see `graph.run`, whose arguments it takes, in order. Batched seeds are supported."""
+def run(
+    cell: Cell,
+    x: Tensor,
+    weights: Weights,
+    state: Any,
+    dt: Tensor | None = None,
+    mask: Tensor | None = None,
+    again: Again | None = None,
+    states: bool = False,
+    found: Equations | str | None = None,
+) -> tuple[Any, ...]:
+    """Run a cell over a sequence; see `graph.run`. Batched seeds are supported."""
     if found is None:
-        _, _, dt, *_ = (*call, None)
         found = equations.known(cell, dt is not None)
     assert isinstance(found, Equations), found
-    engine = functools.partial(graph.run, found=found, cluster=kernels_of(cell, found))
-    return engine(cell, x, *call)
+    made = kernels_of(cell, found)
+    return graph.run(cell, x, weights, state, dt, mask, again, states, found=found, cluster=made)
 
 
 def run_or_graph(*call: Any, found: Equations | str | None = None) -> tuple[Any, ...]:

@@ -38,6 +38,7 @@ from timescales.nn.engine import eager, equations, kept, watch
 from timescales.nn.engine.again import Again
 from timescales.nn.engine.equations import Equations
 from timescales.nn.engine.gpu import capture, triton_kernels
+from timescales.nn.engine.gpu.buffers import engine_of
 from timescales.nn.engine.gpu.emit_cuda import Kernels
 from timescales.nn.engine.gpu.graph_function import GraphFunction, Inputs, Plan, code_of, on_device_of
 from timescales.nn.engine.trial import TOLERANCE, difference
@@ -100,9 +101,8 @@ def compare(cell: Cell, found: Equations, device: torch.device, cluster: Kernels
         reason = capture.one_line(error)
     if reason is None:
         return None
-    engine, other = ("graph", "eager") if cluster is None else ("cluster", "graph")
-    capture.announce(reason, engine)
-    return f"{reason}; use engine='{other}'"
+    capture.announce(reason, engine_of(cluster))
+    return f"{reason}; use engine='{'eager' if cluster is None else 'graph'}'"
 
 
 def _run_on(

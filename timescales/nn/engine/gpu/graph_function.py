@@ -17,7 +17,7 @@ from torch import Tensor
 from timescales.nn.engine.affine import affine
 from timescales.nn.engine.equations import Equations
 from timescales.nn.engine.gpu import capture, emit_triton
-from timescales.nn.engine.gpu.buffers import Buffers
+from timescales.nn.engine.gpu.buffers import Buffers, engine_of
 from timescales.nn.engine.gpu.emit_cuda import Kernels
 from timescales.nn.engine.kernel import check_backward, check_shape, no_jvp
 from timescales.torch_private import saved_tensors_have_hooks
@@ -123,7 +123,7 @@ class GraphFunction(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> tuple[Any, ...]:
-        check_backward("graph" if ctx.plan.cluster is None else "cluster", grads)
+        check_backward(engine_of(ctx.plan.cluster), grads)
         inputs = Inputs.of(ctx.plan.equations, ctx.saved_tensors)
         lease, ctx.lease = ctx.lease, None
         if lease is None:  # it was not kept, or this is a second backward and the first one overwrote it
