@@ -270,9 +270,10 @@ def close(found: Any, expected: Any, tolerance: float = TOLERANCE) -> None:
 
 
 def close_in_size(found: Iterable[Tensor], expected: Iterable[Tensor], tolerance: float = TOLERANCE) -> None:
-    """As `close`, and up to the rounding of each tensor's largest number: small sums have that of their terms."""
+    """As `close`, and up to fifty roundings of each tensor's largest number: small sums have those of their terms."""
+    rounding = 50 * torch.finfo(torch.float32).eps
     for f, e in zip(found, expected, strict=True):
-        torch.testing.assert_close(f, e, rtol=tolerance, atol=tolerance + 2e-6 * e.abs().max().item())
+        torch.testing.assert_close(f, e, rtol=tolerance, atol=tolerance + rounding * e.abs().max().item())
 
 
 def same(found: Iterable[Tensor], expected: Iterable[Tensor]) -> None:
