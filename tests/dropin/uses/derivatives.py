@@ -160,7 +160,8 @@ def loss_of_the_state(layer: Layer) -> None:
         found = torch.autograd.grad(loss, [x, *module.parameters()], allow_unused=True)
         return [torch.zeros_like(p) if g is None else g.float() for p, g in zip(wanted, found, strict=True)]
 
-    close_in_size(gradients(rnn, torch.float32), gradients(plain(rnn), torch.float64), layer.tolerance)
+    expected = gradients(plain(rnn), torch.float64)
+    close_in_size(layer, gradients(rnn, torch.float32), expected, layer.tolerance)
 
 
 @use("`register_hook` and `retain_grad` on the output")

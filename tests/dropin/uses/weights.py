@@ -196,7 +196,7 @@ def other_strides(layer: Layer) -> None:
     for parameter in rnn.parameters():
         if parameter.dim() == 2:
             parameter.data = parameter.data.t().contiguous().t()
-    close_in_size(trained(rnn, x), expected)
+    close_in_size(layer, trained(rnn, x), expected)
 
 
 @use("two layers share their weights")
