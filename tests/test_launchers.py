@@ -102,9 +102,9 @@ def test_a_signal_ends_a_joblib_sweep_when_each_worker_has_saved(tmp_path, start
 @pytest.mark.full
 @pytest.mark.parametrize("second", ["Ctrl-C", "Ctrl-C, late at the sweep", "SIGTERM to the sweep alone"])
 def test_a_second_signal_ends_a_joblib_sweep_at_once(tmp_path, start_sweep, monkeypatch, second):
-    """While the workers are in a step of four seconds, which the first signal lets them finish."""
+    """While the workers are in a step of a minute, which the first signal would let them finish."""
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([*sys.path, str(ROOT / "tests" / "support")]))
-    monkeypatch.setenv("PACE", "4")
+    monkeypatch.setenv("PACE", "60")
     process = start_sweep("task._target_=paced.Paced", "seed=1", "model.hidden_size=4,5,6")
     wait_until(lambda: len(begun(tmp_path, lines=3)) == 2, process)  # before the first step a signal interrupts at once
     for time_sent in range(2):
