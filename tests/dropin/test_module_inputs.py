@@ -51,7 +51,7 @@ def build(kind, arguments):
     """A layer with torch's arguments; an MTSLSTM has one layer instead of two."""
     own_name, own = KINDS[kind]
     arguments = {key: value for key, value in arguments.items() if kind != "MTSLSTM" or key != "num_layers"}
-    more = {"downsize": 1} if own_name == "GatedRNN" else {}
+    more = {"GatedRNN": {"downsize": 1}, "GRUD": {"flags": [[0, 1]]}}.get(own_name, {})
     if kind in PAIRS:
         arguments = arguments | {"hidden_size": 2 * math.ceil(arguments["hidden_size"] / 2)}
     return getattr(timescales, own_name)(**arguments, **own | more).double()

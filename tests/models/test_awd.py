@@ -10,7 +10,7 @@ from configs import config
 from language import characters, model_for, words
 from torch.nn import functional as F
 
-from timescales import LSTM, MTSLSTM
+from timescales import EURNN, GRUD, LSTM, MTSLSTM, RMC, URNN, ExpRNN, MinGRU
 from timescales.config import identity
 from timescales.config.schema import LoopSettings
 from timescales.errors import ConfigError
@@ -36,6 +36,13 @@ def test_every_dropout_has_its_own_rate(text_root):
     model = model_for(task, layers=2)
     assert (model.drop_input.p, model.rnn.between.p, model.drop_output.p) == (0.2, 0.3, 0.4)
     assert [cell.weight_drop for cell in model.rnn.layers] == [0.6, 0.6]
+
+
+@pytest.mark.parametrize("layer", [ExpRNN, URNN, EURNN, RMC, GRUD, MinGRU])  # a computed matrix, rows of none, none
+@pytest.mark.parametrize("settings", [{"weight_drop": 0.5}, {"weight_drop": 0.0, "recurrent": "frozen"}], ids=str)
+def test_what_is_no_recurrent_weight_is_neither_dropped_nor_frozen(text_root, layer, settings):
+    with pytest.raises(ValueError, match=r"no recurrent weights to drop or freeze: give task\.weight_drop=0"):
+        model_for(words(text_root, **settings), layer)
 
 
 def test_a_dropped_word_is_dropped_everywhere(text_root):

@@ -1,5 +1,6 @@
 """Trainings of small models: one run by itself, or several seeds as `train.py` trains them."""
 
+import dataclasses
 import signal
 
 import pytest
@@ -107,6 +108,8 @@ def batched(overrides, directory, numbers, log=quiet, logs=0, **kwargs):
 
 def close(a, b, tolerance):
     """Assert that nested numbers are equal up to a relative and absolute tolerance, all else exactly."""
+    if dataclasses.is_dataclass(a):
+        a, b = dataclasses.asdict(a), dataclasses.asdict(b)
     if isinstance(a, dict):
         assert list(a) == list(b)
         for key in a:

@@ -56,7 +56,7 @@ class AWDModel(SequenceModel):
         rnn.between = LockedDropout(self.awd.hidden)
         self.drop_input, self.drop_output = LockedDropout(self.awd.input), LockedDropout(self.awd.output)
         for cell in rnn.layers:
-            hh = cell.weights().hh
+            hh = None if cell.weight_hh is None else cell.weights().hh  # None: there are none, or they are computed
             if (hh is None or not hh.numel()) and (self.awd.weight or self.awd.recurrent != "trained"):
                 raise ValueError(
                     f"{type(cell).__name__} has no recurrent weights to drop or freeze: give task.weight_drop=0 and "
