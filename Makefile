@@ -88,7 +88,7 @@ sensitivity: .venv/installed ## vary the settings that the paper does not state 
 
 # In three calls: a worker keeps what its tests have loaded, and so stays below 1 GB.
 EVERYDAY := $(PY) -m pytest -n 2 --dist loadfile -m "not slow and not gpu and not full"
-test: .venv/installed lint types ## run lint, types and the tests, of large products of cases some: 9 minutes on 2 cores, up to 18 the first time
+test: .venv/installed lint types ## run lint, types and the tests, of large products of cases some: 8 to 11 minutes on 2 cores, up to 14 the first time
 	$(EVERYDAY) tests/nn
 	$(EVERYDAY) tests/analysis tests/dropin tests/papers tests/reports tests/tasks
 	$(EVERYDAY) $(addprefix --ignore=tests/,nn analysis dropin papers reports tasks)
