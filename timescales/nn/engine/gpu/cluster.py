@@ -21,9 +21,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from timescales.nn.cells.cell import Cell, Weights
+from timescales.nn.cells.cell import Cell
 from timescales.nn.engine import equations, kept, watch
-from timescales.nn.engine.again import Again
 from timescales.nn.engine.equations import Equations
 from timescales.nn.engine.gpu import capture, emit_cuda, graph
 from timescales.nn.engine.gpu.emit_cuda import Kernels, Sizes, kernels
@@ -66,23 +65,7 @@ def trial(cell: Cell, found: Equations, device: torch.device) -> str | None:
     return kept.tried(key, lambda: graph.compare(cell, found, device, made))
 
 
-def run(
-    cell: Cell,
-    x: Tensor,
-    weights: Weights,
-    state: Any,
-    dt: Tensor | None = None,
-    mask: Tensor | None = None,
-    again: Again | None = None,
-    states: bool = False,
-    found: Equations | str | None = None,
-) -> tuple[Any, ...]:
-    """Run a cell over a sequence; see `graph.run`. Batched seeds are supported."""
-    if found is None:
-        found = equations.known(cell, dt is not None)
-    assert isinstance(found, Equations), found
-    made = kernels_of(cell, found)
-    return graph.run(cell, x, weights, state, dt, mask, again, states, found=found, cluster=made)
+run = functools.partial(graph.run, cluster=kernels_of)  # a cell over a sequence, with the arguments of `graph.run`
 
 
 def run_or_graph(*call: Any, found: Equations | str | None = None) -> tuple[Any, ...]:

@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import functools
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -142,7 +142,7 @@ def run(
     states: bool = False,
     strict: bool = True,
     found: Equations | str | None = None,
-    cluster: Kernels | None = None,
+    cluster: Callable[[Cell, Equations], Kernels] | None = None,
 ) -> tuple[Any, ...]:
     """Run a cell over a sequence; see `eager.run`. Batched seeds are supported.
 
@@ -151,18 +151,19 @@ def run(
 
     strict: raise RuntimeError if no graph can be captured. Otherwise the steps are launched one by one.
     found: `equations.known(cell, dt is not None)`, if the caller has it.
-    cluster: the kernels of the cluster engine (cluster.py), which need no graph, or None.
+    cluster: gives the kernels of the cluster engine (cluster.py), which need no graph; or None.
     """
     if x.shape[0] == 0 or x[0].numel() == 0:
         return eager.run(cell, x, weights, state, dt, mask, again, states)
     found = equations.known(cell, dt is not None) if found is None else found
     assert isinstance(found, Equations), found
     x, dt = eager.fill_masked(x, dt if found.reads_dt else None, mask)
+    kernels = None if cluster is None else cluster(cell, found)
     vectors = found.vector_values(cell, weights.ih)
     after, initial = (None, ()) if again is None else again
     keep = torch.is_grad_enabled() and _need_gradient([x, *weights, *vectors, *state, dt, *initial])
     pool = POOLS.setdefault(cell, capture.Pool()) if cluster is None and capture.is_wanted(x) else None
-    plan = Plan(found, cell.hidden_size, pool, strict, keep, keep and _need_gradient([dt]), states, cluster)
+    plan = Plan(found, cell.hidden_size, pool, strict, keep, keep and _need_gradient([dt]), states, kernels)
     steps = len(x) if keep or len(x) <= 2 * PIECE else PIECE
     pieces = []
     for start in range(0, len(x), steps):
