@@ -63,10 +63,12 @@ report-check: .venv/installed ## fail if a committed report differs from what it
 
 atlas: .venv/installed ## the atlas of memory: choose learning rates, train every cell on its rungs, write docs/atlas.md
 	$(PY) train.py table=ours_atlas_rates logger=csv $(ARGS)
-	$(PY) scripts/report.py ours_atlas_rates
+	$(PY) train.py table=ours_atlas_plain_rates logger=csv $(ARGS)
+	$(PY) scripts/report.py ours_atlas_rates ours_atlas_plain_rates
 	$(PY) scripts/atlas.py
 	$(PY) train.py table=ours_atlas logger=csv $(ARGS)
-	$(PY) scripts/report.py ours_atlas
+	$(PY) train.py table=ours_atlas_plain logger=csv $(ARGS)
+	$(PY) scripts/report.py ours_atlas ours_atlas_plain
 	$(PY) scripts/atlas.py
 
 gallery: .venv/installed ## the site with a page for each of your runs, their curves and analyses, runs/gallery: RUNS="runs/copy-*"

@@ -1,9 +1,9 @@
 """The atlas of memory: writes its tables, docs/atlas.md, its pictures and the scores that the package has.
 
 `python scripts/atlas.py` writes conf/table/ours_atlas_rates.yaml from conf/atlas.yaml and, of the models whose learning
-rate is chosen, conf/table/ours_atlas.yaml; then what is shown, from the runs that are here or committed. `make atlas`
-does all of it, runs included. --price first times a few steps of every kind of run (results/ours_atlas/speed.csv).
---check compares and writes nothing.
+rate is chosen, conf/table/ours_atlas.yaml; the same for the second atlas, of one plain layer; then what is shown, from
+the runs that are here or committed. `make atlas` does all of it, runs included. --price first times a few steps of
+every kind of run (results/NAME/speed.csv). --check compares and writes nothing.
 """
 
 from __future__ import annotations
@@ -33,8 +33,6 @@ from timescales.reports import gather  # noqa: E402
 from timescales.runs import cost  # noqa: E402
 from timescales.runs.store import Row  # noqa: E402
 
-PRICES = paths.RESULTS / atlas().name
-
 
 def rows(name: str, composer: Composer, local: bool) -> list[Row]:
     """The runs of a table that have ended; none where there is no such table yet. local: also those that lie here."""
@@ -60,13 +58,34 @@ def kinds(found: Atlas, tables: Tables, composer: Composer) -> dict[tuple[str, s
     return runs
 
 
-def measure(runs: Mapping[tuple[str, str], Run]) -> None:
+def measure(runs: Mapping[tuple[str, str], Run], place: Path) -> None:
     """Time the kinds of runs that are not known yet, by what one core works for them."""
-    known = {row.kind for row in cost.rows(PRICES)}
+    known = {row.kind for row in cost.rows(place)}
     for run in tqdm(runs.values(), "timing"):
         if run.cost_key not in known:
-            PRICES.mkdir(parents=True, exist_ok=True)
-            cost.write([cost.measure(run.cost_key, run.config, time.process_time)], PRICES)
+            place.mkdir(parents=True, exist_ok=True)
+            cost.write([cost.measure(run.cost_key, run.config, time.process_time)], place)
+
+
+def tables_of(found: Atlas, composer: Composer, check: bool) -> Tables:
+    """Both tables of an atlas, written; the second as far as learning rates are chosen."""
+    sizes = Sizes(found, composer)
+    write({table_file(found.rates_table): Tables(found, sizes, {}).text_of_rates()}, check)
+    tables = Tables(found, sizes, rates_of(found, rows(found.rates_table, composer, not check)))
+    if tables.rates:
+        write({table_file(found.name): tables.text_of_scores()}, check)
+    return tables
+
+
+def shown_of(found: Atlas, prefix: str, composer: Composer, options: argparse.Namespace) -> page.Shown:
+    """What the pages show of an atlas."""
+    tables, prices = tables_of(found, composer, options.check), paths.RESULTS / found.name
+    runs = kinds(found, tables, composer)
+    if options.price:
+        measure(runs, prices)
+    ended = rows(found.name, composer, not options.check)
+    seconds = {row.kind: float(row.seconds) for row in cost.rows(prices)}
+    return page.Shown(found, tables, runs, ended, seconds, prefix)
 
 
 def write(texts: Mapping[Path, str], check: bool) -> None:
@@ -87,24 +106,17 @@ def main() -> None:
     parser.add_argument("--price", action="store_true", help="time a few steps of each kind of run that is not known")
     parser.add_argument("--check", action="store_true", help="write nothing; fail if a file is not what it should be")
     options = parser.parse_args()
-    found = atlas()
+    first = atlas()
     with composing() as composer:
-        tables = Tables(found, Sizes(found, composer), {})
-        write({table_file(found.rates_table): tables.text_of_rates()}, options.check)
-        tables = Tables(found, tables.sizes, rates_of(found, rows(found.rates_table, composer, not options.check)))
-        if tables.rates:
-            write({table_file(found.name): tables.text_of_scores()}, options.check)
-        runs = kinds(found, tables, composer)
-        if options.price:
-            measure(runs)
-        ended = rows(found.name, composer, not options.check)
-        shown = page.Shown(found, tables, runs, ended, {row.kind: float(row.seconds) for row in cost.rows(PRICES)})
-        texts = page.texts(shown)
-        if ended:
-            texts[scores.COMMITTED] = scores.text(scores.of_rows(found, ended))
+        atlases = {"": first} | ({"plain_": first.plain} if first.plain else {})
+        shown = [shown_of(found, prefix, composer, options) for prefix, found in atlases.items()]
+        texts = page.texts(*shown)
+        if shown[0].rows:
+            texts[scores.COMMITTED] = scores.text(scores.of_rows(first, shown[0].rows))
         write(texts, options.check)
         if not options.check:
-            page.draw(shown)
+            for each in shown:
+                page.draw(each)
 
 
 if __name__ == "__main__":

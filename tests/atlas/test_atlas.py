@@ -39,6 +39,26 @@ def test_every_model_is_in_the_atlas_or_left_out_with_a_reason():
     assert sum(len(found.of(ability)) for ability in found.abilities) == len(found.rungs)
 
 
+def test_the_second_atlas_differs_in_its_block_its_size_and_its_models():
+    first = atlas()
+    plain = first.plain
+    assert plain is not None
+    assert plain.name != first.name
+    assert (plain.rungs, plain.seeds, plain.rates, plain.choice) == (
+        first.rungs,
+        first.seeds,
+        first.rates,
+        first.choice,
+    )
+    assert plain.cells == [*plain.models] == ["lstm", "chrono", "ur", "mts", "plstm"]
+    changed = {key: value for key, value in plain.settings.items() if first.settings[key] != value}
+    assert changed == {"model.block": "plain", "model.num_layers": 1}
+    for each in (first, plain):
+        for said in each.hypotheses:
+            assert {said["first"], said["second"]} <= set(each.models)
+            assert said["rung"] in each.rungs
+
+
 def test_a_score_is_0_at_chance_and_1_at_best():
     found = atlas()
     for rung in found.rungs.values():
@@ -197,7 +217,7 @@ def test_a_whole_atlas_from_its_tables_to_its_page(small, train, tmp_path, monke
         assert again[name].of(small.rungs.values()) == pytest.approx(cell.of(small.rungs.values()), abs=1e-4)
     main = found[page.PAGE]
     assert main.count("](atlas/lstm.md#hold)") == 1
-    assert "Not run" not in main
+    assert "Not run" not in main.split("## Protocol")[0]
     assert "14 runs, **0.0 core hours** together." in main
     assert "Scores of each cell and ability" in main
     own = found[page.CELLS / "lstm.md"]
@@ -206,13 +226,26 @@ def test_a_whole_atlas_from_its_tables_to_its_page(small, train, tmp_path, monke
     assert (results / "small_atlas" / "atlas.png").stat().st_size > 5_000
 
 
+def test_two_atlases_stand_on_one_page_each_in_its_blocks(small, tmp_path, monkeypatch):
+    monkeypatch.setattr(page, "PAGE", tmp_path / "atlas.md")
+    shutil.copy(ROOT / "docs" / "atlas.md", page.PAGE)
+    with composing() as composer:
+        tables = Tables(small, Sizes(small, composer), {})
+        two = [page.Shown(small, tables, {("lstm", "keep"): _run(composer)}, [], {}, of) for of in ("", "plain_")]
+        (text,) = page.texts(*two).values()
+    assert text.count(page.NOT_RUN) == 4
+    assert text.count("Not chosen yet.") == 2
+    assert two[1].page("lstm") == "plain_lstm.md"
+
+
 def test_before_the_first_run_the_page_says_so(small, tmp_path, monkeypatch):
     monkeypatch.setattr(page, "PAGE", tmp_path / "atlas.md")
     shutil.copy(ROOT / "docs" / "atlas.md", page.PAGE)
     with composing() as composer:
         shown = page.Shown(small, Tables(small, Sizes(small, composer), {}), {("lstm", "keep"): _run(composer)}, [], {})
         (text,) = page.texts(shown).values()
-    assert text.count(page.NOT_RUN) == 2
+    begin, end = page.BEGIN.format("says"), page.END.format("says")
+    assert text.split(begin)[1].split(end)[0].strip() == page.NOT_RUN
     assert "Not chosen yet." in text
     assert "Not priced yet: lstm." in text
     page.draw(shown)
@@ -230,7 +263,7 @@ def test_check_writes_nothing_and_fails_where_a_file_is_not_what_it_should_be(sm
     monkeypatch.setattr(script, "atlas", lambda: small)
     monkeypatch.setattr(script, "table_file", lambda name: conf / "table" / f"{name}.yaml")
     monkeypatch.setattr(script, "rows", lambda *arguments: [])
-    monkeypatch.setattr(script, "PRICES", tmp_path / "no prices")
+    monkeypatch.setattr(paths, "RESULTS", tmp_path / "no prices")
     monkeypatch.setattr(script, "ROOT", tmp_path)
 
     def files():

@@ -28,7 +28,7 @@ EXCEPTIONS = {
         ROUTING.format("shortest/above_10K", "none"): SINGLE,
     },
 }
-UNDECIDABLE = ("gu_table3", "ours_atlas_rates")  # nothing of it is at hand; it chooses rates, and concludes nothing
+UNDECIDABLE = ("gu_table3", "ours_atlas_rates", "ours_atlas_plain_rates")  # nothing is at hand; they choose rates
 CALIBRATED = ("gu_forgetting",)  # three of its four conclusions were what a setting was chosen by, and decide nothing
 
 

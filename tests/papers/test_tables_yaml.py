@@ -22,7 +22,7 @@ NAMES = sorted(path.stem for path in FOLDER.glob("*.yaml"))
 TABLES = {name: load.table(name) for name in NAMES}
 PROFILES = [None, "tiny"]
 SMALL = [name for name in NAMES if TABLES[name].tiny]
-ATLAS = {"ours_atlas", "ours_atlas_rates"}  # hundreds of settings
+ATLAS = {"ours_atlas", "ours_atlas_rates", "ours_atlas_plain", "ours_atlas_plain_rates"}  # hundreds of settings
 
 
 @pytest.fixture(scope="module")

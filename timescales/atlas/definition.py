@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -62,6 +62,7 @@ class Atlas:
     models: Mapping[str, Settings]
     left_out: Mapping[str, str] = field(default_factory=dict)
     hypotheses: Sequence[Mapping[str, str]] = ()  # before the runs: first > second on a rung, why, and the day
+    plain: Atlas | None = None  # the second one, of one plain layer; its file names what differs
 
     @property
     def rates_table(self) -> str:
@@ -103,7 +104,12 @@ def atlas(path: Path | None = None) -> Atlas:
     said = yaml.safe_load((path or paths.conf() / "atlas.yaml").read_text())
     rungs = {rung.name: rung for rung in _rungs(said["abilities"])}
     abilities = {name: ability["says"] for name, ability in said["abilities"].items()}
-    return Atlas(**said | {"rungs": rungs, "abilities": abilities})
+    plain = said.pop("plain", None)
+    first = Atlas(**said | {"rungs": rungs, "abilities": abilities})
+    if plain is None:
+        return first
+    second = plain | {"settings": {**first.settings, **plain["settings"]}}
+    return replace(first, plain=replace(first, **second))
 
 
 def _rungs(abilities: Mapping[str, Any]) -> Iterator[Rung]:

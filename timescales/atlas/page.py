@@ -1,10 +1,10 @@
-"""docs/atlas.md, and a page for each cell: scores, intervals and ranks of the committed runs, prices, the protocol's
-numbers."""
+"""docs/atlas.md, and a page for each cell of an atlas: scores, intervals and ranks of the committed runs, prices, the
+protocol's numbers."""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -39,6 +39,11 @@ class Shown:
     runs: Mapping[tuple[str, str], Run]
     rows: Sequence[Row]
     prices: Mapping[str, float]
+    prefix: str = ""  # of the names of its blocks on the page, and of its cells' pages
+
+    def page(self, cell: str) -> str:
+        """The file of a cell's page."""
+        return f"{self.prefix}{cell}.md"
 
     @property
     def pictures(self) -> Path:
@@ -82,17 +87,19 @@ def _mean(cell: Cell, rungs: Sequence[Rung]) -> float:
     return statistics.fmean(cell.mean(rung) for rung in rungs)
 
 
-def texts(shown: Shown) -> dict[Path, str]:
+def texts(*atlases: Shown) -> dict[Path, str]:
     """The text of each page, by path."""
-    blocks: dict[str, Callable[[Shown], str]] = {
-        "rungs": rungs, "rates": rates, "sizes": sizes, "prices": prices, "map": heat_map, "says": says,
-    }  # fmt: skip
     text = PAGE.read_text()
-    for name, block in blocks.items():
-        begin, end = BEGIN.format(name), END.format(name)
-        before, rest = text.split(begin)
-        text = f"{before}{begin}\n\n{block(shown)}\n\n{end}{rest.split(end)[1]}"
-    return {PAGE: text} | {CELLS / f"{name}.md": of_cell(shown, name) for name in shown.cells}
+    found: dict[Path, str] = {}
+    for shown in atlases:
+        for block in (rungs, rates, sizes, prices, heat_map, says):
+            name = shown.prefix + block.__name__
+            begin, end = BEGIN.format(name), END.format(name)
+            if begin in text:  # the rungs stand there once
+                before, rest = text.split(begin)
+                text = f"{before}{begin}\n\n{block(shown)}\n\n{end}{rest.split(end)[1]}"
+        found |= {CELLS / shown.page(name): of_cell(shown, name) for name in shown.cells}
+    return {PAGE: text} | found
 
 
 def draw(shown: Shown) -> None:
@@ -102,7 +109,7 @@ def draw(shown: Shown) -> None:
     shown.pictures.mkdir(parents=True, exist_ok=True)
     values = {cell: {a: i.value for a, i in of_cell.items()} for cell, of_cell in shown.intervals.items()}
     pictures.heat_map(
-        shown.pictures / "atlas.png", values, "The atlas of memory: mean scores, 0 at chance and 1 at best"
+        shown.pictures / "atlas.png", values, f"{shown.tables.title}: mean scores, 0 at chance and 1 at best"
     )
     if shown.ranks is not None:
         title = "Mean ranks; a line joins cells that are not shown to differ (Nemenyi, 5 %)"
@@ -201,17 +208,16 @@ def heat_map(shown: Shown) -> str:
         return NOT_RUN
     columns = [*shown.atlas.abilities, "mean"]
     body = [
-        [f"[{name}](atlas/{name}.md)", *(_square(name, column, of_cell[column]) for column in columns)]
+        [f"[{name}](atlas/{shown.page(name)})", *(_square(shown.page(name), c, of_cell[c]) for c in columns)]
         for name, of_cell in shown.intervals.items()
     ]
-    lines = ["![Scores of each cell and ability](../results/ours_atlas/atlas.png)", ""]
+    lines = [f"![Scores of each cell and ability](../results/{shown.atlas.name}/atlas.png)", ""]
     lines += [*grid(["cell", *columns], body), "", "In brackets 95 % of the bootstrap. Each number leads to its runs."]
     return "\n".join(lines)
 
 
-def _square(name: str, column: str, interval: Interval) -> str:
-    place = f"atlas/{name}.md" + (f"#{column}" if column != "mean" else "")
-    return f"[{in_words(interval)}]({place})"
+def _square(page: str, column: str, interval: Interval) -> str:
+    return f"[{in_words(interval)}](atlas/{page}{f'#{column}' if column != 'mean' else ''})"
 
 
 def says(shown: Shown) -> str:
@@ -233,7 +239,7 @@ def says(shown: Shown) -> str:
                 f"The best mean rank, {found.mean[best]:.1f}, is that of `{best}`. It is shown to be better than "
                 f"{joined(behind, '`{}`'.format)}; than the other {len(found.mean) - 1 - len(behind)} it is not.",
             ]
-        lines.append("![Mean ranks](../results/ours_atlas/ranks.png)")
+        lines.append(f"![Mean ranks](../results/{shown.atlas.name}/ranks.png)")
     for ability, what in shown.atlas.abilities.items():
         order = sorted(shown.intervals, key=lambda name, a=ability: -shown.intervals[name][a].value)  # type: ignore[misc]
         top = [f"`{name}` {in_words(shown.intervals[name][ability])}" for name in order[:3]]
@@ -246,7 +252,7 @@ def says(shown: Shown) -> str:
 def of_cell(shown: Shown, name: str) -> str:
     """The page of a cell: for each rung its scores, the command of its runs, and their curves."""
     cell = shown.cells[name]
-    lines = [f"# {name} in the atlas", "", f"[The atlas](../atlas.md) · [{name}](../models/{name}.md) · "]
+    lines = [f"# {shown.tables.title}: {name}", "", f"[The atlas](../atlas.md) · [{name}](../models/{name}.md) · "]
     lines[-1] += f"{cell.parameters:,} parameters, learning rate {shown.tables.rates[name]:g}"
     for ability, what in shown.atlas.abilities.items():
         lines += ["", f"## {ability}", "", f"To {what}: {in_words(shown.intervals[name][ability])}."]

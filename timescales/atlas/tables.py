@@ -1,4 +1,4 @@
-"""The two tables of the atlas as files: NAME_rates, by which learning rates are chosen, and NAME, with all rungs."""
+"""The two tables of an atlas as files: NAME_rates, by which learning rates are chosen, and NAME, with all rungs."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Tables:
         rungs = [self.atlas.rungs[name] for name in self.atlas.choice["rungs"]]
         seeds = [self.atlas.choice["seed"]]
         grids = [self.grid(name, rung, [*self.atlas.rates], seeds) for name in self.atlas.cells for rung in rungs]
-        title = "The atlas of memory: the learning rate of each cell, of three, on a seed of its own"
+        title = f"{self.title}: the learning rate of each cell, of three, on a seed of its own"
         return self._text(self.atlas.rates_table, title, grids, [], [], n_min=1)
 
     def text_of_scores(self) -> str:
@@ -49,8 +49,14 @@ class Tables:
             for rungs in self.atlas.tests.values():
                 grids.append(self.grid(name, rungs[0], [self.rates[name]], [*self.atlas.seeds]))
                 cells += [self._cell(name, rung) for rung in rungs]
-        title = "The atlas of memory: every cell on the same tests"
+        title = f"{self.title}: every cell on the same tests"
         return self._text(self.atlas.name, title, grids, cells, self._claims(), n_min=len(self.atlas.seeds))
+
+    @property
+    def title(self) -> str:
+        """Of pictures and tables."""
+        one_layer = self.atlas.settings["model.block"] == "plain"
+        return "The atlas of memory, one plain layer" if one_layer else "The atlas of memory"
 
     def _cell(self, name: str, rung: Rung) -> Line:
         where = {"model": name, **listed(rung.settings)}
