@@ -189,6 +189,20 @@ echo "$@" > "$out"
     assert not set(unknown) & set(used)
 
 
+def test_a_full_disk_does_not_leave_a_library_with_fewer_flags(tmp_path):
+    """It is another library, with other sums: a run that continues on a larger disk would differ in the last bits."""
+    compiler = tmp_path / "compiler"
+    compiler.write_text("""#!/bin/sh
+for word; do case $word in -march=native) native=1;; esac; out=$word; done
+case $out in *probe.so) ;; *) test -z "$native" || { echo "fatal error: No space left on device" >&2; exit 1; };; esac
+echo "$@" > "$out"
+""")
+    compiler.chmod(0o755)
+    with pytest.raises(compilers.BuildError, match="No space left"):
+        compilers.write_compiled(tmp_path / "cell.so", [str(compiler)], [])
+    assert not (tmp_path / "cell.so").exists()
+
+
 def test_fused_by_name_says_why_it_cannot(tmp_path, monkeypatch):
     def no_compiler():
         raise compilers.BuildError("no C++ compiler found (g++); install one or set CXX")

@@ -18,9 +18,15 @@ from timescales.files import cache_dir
 
 COMPILERS = ("g++", "c++", "clang++")
 FLAGS = ("-std=c++17", "-O3", "-march=native", "-ffp-contract=fast", "-fopenmp", "-fPIC", "-shared")
-# Flags that are left out, in this order, until the compiler accepts the rest. Without -fopenmp the engine uses one
-# thread; without -march=native it uses narrow vectors.
+# Flags that are left out, in this order, until the compiler accepts the rest for PROBE. Without -fopenmp the engine
+# uses one thread; without -march=native it uses narrow vectors.
 OMITTED_FLAGS = ((), ("-fopenmp",), ("-march=native",), ("-fopenmp", "-march=native"))
+PROBE = """
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+void twice(float* x, long n) { for (long i = 0; i < n; i++) x[i] = x[i] * 2.0f + 1.0f; }
+"""
 PRODUCTS = Path(__file__).with_name("products.cpp")  # the matrix products, which are the same in all libraries
 
 
@@ -136,18 +142,34 @@ def write_compiled(file: Path, compiler: list[str], arguments: list[str]) -> Non
         shutil.rmtree(abandoned, ignore_errors=True)
     with tempfile.TemporaryDirectory(dir=file.parent, prefix=f"{file.stem}.", suffix=".build") as scratch:
         compiled = Path(scratch) / file.name
-        _run_compiler(compiler, [*arguments, "-o", str(compiled)])
+        run(compiler, [*accepted_flags(*compiler), *arguments, "-o", str(compiled)])
         data = compiled.read_bytes()
         compiled.write_bytes(data + hashlib.sha256(data).digest())
         os.replace(compiled, file)
 
 
-def _run_compiler(compiler: list[str], arguments: list[str]) -> None:
-    """Compile with as many of FLAGS as the compiler accepts."""
-    for omitted in OMITTED_FLAGS:
-        command = [*compiler, *(flag for flag in FLAGS if flag not in omitted), *arguments]
-        result = subprocess.run(command, capture_output=True, text=True, check=False)
-        if result.returncode == 0:
-            return
-    reason = next((line for line in result.stderr.splitlines() if "error" in line), "it gave no reason")
-    raise BuildError(f"{compiler[0]} failed: {reason}")
+@functools.cache
+def accepted_flags(*compiler: str) -> list[str]:
+    """As many of FLAGS as the compiler accepts.
+
+    A compilation that fails for another reason, such as a full disk, is not tried with fewer flags: the smaller library
+    might fit, and later ones be linked with it.
+    """
+    with tempfile.TemporaryDirectory() as scratch:
+        for omitted in OMITTED_FLAGS:
+            flags = [flag for flag in FLAGS if flag not in omitted]
+            try:
+                run([*compiler], [*flags, "-x", "c++", "-", "-o", f"{scratch}/probe.so"], PROBE)
+            except BuildError as error:
+                refused = error
+            else:
+                return flags
+    raise refused
+
+
+def run(compiler: list[str], arguments: list[str], source: str = "") -> None:
+    """Run the compiler, with `source` as its standard input. Raises BuildError with its first error."""
+    result = subprocess.run([*compiler, *arguments], input=source, capture_output=True, text=True, check=False)
+    if result.returncode != 0:
+        reason = next((line for line in result.stderr.splitlines() if "error" in line), "it gave no reason")
+        raise BuildError(f"{compiler[0]} failed: {reason}")
