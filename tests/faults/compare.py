@@ -126,15 +126,18 @@ def _values(curve: str) -> set[tuple[str, str, str]]:
     return {(row["step"], key, value) for row in rows for key, value in row.items() if value and key != "crc32"}
 
 
+ROUNDING = 1e-3  # how far the numbers of a run may differ whose sums are in another order
+
+
 def tolerance(name: str) -> float:
     """How far the numbers of a run may differ.
 
     Batched seeds that an interruption left at different steps catch up alone, and are equal up to rounding.
     """
-    return 1e-3 if "batched" in name else 0.0
+    return ROUNDING if "batched" in name else 0.0
 
 
-def differences(status: int | None, folder: Path, whole: dict[str, Any], name: str = "") -> str:
+def differences(status: int | None, folder: Path, whole: dict[str, Any], tolerance: float = 0.0) -> str:
     """In which files a finished run differs from an undisturbed one, or why it cannot be compared; "": in none."""
     if status != 0:
         return f"exit status {status}"
@@ -143,7 +146,7 @@ def differences(status: int | None, folder: Path, whole: dict[str, Any], name: s
     except (ValueError, AssertionError) as error:
         return str(error)
     keys = sorted({*found, *whole})
-    return ", ".join(key for key in keys if not same(found.get(key), whole.get(key), tolerance(name)))
+    return ", ".join(key for key in keys if not same(found.get(key), whole.get(key), tolerance))
 
 
 def spoil(path: Path, rng: random.Random) -> str:
