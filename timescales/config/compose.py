@@ -64,7 +64,10 @@ class Composer:
         parsed = list(map(self.parse, overrides))
         given = [override for override in parsed if of_hydra(override)]
         own = [o for o in parsed if o.is_add() and not o.is_sweep_override() and chooses(o)]
-        return set_values(self._load([*own, *filter(chooses, given)], RunMode.MULTIRUN), given)
+        chosen = [*own, *filter(chooses, given)]
+        for override in chosen:
+            check_choice(override)
+        return set_values(self._load(chosen, RunMode.MULTIRUN), given)
 
     def parse(self, text: str | Override) -> Override:
         """An override as Hydra reads it."""
@@ -73,23 +76,35 @@ class Composer:
     def of_files(self, overrides: Overrides) -> tuple[DictConfig, dict[str, str]]:
         """Of those of the overrides that choose files: the configuration, and the file of each group.
 
-        They are shared: do not change them.
+        They are shared: do not change them. Of a table they have the name.
         """
         given = [o for o in map(self.parse, overrides) if chooses(o) and not of_hydra(o)]
         key = tuple(map(text_of, given))
         if key not in self.composed:
-            cfg = self._load(given, RunMode.RUN)
-            files = dict(cfg.hydra.runtime.choices)
-            with open_dict(cfg):
-                del cfg["hydra"]  # the largest part, which no run needs
-                cfg.table = cfg.table and cfg.table.name
-            self.composed[key] = cfg, files
+            for override in given:
+                check_choice(override)
+            tables = [override for override in given if override.key_or_group == "table"]
+            # The file of most tables says nothing of a single run, and to read it takes Hydra long.
+            apart = len(tables) == 1 and folders.holds_only("table", "table", str(tables[0].value()))
+            self.composed[key] = self._of_table(given, tables[0]) if apart else self._of_choice(given)
         return self.composed[key]
 
+    def _of_table(self, given: Sequence[Override], table: Override) -> tuple[DictConfig, dict[str, str]]:
+        cfg, files = self.of_files([override for override in given if override is not table])
+        cfg, name = cfg.copy(), str(table.value())
+        cfg.table = name
+        return cfg, files | {"table": name}
+
+    def _of_choice(self, given: Sequence[Override]) -> tuple[DictConfig, dict[str, str]]:
+        cfg = self._load(given, RunMode.RUN)
+        files = dict(cfg.hydra.runtime.choices)
+        with open_dict(cfg):
+            del cfg["hydra"]  # the largest part, which no run needs
+            cfg.table = cfg.table and cfg.table.name
+        return cfg, files
+
     def _load(self, given: Sequence[Override], mode: RunMode) -> DictConfig:
-        """What Hydra composes of a choice of files."""
-        for override in given:
-            check_choice(override)
+        """What Hydra composes of a choice of files, which are there."""
         try:
             return self.loader.load_configuration("config", [*map(text_of, given), *folders.searchpath()], mode)
         except HydraException as error:
@@ -111,7 +126,7 @@ class Composer:
         if isinstance(swept, RangeSweep):
             numbers = (swept.start or 0, swept.stop or 0, swept.step)
             if not swept.step or not all(map(math.isfinite, numbers)):
-                raise ConfigError(f"{text_of(override)}: a range needs finite numbers and a step that is not 0")
+                raise ConfigError(f"{text_of(override)}: write a range of finite numbers, with a step that is not 0")
         texts = replace(override, config_loader=self.loader).sweep_string_iterator()  # glob(*) asks for files
         return [self.parse(f"{override.get_key_element()}={text}") for text in texts]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -65,6 +66,12 @@ def has(group: str, name: str) -> bool:
 def having(group: str, key: str) -> list[str]:
     """The names of a config group whose files have a key."""
     return [name for name in choices(group) if key in OmegaConf.load(_files(group)[name])]
+
+
+def holds_only(key: str, group: str, name: str) -> bool:
+    """Whether the file of a config group has no other key. Reads its lines; to parse a table takes seconds."""
+    path = next(folder / group / f"{name}.yaml" for folder in places() if (folder / group / f"{name}.yaml").is_file())
+    return re.findall(r"""^([\w"']+) *:""", path.read_text(), re.MULTILINE) == [key]
 
 
 def learning_rates() -> dict[str, float | None]:
