@@ -135,7 +135,7 @@ def command(seed: int, number: int, small: bool, keys: Callable[[list[str]], lis
 
 # Words with which a line says what to do.
 FIX = re.compile(
-    r"did you mean|must (be|have|hold|name|not)|\b(give|write|choose|quote|delete|leave it out|pip install)\b"
+    r"did you mean|must (be|have|hold|name|not)|\b(give|write|choose|quote|delete|leave (it )?out|pip install)\b"
     r"|there (is|are) |shows (all|one|it)|holds keys|takes|\bis for\b|without|restarts|says"
 )
 # Words of Hydra's and OmegaConf's messages, of their grammar, and of Python.
