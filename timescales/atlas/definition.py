@@ -62,7 +62,7 @@ class Atlas:
     models: Mapping[str, Settings]
     left_out: Mapping[str, str] = field(default_factory=dict)
     hypotheses: Sequence[Mapping[str, str]] = ()  # before the runs: first > second on a rung, why, and the day
-    plain: Atlas | None = None  # the second one, of one plain layer; its file names what differs
+    plain: Atlas | None = None  # the second atlas, of one plain layer: the key `plain` says what differs
 
     @property
     def rates_table(self) -> str:

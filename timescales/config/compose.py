@@ -64,10 +64,7 @@ class Composer:
         parsed = list(map(self.parse, overrides))
         given = [override for override in parsed if of_hydra(override)]
         own = [o for o in parsed if o.is_add() and not o.is_sweep_override() and chooses(o)]
-        chosen = [*own, *filter(chooses, given)]
-        for override in chosen:
-            check_choice(override)
-        return set_values(self._load(chosen, RunMode.MULTIRUN), given)
+        return set_values(self._load([*own, *filter(chooses, given)], RunMode.MULTIRUN), given)
 
     def parse(self, text: str | Override) -> Override:
         """An override as Hydra reads it."""
@@ -81,9 +78,9 @@ class Composer:
         given = [o for o in map(self.parse, overrides) if chooses(o) and not of_hydra(o)]
         key = tuple(map(text_of, given))
         if key not in self.composed:
-            for override in given:
-                check_choice(override)
             tables = [override for override in given if override.key_or_group == "table"]
+            for override in tables:
+                check_choice(override)
             # The file of most tables says nothing of a single run, and to read it takes Hydra long.
             apart = len(tables) == 1 and folders.holds_only("table", "table", str(tables[0].value()))
             self.composed[key] = self._of_table(given, tables[0]) if apart else self._of_choice(given)
@@ -104,7 +101,9 @@ class Composer:
         return cfg, files
 
     def _load(self, given: Sequence[Override], mode: RunMode) -> DictConfig:
-        """What Hydra composes of a choice of files, which are there."""
+        """What Hydra composes of a choice of files."""
+        for override in given:
+            check_choice(override)
         try:
             return self.loader.load_configuration("config", [*map(text_of, given), *folders.searchpath()], mode)
         except HydraException as error:

@@ -70,8 +70,8 @@ def having(group: str, key: str) -> list[str]:
 
 def holds_only(key: str, group: str, name: str) -> bool:
     """Whether the file of a config group has no other key. Reads its lines; to parse a table takes seconds."""
-    path = next(folder / group / f"{name}.yaml" for folder in places() if (folder / group / f"{name}.yaml").is_file())
-    return re.findall(r"""^([\w"']+) *:""", path.read_text(), re.MULTILINE) == [key]
+    path = next(filter(Path.is_file, (folder / group / f"{name}.yaml" for folder in places())))
+    return re.findall(r"^[^\s#].*", path.read_text(), re.MULTILINE) == [f"{key}:"]
 
 
 def learning_rates() -> dict[str, float | None]:
