@@ -60,10 +60,10 @@ def wait_until(true, process):
         time.sleep(0.02)
 
 
-def begun(tmp_path, lines=4):
-    """The directories of runs whose curves have these many lines, one of which is the header."""
+def begun(tmp_path):
+    """The directories of runs whose curves have a header and at least three further lines."""
     curves = (tmp_path / "runs").glob("*/curve.csv")
-    return sorted(path.parent for path in curves if len(path.read_text().splitlines()) >= lines)
+    return sorted(path.parent for path in curves if len(path.read_text().splitlines()) >= 4)
 
 
 def wait_for_two_runs(tmp_path, process):
@@ -105,8 +105,11 @@ def test_a_second_signal_ends_a_joblib_sweep_at_once(tmp_path, start_sweep, monk
     """While the workers are in a step of a minute, which the first signal would let them finish."""
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([*sys.path, str(ROOT / "tests" / "support")]))
     monkeypatch.setenv("PACE", "60")
+    pauses = tmp_path / "pauses"
+    pauses.mkdir()
+    monkeypatch.setenv("PAUSES", str(pauses))
     process = start_sweep("task._target_=paced.Paced", "seed=1", "model.hidden_size=4,5,6")
-    wait_until(lambda: len(begun(tmp_path, lines=3)) == 2, process)  # before the first step a signal interrupts at once
+    wait_until(lambda: len(list(pauses.iterdir())) == 2, process)  # between two steps a signal would save at once
     for time_sent in range(2):
         if "SIGTERM" in second:
             process.terminate()
