@@ -1,5 +1,6 @@
 """The atlas: scores at chance and at best, sizes, the choice of rates; a small one from its tables to its page."""
 
+import dataclasses
 import math
 import shutil
 import sys
@@ -220,6 +221,9 @@ def test_a_whole_atlas_from_its_tables_to_its_page(small, train, tmp_path, monke
     assert "Not run" not in main.split("## Protocol")[0]
     assert "14 runs, **0.0 core hours** together." in main
     assert "Scores of each cell and ability" in main
+    assert "Not complete" not in main
+    part = page.texts(dataclasses.replace(shown, rows=ended[:-1]))[page.PAGE]  # a seed of one rung is missing
+    assert "**Not complete**: 7 of 8 runs have ended." in part
     own = found[page.CELLS / "lstm.md"]
     assert own.count("python train.py -m paper=none") == 3
     assert own.count("/small_atlas/curves/") == 6

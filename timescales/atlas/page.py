@@ -213,6 +213,9 @@ def heat_map(shown: Shown) -> str:
     ]
     lines = [f"![Scores of each cell and ability](../results/{shown.atlas.name}/atlas.png)", ""]
     lines += [*grid(["cell", *columns], body), "", "In brackets 95 % of the bootstrap. Each number leads to its runs."]
+    all_runs = len(shown.atlas.cells) * len(shown.atlas.tests) * len(shown.atlas.seeds)
+    if len(shown.rows) < all_runs:
+        lines[:0] = [f"**Not complete**: {len(shown.rows):,} of {all_runs:,} runs have ended.", ""]
     return "\n".join(lines)
 
 
