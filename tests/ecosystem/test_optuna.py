@@ -70,10 +70,10 @@ def test_seeds_count_with_their_mean(tmp_path):
 @pytest.mark.parametrize("launcher", [[], ["hydra/launcher=joblib", "hydra.launcher.n_jobs=1"]], ids=["", "joblib"])
 def test_a_suggestion_that_cannot_be_trained_does_not_end_the_study(tmp_path, launcher):
     options = ["hydra.sweeper.n_trials=4", "hydra.sweeper.direction=maximize", "hydra.sweeper.sampler.seed=1"]
-    options += ["hydra.sweeper.max_failure_rate=1", "model.hidden_size=choice(4,0)", *launcher]
+    options += ["hydra.sweeper.max_failure_rate=1", "model.num_layers=choice(1,0)", *launcher]
     done = train(tmp_path, *options)
     assert done.returncode == 0, done.stderr
-    assert "Failed experiment: model=lstm: hidden_size must be greater than zero" in done.stdout + done.stderr
+    assert "Failed experiment: model=lstm: num_layers must be greater than zero" in done.stdout + done.stderr
     found = yaml.safe_load((tmp_path / "study" / "optimization_results.yaml").read_text())
-    assert found["best_params"]["model.hidden_size"] == 4
-    assert {run["config"]["model"]["hidden_size"] for run in records(tmp_path)} == {4}
+    assert found["best_params"]["model.num_layers"] == 1
+    assert {run["config"]["model"]["num_layers"] for run in records(tmp_path)} == {1}
