@@ -23,7 +23,7 @@ from timescales.config.compose import Composer, composing, text_of
 from timescales.errors import ConfigError
 from timescales.experiment import execute, extend, plan
 from timescales.experiment.plan import Plan
-from timescales.experiment.queue import Queue, number_of_runs, outcomes
+from timescales.experiment.queue import Launcher, Queue, number_of_runs, outcomes
 from timescales.papers import load
 
 # Of the launchers in Hydra's configuration, the modules that launch.
@@ -103,10 +103,7 @@ def show(asked: CommandLine, composer: Composer) -> None:
 def sweep(asked: CommandLine, composer: Composer) -> None:
     """Train a sweep's or a table's runs."""
     hydra = composer.hydra(asked.overrides).hydra
-    parameters: Any = OmegaConf.to_container(hydra.launcher, resolve=True)
-    target, minutes, launcher = parameters.pop("_target_"), hydra.sweeper.minutes, None
-    if target != hydra_internals.BASIC_LAUNCHER:  # else runs are trained here, one after another
-        launcher = partial(launch_of(target), execute.execute, parameters)
+    launcher, minutes = launcher_of(OmegaConf.to_container(hydra.launcher, resolve=True)), hydra.sweeper.minutes
     if minutes is not None and not (values.fits(minutes, float) and minutes > 0):
         raise ConfigError(f"hydra.sweeper.minutes must be a number above 0, or null; not {minutes}")
     if minutes is not None and launcher is not None:
@@ -121,6 +118,14 @@ def sweep(asked: CommandLine, composer: Composer) -> None:
         print("\n".join(["", *outcomes(queue)]), flush=True)
     if queue.failures:
         raise ConfigError(f"{queue.failures} of {number_of_runs(made.requested)} failed")
+
+
+def launcher_of(parameters: Any) -> Launcher | None:
+    """What trains runs by Hydra's configuration of a launcher; None for one after another in this process."""
+    target = parameters.pop("_target_")
+    if target == hydra_internals.BASIC_LAUNCHER:
+        return None
+    return partial(launch_of(target), execute.execute, parameters)
 
 
 def launch_of(target: str) -> Callable[..., Any]:

@@ -204,7 +204,7 @@ class Commands:
         return outcome(status, out.getvalue(), err.getvalue(), case)
 
 
-def validated(runs: Sequence[Run], check: Any = None) -> str:
+def validated(runs: Sequence[Run], check_select: Any = None) -> str:
     """What `execute` does before it trains."""
     for run in runs:
         execute.left_to_do(run)

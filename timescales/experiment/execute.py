@@ -36,15 +36,15 @@ if TYPE_CHECKING:  # torch is imported when a run is known to be needed
 SKIPPED = "skipped"  # what `execute` returns if no run was left to train
 DIRECTIONS = {"max": "maximize", "min": "minimize"}
 Opened = dict[Path, "Loggers"]  # the loggers of runs that have begun, by the run's directory
-Check = Callable[[Sequence[str]], None]  # of the metric that selects a run's weights, and its direction
+CheckSelect = Callable[[Sequence[str]], None]  # of the metric that selects a run's weights, and its direction
 
 
-def execute(runs: Sequence[Run], check: Check = lambda select: None) -> str:
+def execute(runs: Sequence[Run], check_select: CheckSelect = lambda select: None) -> str:
     """Train those of some runs, which differ in their seeds alone, that have not ended; returns the status.
 
-    check: may refuse the metric by which a run selects its weights, before it is trained.
+    check_select: may refuse the metric by which a run selects its weights, before it is trained.
     """
-    todo = [run for run in runs if left_to_do(run)]
+    todo = [run for run in runs if left_to_do(run)]  # since the plan was made a run may have ended elsewhere
     with lock.hold_all([run.directory for run in todo]) as locks:
         todo = [run for run in todo if run.directory in locks]
         before = {run.directory: record.files(run.directory) for run in todo}
@@ -56,7 +56,7 @@ def execute(runs: Sequence[Run], check: Check = lambda select: None) -> str:
             if note := restarts[0][0].note:
                 print(note, flush=True)
             with logged(restarts[0][0].directory / "train.log"):
-                return train(restarts, locks, check)
+                return train(restarts, locks, check_select)
         except lock.RunningElsewhere:  # taken over: what lies there is another process's
             raise
         except ConfigError:
@@ -91,21 +91,21 @@ def left_to_do(run: Run) -> Action | None:
     return None
 
 
-def train(runs: Sequence[tuple[Run, bool]], locks: dict[Path, lock.Lock], check: Check) -> str:
+def train(runs: Sequence[tuple[Run, bool]], locks: dict[Path, lock.Lock], check_select: CheckSelect) -> str:
     """Train runs, each with whether it is restarted, side by side where that is possible; returns their statuses."""
     from timescales.training import seeds
 
     statuses: set[str] = set()
     opened: Opened = {}
     seeds.Launch(
-        [partial(begin, run, restart, locks[run.directory], check, opened) for run, restart in runs],
+        [partial(begin, run, restart, locks[run.directory], check_select, opened) for run, restart in runs],
         end=lambda k, training: statuses.add(end(runs[k][0], training, opened)),
         fail=lambda k, error: fail(runs[k][0], error, opened),
     ).train()
     return ", ".join(sorted(statuses))
 
 
-def begin(run: Run, restart: bool, held: lock.Lock, check: Check, opened: Opened) -> TrainingRun:
+def begin(run: Run, restart: bool, held: lock.Lock, check_select: CheckSelect, opened: Opened) -> TrainingRun:
     """Begin the record, build the model and all that trains it, and open the loggers, which `opened` gets."""
     from timescales.runs import loggers
     from timescales.training import build, memory
@@ -117,7 +117,7 @@ def begin(run: Run, restart: bool, held: lock.Lock, check: Check, opened: Opened
     if not start_late:
         saved = record.start(directory, run, restart)
     model, task, optimizer = build.build(config)
-    check(task.spec.select)
+    check_select(task.spec.select)
     loggers.check(config, model.rnn)
     of_origin = extend.checkpoint_of(run, restart, task.partial, task.data)
     if start_late:
@@ -156,8 +156,8 @@ def end(run: Run, training: TrainingRun, opened: Opened) -> str:
     opened[run.directory].check()
     saved.change(timescales=(saved.timescales or {}) | {"end": quantiles}, **vars(result))
     saved.write(run.directory)
-    over(run, saved, opened)
     print(f"{run.directory}\n  {saved.summary}")
+    over(run, saved, opened)
     return saved.status
 
 
@@ -173,8 +173,9 @@ def fail(run: Run, error: BaseException, opened: Opened) -> None:
 def over(run: Run, saved: Record | None, opened: Opened) -> None:
     """Close what is open of a run that is over: it has ended or failed, or was interrupted and will go on.
 
-    Every run comes here once, wherever it was launched: the place for whatever is to happen when a run is over.
-    saved: its record, None if it has none.
+    Every run comes here once, wherever it was launched, unless a kill or a second signal cuts it off: the place for
+    whatever is to happen when a run is over. saved: its record, None if it has none. A run whose configuration turned
+    out to be wrong has the one from before: `begin` notes nothing of such an attempt.
     """
     log = opened.pop(run.directory, None)
     if log is not None:

@@ -17,7 +17,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from timescales.experiment.queue import Group, Parameters, Task, try_to
+from timescales.experiment.queue import Group, Parameters, Work, try_to
 from timescales.training.interrupt import PASSED_ON, Interrupt
 
 NOT_BEGUN = "not begun"  # what a launch returns after the sweep was interrupted
@@ -32,8 +32,8 @@ class RunLost(RunInterrupted):
     """A second signal has ended a launch before its runs were saved."""
 
 
-def launch(task: Task, parameters: Parameters, groups: Sequence[Group]) -> list[Any]:
-    """Call task(group) in processes; returns what each returned, or the error that it raised.
+def launch(work: Work, parameters: Parameters, groups: Sequence[Group]) -> list[Any]:
+    """Call work(group) in processes; returns what each returned, or the error that it raised.
 
     At a signal joblib kills its workers, and so it does when one of them dies. Here a signal is passed on to the
     workers and no further launch begins; what is in training is waited for. A worker is born with signals blocked, so
@@ -46,9 +46,9 @@ def launch(task: Task, parameters: Parameters, groups: Sequence[Group]) -> list[
         stop = Path(folder) / "stop"
         # The thread of the Interrupt takes the signals; workers inherit what this thread blocks.
         with Interrupt(partial(stop_workers, stop)) as interrupt, masked(signal.SIG_BLOCK):
-            work = delayed(partial(in_worker, task, stop, os.getpid()))
+            call = delayed(partial(in_worker, work, stop, os.getpid()))
             todo = itertools.takewhile(lambda group: not stop.exists(), groups)
-            ends = list(Parallel(**numbers(parameters), backend="loky")(work(group) for group in todo))
+            ends = list(Parallel(**numbers(parameters), backend="loky")(call(group) for group in todo))
     if interrupt.requested:
         interrupted = [end for end in ends if isinstance(end, RunInterrupted)]
         print("\n".join(map(str, interrupted)), flush=True)
@@ -73,13 +73,13 @@ def stop_workers(stop: Path) -> None:
                 os.kill(process.pid, PASSED_ON)
 
 
-def in_worker(task: Task, stop: Path, launcher: int, group: Group) -> Any:
-    """The task in a worker, or the error that it raises: a signal ends it with RunInterrupted, once the run is saved.
+def in_worker(work: Work, stop: Path, launcher: int, group: Group) -> Any:
+    """The work in a worker, or the error that it raises: a signal ends it with RunInterrupted, once the run is saved.
 
-    launcher: the process of the sweep, where the task runs by itself if there is one launch at a time.
+    launcher: the process of the sweep, where the work is done if there is one launch at a time.
     """
     if os.getpid() == launcher:
-        return try_to(task, group)
+        return try_to(work, group)
     # What an Interrupt puts back when it ends. A Ctrl-C reaches a worker twice, from the terminal and from
     # `stop_workers`. The second one may come when the run is saved already, to any thread that does not block it.
     for number in (signal.SIGINT, PASSED_ON):
@@ -92,7 +92,7 @@ def in_worker(task: Task, stop: Path, launcher: int, group: Group) -> Any:
         try:
             if interrupt.requested:
                 raise KeyboardInterrupt("before it began")
-            return try_to(task, group)
+            return try_to(work, group)
         except KeyboardInterrupt as error:
             if not str(error):
                 return RunLost(f"{group[0].directory}: interrupted, not saved")

@@ -25,7 +25,7 @@ from timescales.runs.record import Record
 
 Group = list[Run]  # runs that are launched together: one, or several that differ in their seeds alone
 End = str | BaseException  # how a launch ended: with its status, or an error
-Task = Callable[[Group], Any]  # what a launcher calls in each of its jobs
+Work = Callable[[Group], Any]  # what a launcher calls in each of its jobs
 Parameters = Mapping[str, Any]  # of a launcher, as its file in conf/hydra/launcher has them
 Launcher = Callable[[Sequence[Group]], Iterable[End]]
 
@@ -77,7 +77,7 @@ class Queue:
         if note:
             print(note.strip(), flush=True)
         todo, begun = self._in_order(), time.monotonic()
-        with deadline(self.minutes) as over:
+        with deadline(self.minutes) as passed:
             try:
                 self._launch_all(todo)
                 self._analyse([run for run in skipped if self._found(run).state.ended])
@@ -85,7 +85,7 @@ class Queue:
                 self._analyse([run for run in left if self.ended(run)])
                 self._launch_all([run for run in left if not self.ended(run)])
             except KeyboardInterrupt:
-                if not over():
+                if not passed():
                     raise
                 minutes, done = (time.monotonic() - begun) / 60, sum(map(self.ended, todo))
                 so_far = f"{minutes:.1f} minutes, {done} of {number_of_runs(len(todo))} done"

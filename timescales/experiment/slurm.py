@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from timescales.errors import ConfigError
-from timescales.experiment.queue import Group, Parameters, Task, try_to
+from timescales.experiment.queue import Group, Parameters, Work, try_to
 
 ARRAY = 1000  # jobs in one array: SLURM takes 1001 unless told otherwise (MaxArraySize)
 GRACE = 20.0  # seconds that a shared file system may take to show a job's answer after its end
@@ -21,13 +21,13 @@ SHARED += ["stderr_to_stdout"]
 
 @dataclass
 class Job:
-    """A task that submitit may put back into the queue, with the same group."""
+    """Work that submitit may put back into the queue, with the same group."""
 
-    task: Task
+    work: Work
 
     def __call__(self, group: Group) -> Any:
-        """What the task returns, or the error that it raises."""
-        return try_to(self.task, group)
+        """What the work returns, or the error that it raises."""
+        return try_to(self.work, group)
 
     def checkpoint(self, group: Group) -> Any:
         """The same job once more: submitit asks for it when the job's time is over."""
@@ -36,13 +36,13 @@ class Job:
         return submitit.helpers.DelayedSubmission(self, group)
 
 
-def launch(task: Task, parameters: Parameters, groups: Sequence[Group]) -> list[Any]:
-    """Call task(group) in jobs; returns what each returned, or why it returned nothing.
+def launch(work: Work, parameters: Parameters, groups: Sequence[Group]) -> list[Any]:
+    """Call work(group) in jobs; returns what each returned, or why it returned nothing.
 
     No job ends with another, and nobody asks `sacct`, which on clusters without accounting waits for ever: the queue
     is asked. parameters: of conf/hydra/launcher/slurm.yaml.
     """
-    jobs, refused = submit(executor(parameters), Job(task), groups)
+    jobs, refused = submit(executor(parameters), Job(work), groups)
     arrays = " ".join(dict.fromkeys(job.job_id.partition("_")[0] for job in jobs))
     print(f"SLURM has {len(jobs)} jobs, {arrays}: squeue -j {arrays.replace(' ', ',')}", flush=True)
     try:

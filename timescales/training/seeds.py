@@ -1,8 +1,9 @@
-"""The runs of one launch, which differ in their seeds: begun, trained side by side or one after another, and ended.
+"""The runs of one launch, begun, trained and ended: mostly a single run, else several that differ in their seeds.
 
-Every run keeps its own model, task, optimizer, checkpoints and record. Those that stand at the same step are trained
-together, as a `Stack`; those ahead wait. A run that ends, fails or diverges leaves the others. If their model cannot be
-batched, or the memory is too small for all, they are trained one after another.
+Several are trained side by side or one after another. Every run keeps its own model, task, optimizer, checkpoints and
+record. Those that stand at the same step are trained together, as a `Stack`; those ahead wait. A run that ends, fails
+or diverges leaves the others. If their model cannot be batched, or the memory is too small for all, they are trained
+one after another.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ Fail = Callable[[int, BaseException], Any]
 
 
 class Launch:
-    """Trains runs until each has ended.
+    """Trains runs, or one alone, until each has ended or failed; `run` is a TrainingRun here.
 
     begin: for each run what builds it, and continues it from its checkpoint. end: tests the k-th, which is trained, and
     writes its outcome. fail: notes why the k-th has failed or was interrupted. An error in a run's own part (building,
