@@ -40,8 +40,8 @@ class TimescalesLauncher(Launcher):
         requests = [[self.composer.parse(text) for text in overrides] for overrides in job_overrides]
         jobs = [try_to(partial(plan.single, composer=self.composer), request) for request in requests]
         launch = cli.launch_of(f"{__name__}.{type(self).__name__}")
-        task, fine = execute.Search(self.sweeper.get("direction")), [job for job in jobs if isinstance(job, list)]
-        ends = iter(launch(task, self.parameters, fine))
+        work, fine = execute.Search(self.sweeper.get("direction")), [job for job in jobs if isinstance(job, list)]
+        ends = iter(launch(work, self.parameters, fine))
         return [job_return(next(ends) if isinstance(job, list) else job) for job in jobs]
 
 

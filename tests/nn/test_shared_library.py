@@ -203,6 +203,21 @@ echo "$@" > "$out"
     assert not (tmp_path / "cell.so").exists()
 
 
+def test_a_compiler_that_a_signal_ends_has_refused_no_flag(tmp_path):
+    """As a Ctrl-C does, which reaches the compiler, too, and need not end this process."""
+    compiler = tmp_path / "compiler"
+    compiler.write_text(f"""#!/bin/sh
+echo >> {tmp_path}/calls
+test "$(wc -l < {tmp_path}/calls)" = 1 && kill -INT $$
+exit 0
+""")
+    compiler.chmod(0o755)
+    with pytest.raises(compilers.Stopped, match="ended by signal 2"):
+        compilers.write_compiled(tmp_path / "cell.so", [str(compiler)], [])
+    assert (tmp_path / "calls").read_text() == "\n"
+    assert compilers.accepted_flags(str(compiler)) == [*compilers.FLAGS]  # it is asked again
+
+
 def test_fused_by_name_says_why_it_cannot(tmp_path, monkeypatch):
     def no_compiler():
         raise compilers.BuildError("no C++ compiler found (g++); install one or set CXX")

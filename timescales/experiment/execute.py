@@ -163,19 +163,21 @@ def end(run: Run, training: TrainingRun, opened: Opened) -> str:
 
 def fail(run: Run, error: BaseException, opened: Opened) -> None:
     """Note why a run has failed in its record and its log, unless it was interrupted or its configuration is wrong."""
-    if isinstance(error, Exception) and not isinstance(error, ConfigError):
-        record.failed(run.directory, error)
-        with contextlib.suppress(OSError):  # the log cannot be written: that is not what went wrong
-            append(run.directory / "train.log", "".join(traceback.format_exception(error)))
-    over(run, Record.read(run.directory), opened)
+    try:
+        if isinstance(error, Exception) and not isinstance(error, ConfigError):
+            record.failed(run.directory, error)
+            with contextlib.suppress(OSError):  # the log cannot be written: that is not what went wrong
+                append(run.directory / "train.log", "".join(traceback.format_exception(error)))
+    finally:
+        over(run, Record.read(run.directory), opened)
 
 
 def over(run: Run, saved: Record | None, opened: Opened) -> None:
     """Close what is open of a run that is over: it has ended or failed, or was interrupted and will go on.
 
-    Every run comes here once, wherever it was launched, unless a kill or a second signal cuts it off: the place for
-    whatever is to happen when a run is over. saved: its record, None if it has none. A run whose configuration turned
-    out to be wrong has the one from before: `begin` notes nothing of such an attempt.
+    Every run that has begun comes here once, wherever it was launched, unless a kill or a second signal cuts it off:
+    the place for whatever is to happen when a run is over. saved: its record, None if it has none. A run whose
+    configuration turned out to be wrong has the one from before: `begin` notes nothing of such an attempt.
     """
     log = opened.pop(run.directory, None)
     if log is not None:

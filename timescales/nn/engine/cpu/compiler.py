@@ -34,6 +34,10 @@ class BuildError(Exception):
     """The library cannot be built. The message is one line with the reason."""
 
 
+class Stopped(BuildError):
+    """A signal has ended the compiler: nothing is known of the flags that it would have accepted."""
+
+
 FAILED: dict[Path, str] = {}  # libraries that could not be compiled in this process, with the reason
 
 
@@ -160,6 +164,8 @@ def accepted_flags(*compiler: str) -> list[str]:
             flags = [flag for flag in FLAGS if flag not in omitted]
             try:
                 run([*compiler], [*flags, "-x", "c++", "-", "-o", f"{scratch}/probe.so"], PROBE)
+            except Stopped:
+                raise
             except BuildError as error:
                 refused = error
             else:
@@ -168,8 +174,13 @@ def accepted_flags(*compiler: str) -> list[str]:
 
 
 def run(compiler: list[str], arguments: list[str], source: str = "") -> None:
-    """Run the compiler, with `source` as its standard input. Raises BuildError with its first error."""
+    """Run the compiler, with `source` as its standard input. Raises BuildError with its first error.
+
+    Raises Stopped if a signal has ended it, such as a Ctrl-C, which reaches it too.
+    """
     result = subprocess.run([*compiler, *arguments], input=source, capture_output=True, text=True, check=False)
+    if result.returncode < 0:
+        raise Stopped(f"{compiler[0]} was ended by signal {-result.returncode}")
     if result.returncode != 0:
         reason = next((line for line in result.stderr.splitlines() if "error" in line), "it gave no reason")
         raise BuildError(f"{compiler[0]} failed: {reason}")
