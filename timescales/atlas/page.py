@@ -26,7 +26,7 @@ from timescales.runs.store import Row
 
 PAGE = paths.ROOT / "docs" / "atlas.md"
 CELLS = paths.ROOT / "docs" / "atlas"
-NOT_RUN = "**Not run yet.** The protocol below was written first."
+NOT_RUN = "**Not run yet.** The protocol on this page was written first."
 BEGIN, END = "<!-- {}: written by scripts/atlas.py -->", "<!-- /{} -->"
 
 
@@ -44,6 +44,14 @@ class Shown:
     def page(self, cell: str) -> str:
         """The file of a cell's page."""
         return f"{self.prefix}{cell}.md"
+
+    @property
+    def state(self) -> str:
+        """What to say of runs that are missing; "" if all have ended."""
+        runs = len(self.atlas.cells) * len(self.atlas.tests) * len(self.atlas.seeds)
+        if not self.rows:
+            return NOT_RUN
+        return f"**Not complete**: {len(self.rows):,} of {runs:,} runs have ended." if len(self.rows) < runs else ""
 
     @property
     def pictures(self) -> Path:
@@ -111,7 +119,7 @@ def draw(shown: Shown) -> None:
     pictures.heat_map(
         shown.pictures / "atlas.png", values, f"{shown.tables.title}: mean scores, 0 at chance and 1 at best"
     )
-    if shown.ranks is not None:
+    if shown.ranks is not None and not shown.state:
         title = "Mean ranks; a line joins cells that are not shown to differ (Nemenyi, 5 %)"
         pictures.rank_diagram(shown.pictures / "ranks.png", shown.ranks, title)
 
@@ -143,7 +151,7 @@ def rates(shown: Shown) -> str:
     if not shown.tables.rates:
         return "Not chosen yet."
     by_rate = {rate: [m for m, r in shown.tables.rates.items() if r == rate] for rate in shown.atlas.rates}
-    return "\n".join(f"- {rate:g}: {joined(models)}" for rate, models in by_rate.items())
+    return "\n".join(f"- {rate:g}: {joined(models)}" for rate, models in by_rate.items() if models)
 
 
 def sizes(shown: Shown) -> str:
@@ -205,7 +213,7 @@ def prices(shown: Shown) -> str:
 def heat_map(shown: Shown) -> str:
     """The scores, each a link to the runs behind it."""
     if not shown.cells:
-        return NOT_RUN
+        return shown.state
     columns = [*shown.atlas.abilities, "mean"]
     body = [
         [f"[{name}](atlas/{shown.page(name)})", *(_square(shown.page(name), c, of_cell[c]) for c in columns)]
@@ -213,10 +221,7 @@ def heat_map(shown: Shown) -> str:
     ]
     lines = [f"![Scores of each cell and ability](../results/{shown.atlas.name}/atlas.png)", ""]
     lines += [*grid(["cell", *columns], body), "", "In brackets 95 % of the bootstrap. Each number leads to its runs."]
-    all_runs = len(shown.atlas.cells) * len(shown.atlas.tests) * len(shown.atlas.seeds)
-    if len(shown.rows) < all_runs:
-        lines[:0] = [f"**Not complete**: {len(shown.rows):,} of {all_runs:,} runs have ended.", ""]
-    return "\n".join(lines)
+    return "\n".join([*([shown.state, ""] if shown.state else []), *lines])
 
 
 def _square(page: str, column: str, interval: Interval) -> str:
@@ -224,9 +229,9 @@ def _square(page: str, column: str, interval: Interval) -> str:
 
 
 def says(shown: Shown) -> str:
-    """The sentences that the statistics carry."""
-    if not shown.cells:
-        return NOT_RUN
+    """The sentences that the statistics carry, when all runs have ended."""
+    if shown.state:
+        return shown.state
     lines = []
     found = shown.ranks
     if found is not None:

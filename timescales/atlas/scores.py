@@ -39,8 +39,8 @@ class Cell:
     parameters: int = 0  # the mean over the rungs
 
     def has(self, rungs: Iterable[Rung]) -> bool:
-        """Whether it has scores on all of some rungs."""
-        return all(rung.name in self.scores for rung in rungs)
+        """Whether it has scores on all of some rungs, and a seed on all of them."""
+        return bool(set.intersection(*(set(self.scores.get(rung.name, {})) for rung in rungs)))
 
     def mean(self, rung: Rung) -> float:
         """Its mean score on a rung."""
