@@ -10,7 +10,7 @@ from configs import config
 from language import characters, model_for, words
 from torch.nn import functional as F
 
-from timescales import EURNN, GORU, GRUD, LSTM, MTSLSTM, RMC, URNN, ExpRNN, MinGRU
+from timescales import EURNN, GRUD, LSTM, MTSLSTM, RMC, URNN, ExpRNN, MinGRU
 from timescales.config import identity
 from timescales.config.schema import LoopSettings
 from timescales.errors import ConfigError
@@ -38,7 +38,7 @@ def test_every_dropout_has_its_own_rate(text_root):
     assert [cell.weight_drop for cell in model.rnn.layers] == [0.6, 0.6]
 
 
-@pytest.mark.parametrize("layer", [ExpRNN, URNN, EURNN, GORU, RMC, GRUD, MinGRU])  # computed, or none
+@pytest.mark.parametrize("layer", [ExpRNN, URNN, EURNN, RMC, GRUD, MinGRU])  # a computed matrix, rows of none, none
 @pytest.mark.parametrize("settings", [{"weight_drop": 0.5}, {"weight_drop": 0.0, "recurrent": "frozen"}], ids=str)
 def test_what_is_no_recurrent_weight_is_neither_dropped_nor_frozen(text_root, layer, settings):
     with pytest.raises(ValueError, match=r"no recurrent weights to drop or freeze: give task\.weight_drop=0"):

@@ -22,6 +22,7 @@ from timescales.config import Settings
 from timescales.config.run import Run
 from timescales.config.values import spell
 from timescales.reports.markdown import grid
+from timescales.runs.record import State
 from timescales.runs.store import Row
 
 PAGE = paths.ROOT / "docs" / "atlas.md"
@@ -267,17 +268,21 @@ def of_cell(shown: Shown, name: str) -> str:
         for rung in shown.atlas.of(ability):
             found = scores.of_rows(shown.atlas, shown.rows)
             each = {s.seed: s for s in found if (s.cell, s.rung) == (name, rung.name)}
-            ids = {row.seed: row.id for row in shown.rows if row.axes["model"] == name and _of(row, rung)}
-            curves = [
-                f"[{pictures.two_digits(cell.scores[rung.name][seed])}](../../results/{shown.atlas.name}/curves/{ids[seed]}.csv)"
-                for seed in each
-            ]
+            rows = {row.seed: row for row in shown.rows if row.axes["model"] == name and _of(row, rung)}
+            curves = [_linked(cell.scores[rung.name][seed], rows[seed], shown.atlas.name) for seed in each]
             settings = shown.atlas.run(rung, shown.tables.model(name, rung), shown.tables.rates[name], 0)
             words = [f"{key}={spell(value)}" for key, value in settings.items() if key != "seed"]
             seeds = ",".join(map(str, shown.atlas.seeds))
             lines += ["", f"`{rung.name}`, scores by seed (with their curves): {' '.join(curves)}", "", "```sh"]
             lines += [f"python train.py -m {' '.join(words)} seed={seeds}", "```"]
     return "\n".join(lines) + "\n"
+
+
+def _linked(score: float, row: Row, table: str) -> str:
+    text = pictures.two_digits(score)
+    if row.status == State.DIVERGED.value:  # perhaps before the first point of a curve
+        return f"{text} (diverged)"
+    return f"[{text}](../../results/{table}/curves/{row.id}.csv)"
 
 
 def _of(row: Row, rung: Rung) -> bool:

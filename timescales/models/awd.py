@@ -6,7 +6,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from timescales.models.sequence import Output, SequenceModel, State
-from timescales.nn.cells.cell import Cell
 from timescales.nn.rnn import RNN
 from timescales.tasks.task import Batch, Spec
 
@@ -57,7 +56,8 @@ class AWDModel(SequenceModel):
         rnn.between = LockedDropout(self.awd.hidden)
         self.drop_input, self.drop_output = LockedDropout(self.awd.input), LockedDropout(self.awd.output)
         for cell in rnn.layers:
-            if not has_recurrent_weights(cell) and (self.awd.weight or self.awd.recurrent != "trained"):
+            hh = None if cell.weight_hh is None else cell.weights().hh  # None: there are none, or they are computed
+            if (hh is None or not hh.numel()) and (self.awd.weight or self.awd.recurrent != "trained"):
                 raise ValueError(
                     f"{type(cell).__name__} has no recurrent weights to drop or freeze: give task.weight_drop=0 and "
                     "task.recurrent=trained"
@@ -94,11 +94,3 @@ class AWDModel(SequenceModel):
             return Output(self.readout(dropped), after, raw, dropped)
         log_p = self.readout(dropped.flatten(0, 1), batch.target.flatten()).output
         return Output(log_p.view_as(batch.target), after, raw, dropped)
-
-
-def has_recurrent_weights(cell: Cell) -> bool:
-    """Whether a cell multiplies its state by parameters as they are, not by what it computes of them."""
-    used = None if cell.weight_hh is None else cell.weights().hh
-    if cell.weight_hh is None or used is None or not used.numel():
-        return False
-    return used.untyped_storage().data_ptr() == cell.weight_hh.untyped_storage().data_ptr()
