@@ -111,7 +111,7 @@ def main() -> None:
         atlases = {"": first} | ({"plain_": first.plain} if first.plain else {})
         shown = [shown_of(found, prefix, composer, options) for prefix, found in atlases.items()]
         texts = page.texts(*shown)
-        if shown[0].rows:
+        if not shown[0].state:  # a card compares with whole atlases alone
             texts[scores.COMMITTED] = scores.text(scores.of_rows(first, shown[0].rows))
         write(texts, options.check)
         if not options.check:
