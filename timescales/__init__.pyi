@@ -73,6 +73,8 @@ from timescales.nn.cells.sru import SRU as _SRU
 from timescales.nn.cells.sru import SRUCell as SRUCell
 from timescales.nn.cells.signed_mingru import SignedMinGRU as _SignedMinGRU
 from timescales.nn.cells.signed_mingru import SignedMinGRUCell as SignedMinGRUCell
+from timescales.nn.cells.surnn import SuRNN as _SuRNN
+from timescales.nn.cells.surnn import SuRNNCell as SuRNNCell
 from timescales.nn.cells.ur import URLSTM as _URLSTM
 from timescales.nn.cells.ur import URLSTMCell as URLSTMCell
 from timescales.nn.cells.urnn import URNN as _URNN
@@ -86,7 +88,7 @@ from timescales.nn.accelerate import restore as restore
 from timescales.reports.frames import results as results
 
 __version__: str
-__all__ = ["__version__", "Cell", "CellRNN", "CfC", "CfCCell", "ChronoLSTM", "CoRNN", "CoRNNCell", "ELSTM", "ELSTMCell", "EURNN", "EURNNCell", "ExpRNN", "ExpRNNCell", "GORU", "GORUCell", "GRU", "GRUCell", "GRUD", "GRUDCell", "GatedGRUCell", "GatedLSTMCell", "GatedRNN", "HGRN", "HGRNCell", "IndRNN", "IndRNNCell", "JANET", "JANETCell", "LEM", "LEMCell", "LRU", "LRUCell", "LSTM", "LSTMCell", "LeakyRNN", "LeakyRNNCell", "MTSLSTM", "MinGRU", "MinGRUCell", "MinLSTM", "MinLSTMCell", "NRU", "NRUCell", "PGRU", "PGRUCell", "PLSTM", "PLSTMCell", "PLScan", "PLScanCell", "ParaGRU", "ParaGRUCell", "ParaLSTM", "ParaLSTMCell", "PhasedLSTM", "PhasedLSTMCell", "RGLRU", "RGLRUCell", "RMC", "RMCCell", "RNN", "RNNState", "SLSTM", "SLSTMCell", "SRU", "SRUCell", "SignedMinGRU", "SignedMinGRUCell", "URLSTM", "URLSTMCell", "URNN", "URNNCell", "accelerate", "explain", "free_memory", "load", "one_cell_per_layer", "restore", "results"]
+__all__ = ["__version__", "Cell", "CellRNN", "CfC", "CfCCell", "ChronoLSTM", "CoRNN", "CoRNNCell", "ELSTM", "ELSTMCell", "EURNN", "EURNNCell", "ExpRNN", "ExpRNNCell", "GORU", "GORUCell", "GRU", "GRUCell", "GRUD", "GRUDCell", "GatedGRUCell", "GatedLSTMCell", "GatedRNN", "HGRN", "HGRNCell", "IndRNN", "IndRNNCell", "JANET", "JANETCell", "LEM", "LEMCell", "LRU", "LRUCell", "LSTM", "LSTMCell", "LeakyRNN", "LeakyRNNCell", "MTSLSTM", "MinGRU", "MinGRUCell", "MinLSTM", "MinLSTMCell", "NRU", "NRUCell", "PGRU", "PGRUCell", "PLSTM", "PLSTMCell", "PLScan", "PLScanCell", "ParaGRU", "ParaGRUCell", "ParaLSTM", "ParaLSTMCell", "PhasedLSTM", "PhasedLSTMCell", "RGLRU", "RGLRUCell", "RMC", "RMCCell", "RNN", "RNNState", "SLSTM", "SLSTMCell", "SRU", "SRUCell", "SignedMinGRU", "SignedMinGRUCell", "SuRNN", "SuRNNCell", "URLSTM", "URLSTMCell", "URNN", "URNNCell", "accelerate", "explain", "free_memory", "load", "one_cell_per_layer", "restore", "results"]
 
 class CfC(_CfC):
     """Closed-form continuous-time network: a gate of the elapsed time between two candidates. See `CfCCell`.
@@ -486,6 +488,16 @@ class SignedMinGRU(_SignedMinGRU):
     Source: Grazzi et al. 2024; Feng et al. 2024.
     """
     def __init__(self, input_size: int, hidden_size: int | Sequence[int], num_layers: int = 1, bias: bool = True, batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False, proj_size: int = 0, device: torch.device | str | None = None, dtype: torch.dtype | None = None, *, engine: str = 'auto', forget_init: ForgetInit = None, T_max: float | None = None) -> None: ...
+
+class SuRNN(_SuRNN):
+    """suRNN: a plain RNN whose units each follow a learned schedule of updates. See `SuRNNCell`.
+
+    Call: as `LSTM`, with dt (S, B), the time since the previous step (default: 1). The state has h and `time`, the time
+    since the start, which goes on where a state is carried.
+    Forgets: nothing until a unit's next update, whose times are learned.
+    Source: Yin et al. 2026.
+    """
+    def __init__(self, input_size: int, hidden_size: int | Sequence[int], num_layers: int = 1, bias: bool = True, batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False, proj_size: int = 0, device: torch.device | str | None = None, dtype: torch.dtype | None = None, *, engine: str = 'auto', periods: Sequence[float] = (4.0, 16.0, 64.0, 256.0)) -> None: ...
 
 class URLSTM(_URLSTM):
     """UR-LSTM: an LSTM with uniform gate initialisation and a refine gate. See `URLSTMCell`.

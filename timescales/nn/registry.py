@@ -70,6 +70,7 @@ MODELS = (
     Model("paralstm", "ParaLSTM", ("ParaLSTMCell",), "#6c3483", SCAN),
     Model("hgrn", "HGRN", ("HGRNCell",), "#229954", SCAN),
     Model("grud", "GRUD", ("GRUDCell",), "#cb4335", GATED),
+    Model("surnn", "SuRNN", ("SuRNNCell",), "#5b2c6f", GATED),
 )
 BASELINES = (
     Model("torch_lstm", "TorchLSTM", (), "#212f3c", BASELINE),
