@@ -494,7 +494,7 @@ class SuRNN(_SuRNN):
 
     Call: as `LSTM`, with dt (S, B), the time since the previous step (default: 1). The state has h and `time`, the time
     since the start, which goes on where a state is carried.
-    Forgets: nothing until a unit's next update, whose times are learned.
+    Forgets: a unit keeps its value unchanged until its next update, whose times are learned.
     Source: Yin et al. 2026.
     """
     def __init__(self, input_size: int, hidden_size: int | Sequence[int], num_layers: int = 1, bias: bool = True, batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False, proj_size: int = 0, device: torch.device | str | None = None, dtype: torch.dtype | None = None, *, engine: str = 'auto', periods: Sequence[float] = (4.0, 16.0, 64.0, 256.0)) -> None: ...

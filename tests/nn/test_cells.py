@@ -207,13 +207,11 @@ def test_long_memories_survive_autocast(kind):
     assert 0.0 < float(expected[-2 if "age" in cell.State._fields else -1][0, 0]) < 0.5
 
 
-# Those of the IndRNN, the Phased LSTM and the suRNN, whose state of rest is another, are in their own tests; CfC has
-# none.
+# Those of the IndRNN and the Phased LSTM, whose state of rest is another, are in their own tests; CfC has none.
 FORGETTING = [name for name, (kind, _) in CELLS.items() if "forget" in kind.Act._fields]
-OTHER_TIMES = ("indrnn", "phased", "surnn", "cornn", "cfc")
 
 
-@pytest.mark.parametrize("name", [name for name in FORGETTING if name not in OTHER_TIMES])
+@pytest.mark.parametrize("name", [name for name in FORGETTING if name not in ("indrnn", "phased", "cornn", "cfc")])
 def test_timescales_equal_a_simulated_decay(name):
     """-n / ln(what is left of a cell after n steps) at zero input and state, once age and log_n have come to rest."""
     kind, arguments = CELLS[name]

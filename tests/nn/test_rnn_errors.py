@@ -55,7 +55,7 @@ def test_projections_are_torchs_lstm_alone():
 
 # bias=False: those with equations that need no bias.
 WITHOUT_BIAS = {"LSTM", "URLSTM", "PLSTM", "PLSTM_separate", "GatedRNN", "GatedRNN_um_gru", "GRU", "PGRU", "ELSTM"}
-WITHOUT_BIAS |= {"LeakyRNN", "MinLSTM", "PLScan", "LRU", "IndRNN", "SignedMinGRU", "CfC"}
+WITHOUT_BIAS |= {"LeakyRNN", "MinLSTM", "PLScan", "LRU", "IndRNN", "SignedMinGRU", "CfC", "SuRNN"}
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -16,7 +16,7 @@ PERIODS = (3.0, 10.0, 40.0)
 
 def schedule(own, unit, time):
     """Yin et al. 2026: the sum of sines whose sign is the switch of a unit."""
-    size, a = len(own["gate_bias"]), own["gate_bias"][unit]
+    size, a = len(own["switch_bias"]), own["switch_bias"][unit]
     for k, period in enumerate(PERIODS):
         place = k * size + unit
         a += own["amplitude"][place] * np.sin(2 * np.pi * time / period + own["phase"][place])
@@ -83,7 +83,7 @@ def test_gradients():
 
     soft = 1 / (1 + np.exp(-a))
     of_a = difference(arrays["gates"]) * soft * (1 - soft)  # (S, B, H)
-    np.testing.assert_allclose(found["gate_bias"].numpy(), of_a.sum((0, 1)), rtol=1e-6, atol=1e-8)
+    np.testing.assert_allclose(found["switch_bias"].numpy(), of_a.sum((0, 1)), rtol=1e-6, atol=1e-8)
     of_time = np.zeros_like(of_a)
     for k, period in enumerate(PERIODS):
         rows, speed = slice(k * H, (k + 1) * H), 2 * np.pi / period
@@ -147,16 +147,25 @@ def test_it_learns_its_schedule():
 
 
 def test_time_scales():
-    """The mean time between two updates: every second step, every tenth, and never."""
+    """The mean wait for the next update: of every second step, of every tenth, and where there is none."""
     cell = SuRNNCell(I, 3, periods=[2, 10]).double()
     with torch.no_grad():
         cell.phase.fill_(0.1)
         cell.amplitude.copy_(torch.tensor([1.0, 0.0, 0.0, 0.0, 1.0, 0.0]))
-        cell.gate_bias.copy_(torch.tensor([0.0, -0.97, -1.0]))
+        cell.switch_bias.copy_(torch.tensor([0.0, -0.97, -1.0]))
+    on = cell.schedule(torch.arange(1.0, 21.0, dtype=torch.float64).unsqueeze(-1).expand(-1, 3)) > 0
+    assert on.sum(0).tolist() == [10, 2, 0]
     times = cell.timescales()
-    close(times[0].item(), 2.0)
-    close(times[1].item(), 4096 / 410, 1e-12)
+    close(times[0].item(), 1.5, 1e-3)
+    close(times[1].item(), 5.5, 1e-3)
     assert torch.isinf(times[2])
+
+
+def test_late_times():
+    """In float32 the schedule of a whole period is the same after a million steps."""
+    cell = SuRNNCell(I, H, periods=[3, 10, 256])
+    time = torch.arange(7_680.0).unsqueeze(-1).expand(-1, H)
+    close(cell.schedule(time + 7_680.0 * 130), cell.schedule(time), 1e-5)
 
 
 def test_initialisation():
@@ -165,8 +174,9 @@ def test_initialisation():
     assert cell.amplitude.shape == cell.phase.shape == (2_000,)
     same_distribution(cell.amplitude.detach(), stats.norm(0, 1))
     same_distribution(cell.phase.detach(), stats.uniform(0, 2 * np.pi))
-    assert not cell.gate_bias.any()
-    assert 1.7 < cell.timescales().median() < 2.3
+    assert not cell.switch_bias.any()
+    low, high = cell.timescales().quantile(torch.tensor([0.1, 0.9])).tolist()
+    assert 1.5 < low < 2.5 < 8.0 < high < 20.0
 
 
 @pytest.mark.parametrize("periods", [(), 4, "4", [4, 0], [-1.0], ["4"], [float("nan")], [True]])

@@ -49,8 +49,8 @@ class RNN(nn.Module):
     Call: `output, state = rnn(x, state=None, dt=None, mask=None)`; see `forward`.
 
     Note: in half precision (`.bfloat16()`, `.half()`) the state is in half precision too, and cannot hold a long
-    memory: values near 1 become 1, and an age stops at 256 (float16: 2,048). Under torch.autocast, gates and state stay
-    float32.
+    memory: values near 1 become 1, and an age or a time stops at 256 (float16: 2,048). Under torch.autocast, gates and
+    state stay float32.
     """
 
     layers: Sequence[Cell]  # one per layer; if bidirectional two, forward and backward, as in torch's states

@@ -189,7 +189,7 @@ WITHOUT_PARAMETERS = NO_KERNEL | {kind for kind, step in STEPS.items() if not st
 # The layers that have biases, which bias=False leaves out; and those that it leaves nothing to begin the memory from.
 FROM_BIAS = frozenset({"ChronoLSTM", "MTSLSTM", "JANET", "ELSTM_separate", "MinGRU"})
 WITH_BIAS = {"LSTM", "URLSTM", "PLSTM", "PLSTM_separate", "GatedRNN", "GatedRNN_um_gru", "GRU", "PGRU", "ELSTM"}
-WITH_BIAS |= {"LeakyRNN", "MinLSTM", "PLScan", "LRU", "IndRNN", "SignedMinGRU", "CfC"}
+WITH_BIAS |= {"LeakyRNN", "MinLSTM", "PLScan", "LRU", "IndRNN", "SignedMinGRU", "CfC", "SuRNN"}
 LABELS = {"GatedRNN_um_gru": 'GatedRNN(core="gru")'}  # names of layers in the page, where not that of the class
 
 # Reasons of several uses.

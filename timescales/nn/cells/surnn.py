@@ -17,33 +17,35 @@ STEPS = 4096  # that `timescales` counts updates over
 
 
 class SuRNNCell(Cell):
-    """suRNN: a plain RNN in which each unit has a switch. It takes its new value, or keeps the old one exactly.
+    """suRNN: a plain RNN in which each unit has a switch: it takes its new value, or keeps the old one unchanged.
 
         t' = t + dt                                         the time since the start of the sequence
         a  = b + alpha_1 sin(w_1 t' + phi_1) + ... + alpha_K sin(w_K t' + phi_K)        w_k = 2 pi / period k
         g  = 1 if a > 0, else 0
         h' = g tanh(gx + gh) + (1 - g) h
 
-    gx = weight_ih x + bias and gh = weight_hh h. b, alpha and phi are learned, K numbers of each of the last two per
-    unit; the K periods are fixed and the same for all units. The switch depends on the time alone, not on the input.
+    gx = weight_ih x + bias and gh = weight_hh h. Each unit learns its b (`switch_bias`), K alphas (`amplitude`) and
+    K phis (`phase`); the K periods are fixed, the same for all units. The switch reads the time alone, not the input.
 
-    Its derivative is zero almost everywhere. In its place `backward` uses that of sigmoid(a).
+    The derivative of g is 0 almost everywhere; `backward` uses that of sigmoid(a) instead, a surrogate gradient.
 
     Arguments:
         input_size, hidden_size: sizes I and H.
-        periods: K periods of the sines, in steps, above 0. Default: (4, 16, 64, 256).
+        periods: K periods of the sines, above 0, in the unit of dt. Default: (4, 16, 64, 256).
 
     Init: weights and bias U(-1/sqrt(H), 1/sqrt(H)); b 0, so that a switch is on for about half of the time; alpha
     N(0, 1), phi U(0, 2 pi). `amplitude` has the alpha_1 of all units, then alpha_2, (K H,); so has `phase`.
-    Time scales: the mean number of steps between two updates of a unit, until which it forgets nothing. `forget` is
-    1 - g, and T_1/e, from it, is the time to the next update; what comes back through weight_hh is not in it.
+    Time scales: a unit does not decay. `timescales` gives the mean number of steps until its next update, and there is
+    no `forget` to read T_1/e from.
     Source: Yin, Wang, Tan, Bohte, Corradi & Li 2026 (arXiv 2603.02226).
-    Differs: of the paper we had the equations, not the experiments. It leaves open what is updated, here a plain RNN.
-    The periods, the initial values and the derivative of the switch are ours.
+    Differs: only the equations are known here, as a public issue quotes them, not the text, the experiments or the
+    code. They do not say what is updated: here a plain RNN; the authors' code has the name suGRU. The abstract says
+    that the switch opens for informative events; in these equations it reads the time. t is the number of the step
+    there, the sum of dt here. The periods, the initial values and the surrogate gradient are ours.
     """
 
     gates = ("new",)
-    gate_bias: nn.Parameter
+    switch_bias: nn.Parameter
     amplitude: nn.Parameter
     phase: nn.Parameter
 
@@ -52,50 +54,61 @@ class SuRNNCell(Cell):
         time: Tensor
 
     class Act(NamedTuple):
-        input: Tensor
-        forget: Tensor
+        switch: Tensor
         new: Tensor
 
     def __init__(
-        self, input_size: int, hidden_size: int, *, periods: Sequence[float] = (4.0, 16.0, 64.0, 256.0)
+        self,
+        input_size: int,
+        hidden_size: int,
+        *,
+        periods: Sequence[float] = (4.0, 16.0, 64.0, 256.0),
+        bias: bool = True,
     ) -> None:
-        super().__init__(input_size, hidden_size)
-        numbers = [] if isinstance(periods, str) or not isinstance(periods, Sequence) else list(periods)
+        super().__init__(input_size, hidden_size, bias=bias)
+        numbers = tuple(periods) if isinstance(periods, Sequence) else ()
         if not numbers or not all(is_number(period) and period > 0 for period in numbers):
             raise ValueError(f"periods must be a list of numbers above 0 (times in steps), not {periods!r}")
         self.periods = tuple(map(float, numbers))
         size, dtype = len(numbers) * hidden_size, self.weight_hh.dtype
-        self.gate_bias = nn.Parameter(torch.zeros(hidden_size, dtype=dtype))
+        self.switch_bias = nn.Parameter(torch.zeros(hidden_size, dtype=dtype))
         self.amplitude = nn.Parameter(torch.empty(size, dtype=dtype).normal_())
         self.phase = nn.Parameter(torch.empty(size, dtype=dtype).uniform_(0.0, 2.0 * math.pi))
 
     def schedule(self, time: Tensor) -> Tensor:
         """The a of each unit, (..., H), at a time (..., H): its switch is on where a is above 0."""
-        a = self.per_unit(self.gate_bias, time)
+        a = self.per_unit(self.switch_bias, time)
         amplitudes, phases = (self.per_unit(v, time).chunk(len(self.periods), -1) for v in (self.amplitude, self.phase))
         for period, alpha, phi in zip(self.periods, amplitudes, phases, strict=True):
-            cycles = time / period
-            a = a + alpha * (2.0 * math.pi * (cycles - cycles.floor()) + phi).sin()  # exact at late times, too
+            since = time - period * (time / period).floor()  # since the cycle began: sines of late times are exact
+            a = a + alpha * (2.0 * math.pi / period * since + phi).sin()
         return a
 
     def act(self, gx: Tensor, gh: Tensor, state: State, dt: Tensor | float = 1.0) -> Act:
-        """The switch g, 1 - g, and the new value that it lets in, each (..., H)."""
+        """The switch g, and the value that it lets in, (..., H) each."""
         a = self.schedule(state.time + dt)
         soft = a.sigmoid()
         g = torch.where(a > 0.0, torch.ones_like(a), 0.0) + (soft - soft.detach())  # which is exactly 0
-        return self.Act(g, 1.0 - g, (gx + gh).tanh())
+        return self.Act(g, (gx + gh).tanh())
 
     def step(self, gx: Tensor, gh: Tensor, state: State, dt: Tensor | float = 1.0) -> State:
-        g, keep, new = self.act(gx, gh, state, dt)
-        return self.State(g * new + keep * state.h, state.time + dt)
+        g, new = self.act(gx, gh, state, dt)
+        return self.State(g * new + (1.0 - g) * state.h, state.time + dt)
 
     @torch.no_grad()
     def timescales(self) -> Tensor:
-        """The mean number of steps between two updates, (H,), over 4,096 steps; infinite for a unit without one."""
-        like = self.gate_bias
-        time = torch.arange(1, STEPS + 1, dtype=torch.float64, device=like.device).unsqueeze(-1)
-        on = self.schedule(time.expand(*like.shape[:-1], STEPS, self.hidden_size)) > 0.0
-        return STEPS / on.sum(-2).to(like.dtype)
+        """The mean number of steps from a step to the unit's next update, (H,), over 4,096 steps of dt = 1.
+
+        It is infinite for a unit without an update. Steps after a unit's last update do not count.
+        """
+        b = self.switch_bias
+        time = torch.arange(1, STEPS + 1, dtype=torch.float64, device=b.device).unsqueeze(-1)
+        on = self.schedule(time.expand(*b.shape[:-1], STEPS, self.hidden_size)) > 0.0
+        updates = torch.where(on, time, torch.inf).flip(-2).cummin(-2).values.flip(-2)  # the first at a step or later
+        wait = updates[..., 1:, :] - time[:-1]
+        known = wait.isfinite()
+        mean = torch.where(known, wait, 0.0).sum(-2) / known.sum(-2)
+        return torch.where(known.any(-2), mean, torch.inf).to(b.dtype)
 
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, periods={self.periods}"
@@ -106,7 +119,7 @@ class SuRNN(CellRNN):
 
     Call: as `LSTM`, with dt (S, B), the time since the previous step (default: 1). The state has h and `time`, the time
     since the start, which goes on where a state is carried.
-    Forgets: nothing until a unit's next update, whose times are learned.
+    Forgets: a unit keeps its value unchanged until its next update, whose times are learned.
     Source: Yin et al. 2026.
     """
 
