@@ -20,6 +20,7 @@ machine than times. Variants:
     script LSTM     torch.jit.script of a loop over one projection
     training step   the step of a task with the LSTM at the task's sizes; the unit of "its data", which makes the batch
     bare GEMM       only the matrix products of an LSTM, with preallocated results: a lower bound with these products
+    torchrecurrent, jax     the same cells of other libraries, where they are installed: see bench_peers.py
 
 Loss "all" has a gradient at every output, loss "last" only at the last output. In the latter, gradients vanish into
 denormal numbers, which torch computes slowly; so it is measured with and without flush-to-zero for all variants.
@@ -44,6 +45,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from bench_peers import variants as peers
 from bench_report import write
 from bench_variants import OTHER_CELLS, SCANS, UNIT, Config, endless_run, step_of
 from tqdm import tqdm
@@ -89,6 +91,8 @@ def run_job(job: Job, threads: int) -> list[dict[str, Any]]:
     """The rows of a job. Called in a process of its own."""
     torch.set_flush_denormal(job.flush)  # before threads are started, which inherit it
     torch.set_num_threads(threads)
+    if job.section == "peers":  # JAX has as many threads as processors
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
     torch.manual_seed(0)
     if job.section == "data":
         return list(data_rows(job))
@@ -199,6 +203,12 @@ def gate_jobs(quick: bool) -> Iterator[Job]:
         yield Job("gates", "B", CONFIGS["B"], (UNIT, "nn.GRU", "fused LSTM", "GRU", "pGRU", "JANET"), seconds=30)
 
 
+def peer_jobs(quick: bool) -> Iterator[Job]:
+    """Cells beside those of other libraries, where one is installed."""
+    if found := peers():
+        yield Job("peers", "A", CONFIGS["A"], (UNIT, *found), seconds=20 if quick else 60)
+
+
 def scan_jobs(quick: bool) -> Iterator[Job]:
     """The cells without recurrent weights, also on long sequences."""
     for name in ("A", "B") if quick else ("A", "B", "F", "D", "S=1,000", "S=2,000", "S=10,000"):
@@ -247,6 +257,7 @@ SECTIONS: dict[str, Callable[[bool], Iterator[Job]]] = {
     "layer": layer_jobs,
     "large": large_jobs,
     "gates": gate_jobs,
+    "peers": peer_jobs,
     "scan": scan_jobs,
     "training": training_jobs,
     "data": data_jobs,
@@ -297,10 +308,13 @@ def chosen_jobs(parser: argparse.ArgumentParser, only: str, quick: bool) -> list
     wanted = set(filter(None, only.split(",")))
     if not wanted:
         return jobs
-    known = {job.section for job in jobs} | {job.config for job in jobs}
+    known = set(SECTIONS) | {job.config for job in jobs}
     if unknown := wanted - known:
         parser.error(f"--only takes {', '.join(sorted(known))}; not {', '.join(sorted(unknown))}")
-    return [job for job in jobs if {job.section, job.config} & wanted]
+    chosen = [job for job in jobs if {job.section, job.config} & wanted]
+    if not chosen:
+        parser.error("no other library is installed: pip install -r scripts/bench/peers.txt")
+    return chosen
 
 
 def main() -> None:

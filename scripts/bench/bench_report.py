@@ -19,6 +19,7 @@ TITLES = {
     "growth": "Growth",
     "training": "The training loop's step on the copy task, T = 200",
     "gates": "Every gate, each on the engine that auto picks",
+    "peers": "Beside other libraries",
     "scan": "Cells without recurrent weights",
     "data": "Preparing a batch, as a part of the task's whole training step with the LSTM",
 }

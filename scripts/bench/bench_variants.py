@@ -16,6 +16,7 @@ from torch.optim import Optimizer
 ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "docs" / "tutorial")]
 
+from bench_peers import loop_layer, scan_step  # noqa: E402
 from decay import Decay  # noqa: E402
 
 import timescales  # noqa: E402
@@ -146,6 +147,8 @@ def step_of(name: str, config: Config, loss: str) -> Callable[[], None]:
     if name.startswith("training "):
         return training_step(config, {"LSTM": LSTM, "coupled": PLSTM}[name.removeprefix("training ")])
     S, B, I, H, _ = config  # noqa: E741
+    if name.startswith("jax "):
+        return scan_step(name.removeprefix("jax "), S, B, I, H)
     x, d_output = torch.randn(S, B, I), torch.randn(S, B, H) / B
     model, run = layer_of(name, config)
 
@@ -170,6 +173,9 @@ def layer_of(name: str, config: Config) -> tuple[nn.Module, Run]:
     if kind == UNIT:
         lstm = nn.LSTM(I, H)
         return lstm, packed(lstm, lengths) if cell == "packed" else outputs_of(lstm, {})
+    if kind == "torchrecurrent":
+        layer = loop_layer(cell, I, H)
+        return layer, outputs_of(layer, {})
     if name == "nn.GRU":
         gru = nn.GRU(I, H)
         return gru, outputs_of(gru, {})
