@@ -68,7 +68,7 @@ class SuRNNCell(Cell):
         super().__init__(input_size, hidden_size, bias=bias)
         numbers = tuple(periods) if isinstance(periods, Sequence) else ()
         if not numbers or not all(is_number(period) and period > 0 for period in numbers):
-            raise ValueError(f"periods must be a list of numbers above 0 (times in steps), not {periods!r}")
+            raise ValueError(f"periods must be a list of numbers above 0, in the unit of dt, not {periods!r}")
         self.periods = tuple(map(float, numbers))
         size, dtype = len(numbers) * hidden_size, self.weight_hh.dtype
         self.switch_bias = nn.Parameter(torch.zeros(hidden_size, dtype=dtype))
