@@ -73,6 +73,35 @@ def test_a_table_that_says_nothing_else_is_composed_as_hydra_would():
         assert composer.of_files(given[1:])[0].table is None
 
 
+def test_without_recipes_models_are_composed_as_hydra_would():
+    """Each model's file is read once: the 1,209 runs of the atlas have 403 choices of files."""
+    models, tasks = folders.choices("model"), folders.choices("task")
+    with compose.composing() as composer:
+        for k, model in enumerate(models[::3]):
+            texts = ("paper=none", "optimizer=adam", f"task={tasks[k % len(tasks)]}", f"model={model}")
+            given = list(map(composer.parse, texts))
+            made = composer._of_model(given)
+            assert made is not None, model
+            cfg, files = composer._of_choice(given)
+            assert made == (cfg, files)
+            assert list(made[0].model) == list(cfg.model)
+        for texts in (("paper=chien", "task=copy"), ("task=copy",), ("paper=none", "task=copy", "recipe=gu/copy")):
+            assert composer._of_model([composer.parse(text) for text in (*texts, "model=gru")]) is None
+
+
+def test_a_file_that_says_more_than_its_model_or_task_is_composed_by_hydra(tmp_path):
+    for group, text in {"model": "loop: {max_steps: 7}\nmodel: {name: mine}", "task": "model: {dropout: 0.5}"}.items():
+        (tmp_path / group).mkdir()
+        (tmp_path / group / "mine.yaml").write_text(f"# @package _global_\n{text}\n")
+    folders.use(tmp_path)
+    try:
+        with compose.composing() as composer:
+            assert composer(["paper=none", "model=mine", "task=copy"]).loop.max_steps == 7
+            assert composer(["paper=none", "model=gru", "task=mine"]).model.dropout == 0.5
+    finally:
+        folders.use(None)
+
+
 def test_a_table_with_other_settings_passes_them_to_its_runs(tmp_path):
     (tmp_path / "table").mkdir()
     text = (paths.conf() / "table" / "chien_copy.yaml").read_text().replace("chien_copy", "mine")

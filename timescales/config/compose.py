@@ -39,6 +39,7 @@ Overrides = Sequence[str | Override]
 PARSER = OverridesParser.create()
 SIGNS = {"": OverrideType.CHANGE, "+": OverrideType.ADD, "++": OverrideType.FORCE_ADD, "~": OverrideType.DEL}
 FORM = r"(?:\+{0,2}KEY=|~KEY(?:=|$))".replace("KEY", r"[\w$][\w$-]*(?:[./][\w$-]+)*")  # what an override begins with
+PLAIN_GROUPS = ("paper", "model", "task", "optimizer", "logger")  # their files hold what they are named for
 OF_GROUPS = ("model.", "task.", "optimizer.")  # what the keys begin with that depend on a choice of files
 
 
@@ -83,7 +84,9 @@ class Composer:
                 check_choice(override)
             # The file of most tables says nothing of a single run, and to read it takes Hydra long.
             apart = len(tables) == 1 and folders.holds_only("table", "table", str(tables[0].value()))
-            self.composed[key] = self._of_table(given, tables[0]) if apart else self._of_choice(given)
+            self.composed[key] = (
+                self._of_table(given, tables[0]) if apart else self._of_model(given) or self._of_choice(given)
+            )
         return self.composed[key]
 
     def _of_table(self, given: Sequence[Override], table: Override) -> tuple[DictConfig, dict[str, str]]:
@@ -91,6 +94,29 @@ class Composer:
         cfg, name = cfg.copy(), str(table.value())
         cfg.table = name
         return cfg, files | {"table": name}
+
+    def _of_model(self, given: Sequence[Override]) -> tuple[DictConfig, dict[str, str]] | None:
+        """The same where no recipe applies: Hydra reads each model's file once, and not again with every task.
+
+        None where this may not hold: the paper has recipes, or a file says more than what its group is for.
+        """
+        chosen = {o.key_or_group: o for o in given if text_of(o) == f"{o.key_or_group}={o.value()}"}
+        if len(chosen) < len(given) or not {"paper", "model", "task"} <= set(chosen) <= set(PLAIN_GROUPS):
+            return None
+        paper, model, task = (chosen[group] for group in ("paper", "model", "task"))
+        if folders.choices(f"recipe/{paper.value()}"):
+            return None
+        cfg, files = self.of_files([o for o in given if o is not model])
+        default, own = self.of_files([paper])[0], self.of_files([paper, model])[0]
+        if cfg.model != default.model or any(own[key] != default[key] for key in default if key != "model"):
+            return None
+        cfg = cfg.copy()
+        cfg.model = own.model
+        return cfg, files | {
+            "model": f"{model.value()}",
+            "recipe@model": f"{paper.value()}/{model.value()}",  # as Hydra names them: there is no such file
+            "recipe@_global_": f"{paper.value()}/{task.value()}_{model.value()}",
+        }
 
     def _of_choice(self, given: Sequence[Override]) -> tuple[DictConfig, dict[str, str]]:
         cfg = self._load(given, RunMode.RUN)
