@@ -1,9 +1,10 @@
-"""torch's own LSTM and GRU and the Transformer as models: masks, states, causality, tasks, and what they refuse."""
+"""Models that are not made of cells: their equations, masks, states, causality, tasks, and what they refuse."""
 
 import dataclasses
 import json
 import math
 
+import numpy as np
 import pytest
 import torch
 from configs import config
@@ -14,7 +15,7 @@ import timescales
 from timescales.config import folders, identity
 from timescales.config.schema import LoopSettings
 from timescales.errors import ConfigError
-from timescales.models import TorchGRU, TorchLSTM, Transformer
+from timescales.models import TCN, DilatedRNN, TorchGRU, TorchLSTM, Transformer, TrellisNet
 from timescales.models.baselines import sinusoids
 from timescales.models.sequence import SequenceModel
 from timescales.nn import registry
@@ -25,7 +26,7 @@ from timescales.training.run import TrainingRun
 S, B, I, H = 9, 4, 3, 6  # noqa: E741
 TASKS, NAMES = folders.choices("task"), [model.name for model in registry.BASELINES]
 WORDS = ("ptb_word", "wt2", "wt103")
-KINDS = [TorchLSTM, TorchGRU, Transformer]
+KINDS = [TorchLSTM, TorchGRU, Transformer, DilatedRNN, TCN, TrellisNet]
 
 
 def make(kind, *arguments, **named):
@@ -104,6 +105,98 @@ def test_the_transformer_is_what_its_docstring_says():
     assert not torch.equal(*(layer.linear1.weight for layer in model.blocks.layers))
 
 
+def arrays(module):
+    """The weights of a module as arrays, by name."""
+    return {name: value.detach().numpy() for name, value in module.named_parameters()}
+
+
+def sigmoid(x):
+    return 1 / (1 + np.exp(-x))
+
+
+def dilated_step(core, w, x, h):
+    """A step of a layer of torch (h, or h and c), written out."""
+    gx, gh = x @ w["weight_ih_l0"].T + w["bias_ih_l0"], h[0] @ w["weight_hh_l0"].T + w["bias_hh_l0"]
+    if core == "rnn":
+        return (np.tanh(gx + gh),)
+    if core == "lstm":
+        i, f, u, o = np.split(gx + gh, 4, -1)
+        c = sigmoid(f) * h[1] + sigmoid(i) * np.tanh(u)
+        return sigmoid(o) * np.tanh(c), c
+    (rx, zx, nx), (rh, zh, nh) = np.split(gx, 3, -1), np.split(gh, 3, -1)
+    z = sigmoid(zx + zh)
+    return ((1 - z) * np.tanh(nx + sigmoid(rx + rh) * nh) + z * h[0],)
+
+
+@pytest.mark.parametrize("core", ["gru", "lstm", "rnn"])
+def test_dilated_layers_are_what_the_docstring_says(core):
+    model = make(DilatedRNN, I, H, 4, core=core)
+    x = data()[0]
+    below = x.numpy()
+    for k, layer in enumerate(model.cores):
+        steps, zero = [], (np.zeros((B, H)),) * 2
+        for t in range(S):
+            before = steps[t - 2**k] if t >= 2**k else zero
+            steps.append(dilated_step(core, arrays(layer), below[t], before))
+        below = np.stack([h[0] for h in steps])
+    np.testing.assert_allclose(model(x)[0].detach().numpy(), below, rtol=1e-10, atol=1e-12)
+    assert model(x)[1] is None
+
+
+def at(x, t):
+    """A step of a sequence, zeros before the first."""
+    return x[t] if t >= 0 else np.zeros_like(x[0])
+
+
+@pytest.mark.parametrize("size", [I, H])
+def test_the_convolutions_are_what_the_docstring_says(size):
+    model = make(TCN, size, H, 3, kernel_size=3)
+    x = torch.randn(S, B, size, dtype=torch.float64)
+    below = x.numpy()
+    for k in range(3):
+        y = below
+        for conv in model.convolutions[2 * k : 2 * k + 2]:
+            w, bias = conv.weight.detach().numpy(), conv.bias.detach().numpy()
+            taps = [[at(y, t - (2 - j) * 2**k) @ w[:, :, j].T for j in range(3)] for t in range(S)]
+            y = np.maximum(np.stack([sum(of_step) for of_step in taps]) + bias, 0)
+        if k == 0 and size != H:
+            below = below @ model.added.weight.detach().numpy()[..., 0].T + model.added.bias.detach().numpy()
+        below = np.maximum(y + below, 0)
+    np.testing.assert_allclose(model(x)[0].detach().numpy(), below, rtol=1e-10, atol=1e-12)
+    reach = 1 + 2 * 2 * (2**3 - 1)
+    first = torch.zeros(reach + 3, 1, size, dtype=torch.float64, requires_grad=True)
+    make(TCN, size, H, 3, kernel_size=3)(first)[0][-1].sum().backward()
+    assert not first.grad[:-reach].any()
+
+
+def test_the_trellis_is_what_the_docstring_says():
+    model = make(TrellisNet, I, H, 4)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(torch.randn(parameter.shape))
+    x = data()[0].numpy()
+    wx, wz = model.of_x.weight.detach().numpy(), model.of_z.weight.detach().numpy()
+    z = c = np.zeros((S, B, H))
+    for d in (1, 1, 2, 4):
+        steps = []
+        for t in range(S):
+            total = at(x, t - d) @ wx[..., 0].T + x[t] @ wx[..., 1].T + model.of_z.bias.detach().numpy()
+            i, o, f, u = np.split(total + at(z, t - d) @ wz[..., 0].T + z[t] @ wz[..., 1].T, 4, -1)
+            new = sigmoid(f) * at(c, t - d) + sigmoid(i) * np.tanh(u)
+            steps.append((sigmoid(o) * np.tanh(new), new))
+        z, c = (np.stack(parts) for parts in zip(*steps, strict=True))
+    np.testing.assert_allclose(model(data()[0])[0].detach().numpy(), z, rtol=1e-10, atol=1e-12)
+
+
+def test_the_trellis_drops_the_same_units_in_all_steps():
+    torch.manual_seed(0)
+    model = TrellisNet(I, H, 3, dropout=0.5).double()
+    x = data()[0]
+    kept = model(x)[0]
+    assert not torch.equal(kept, model(x)[0])
+    assert torch.equal(model.eval()(x)[0], model(x)[0])
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_step_knows_no_later_one_and_no_missing_one(kind):
     model, (x, mask) = make(kind), data()
@@ -136,6 +229,8 @@ def test_learned_positions_have_an_end():
         (lambda: Transformer(I, 7, heads=1), "need an even hidden_size"),
         (lambda: Transformer(I, H, positions="rotary"), "sinusoidal or learned"),
         (lambda: TorchGRU(I, H, dropout=1.0), "below 1"),
+        (lambda: DilatedRNN(I, H, core="qrnn"), "core must be one of gru, lstm, rnn, not 'qrnn'"),
+        (lambda: TCN(I, H, kernel_size=1), "kernel_size must be a whole number of at least 2, not 1"),
     ],
 )
 def test_wrong_arguments(call, fix):
@@ -186,7 +281,8 @@ def test_every_task_takes_two_steps(task, model, corpora):
     assert len(losses) == 2
     assert all(map(math.isfinite, losses))
     still = {name for name, p in network.named_parameters() if torch.equal(p, before[name])}
-    assert all("in_proj" in name or "self_attn" in name for name in still), still
+    idle = ("in_proj", "self_attn", "weight_hh")  # of a dilated layer that goes back beyond the sequence's begin
+    assert all(any(part in name for part in idle) for name in still), still
     assert memory.timescale_quantiles(network) == []
 
 

@@ -42,7 +42,8 @@ def rank_diagram(path: Path, ranks: Ranks, title: str) -> list[Path]:
         values = list(ranks.mean.values())
         ax.plot(values, range(len(names)), "o", color="black", ms=4)
         for k, name in enumerate(names):
-            ax.text(values[k] + 0.15, k, f"{name} {values[k]:.1f}", va="center", fontsize=8)
+            beside = {"xytext": (6, 0), "textcoords": "offset points", "va": "center"}
+            ax.annotate(f"{name} {values[k]:.1f}", (values[k], k), fontsize=8, **beside)
         for k, group in enumerate(groups):
             rows = [names.index(name) for name in group]
             at = min(values) - 0.5 - 0.35 * k

@@ -1,5 +1,5 @@
 """Whole models: encoder, recurrent layers and readout, sized by a task; and models that are not made of cells."""
 
-from timescales.models.baselines import TorchGRU, TorchLSTM, Transformer
+from timescales.models.baselines import TCN, DilatedRNN, TorchGRU, TorchLSTM, Transformer, TrellisNet
 
-__all__ = ["TorchGRU", "TorchLSTM", "Transformer"]
+__all__ = ["TCN", "DilatedRNN", "TorchGRU", "TorchLSTM", "Transformer", "TrellisNet"]

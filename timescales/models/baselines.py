@@ -1,4 +1,5 @@
-"""Models that are not made of cells: torch's own LSTM and GRU, and a causal Transformer of torch's own modules.
+"""Models that are not made of cells: torch's own LSTM and GRU, dilated recurrent layers, and, of torch's own modules, a
+causal Transformer and causal convolutions.
 
 A comparison needs a model that is not this package's. They stand where an RNN stands, between the encoder and the
 readout of `SequenceModel`, but have no gates that can be seen: no `timescales()`, no `layers`.
@@ -10,10 +11,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, Never
+from typing import Any, ClassVar, Never
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
+from torch.nn.utils import parametrizations
 
 from timescales.errors import NotMadeFor
 
@@ -214,3 +217,138 @@ def sinusoids(steps: int, size: int) -> Tensor:
     rate = torch.exp(-math.log(1e4) * torch.arange(0, size, 2) / size)
     angle = torch.arange(steps).unsqueeze(1) * rate
     return torch.stack([angle.sin(), angle.cos()], -1).flatten(1)
+
+
+class DilatedRNN(Baseline):
+    """Recurrent layers of which each goes back twice as many steps as the one below it, by torch's kernels.
+
+        h_t of layer l = core(h_t of layer l - 1, own h_(t - d))    with d = 2^(l - 1): 1, 2, 4, ...
+
+    A layer reads d sequences that interleave as d rows of one batch.
+
+    Arguments:
+        input_size, hidden_size: sizes I and H.
+        num_layers: number of layers. Default: 1, which is a plain recurrent layer.
+        dropout: between layers. Default: 0.
+        core: "gru" (default), "lstm", or "rnn", the layer tanh(W x + b + U h).
+
+    No state is carried from one batch to the next: a text in segments is read in segments that know nothing of each
+    other. dt is not read.
+    Forgets: as its core, but in strides of d steps: over 2^l steps in a number of updates that grows with l alone.
+    Source: Chang et al. 2017 (arXiv 1710.02224), with dilations that begin at 1.
+    """
+
+    CORES: ClassVar[dict[str, type[nn.RNNBase]]] = {"gru": nn.GRU, "lstm": nn.LSTM, "rnn": nn.RNN}
+
+    def __init__(
+        self, input_size: int, hidden_size: int, num_layers: int = 1, *, dropout: float = 0.0, core: str = "gru"
+    ) -> None:
+        super().__init__(input_size, hidden_size, num_layers, dropout)
+        if core not in self.CORES:
+            raise ValueError(f"core must be one of {', '.join(self.CORES)}, not {core!r}")
+        kind: Any = self.CORES[core]
+        self.cores = nn.ModuleList(kind(hidden_size if k else input_size, hidden_size) for k in range(num_layers))
+
+    def run(self, x: Tensor, state: Any, lengths: Tensor | None) -> tuple[Tensor, Any]:
+        """The state is None: nothing is carried."""
+        S, B, _ = x.shape
+        for k, core in enumerate(self.cores):
+            d = 2**k
+            rows = functional.pad(x, (0, 0, 0, 0, 0, -S % d)).reshape(-1, d * B, x.shape[-1])
+            x = core(rows)[0].reshape(-1, B, self.hidden_size)[:S]
+            if k + 1 < self.num_layers:
+                x = functional.dropout(x, self.dropout, self.training)
+        return x, None
+
+
+class TCN(Baseline):
+    """Causal convolutions whose reach doubles with each layer: a temporal convolutional network.
+
+        for each layer, d = 1, 2, 4, ...:
+            y = drop(relu(conv(x)))    y = drop(relu(conv(y)))    x = relu(y + x)
+
+    conv: kernel_size steps at distances of d, the last one the present, with weight normalisation; in the first layer x
+    is mapped to H numbers before it is added, if it has another size.
+
+    Arguments:
+        input_size, hidden_size: sizes I and H.
+        num_layers: number of layers, of two convolutions each. Default: 1.
+        dropout: as above. Default: 0.
+        kernel_size: steps that a convolution reads. Default: 7.
+
+    No state is carried: its context is the batch. dt is not read.
+    Init: torch's.
+    Forgets: nothing within its reach, of 1 + 2 (kernel_size - 1) (2^num_layers - 1) steps, and all beyond it.
+    Source: Bai, Kolter & Koltun 2018 (arXiv 1803.01271).
+    """
+
+    def __init__(
+        self, input_size: int, hidden_size: int, num_layers: int = 1, *, dropout: float = 0.0, kernel_size: int = 7
+    ) -> None:
+        super().__init__(input_size, hidden_size, num_layers, dropout)
+        if isinstance(kernel_size, bool) or not isinstance(kernel_size, int) or kernel_size < 2:
+            raise ValueError(f"kernel_size must be a whole number of at least 2, not {kernel_size!r}")
+        self.kernel_size = kernel_size
+        sizes = [(input_size if k == 0 else hidden_size, hidden_size) for k in range(2 * num_layers)]
+        self.convolutions = nn.ModuleList(
+            parametrizations.weight_norm(nn.Conv1d(*size, kernel_size, dilation=2 ** (k // 2)))
+            for k, size in enumerate(sizes)
+        )
+        self.added = nn.Identity() if input_size == hidden_size else nn.Conv1d(input_size, hidden_size, 1)
+
+    def run(self, x: Tensor, state: Any, lengths: Tensor | None) -> tuple[Tensor, Any]:
+        """The state is None: nothing is carried."""
+        x = x.permute(1, 2, 0)  # (B, I, S), as convolutions want it
+        for k in range(0, len(self.convolutions), 2):
+            y, back = x, (self.kernel_size - 1) * 2 ** (k // 2)
+            for conv in self.convolutions[k : k + 2]:
+                y = conv(functional.pad(y, (back, 0)))
+                y = functional.dropout(y.relu(), self.dropout, self.training)
+            x = (y + (x if k else self.added(x))).relu()
+        return x.permute(2, 0, 1), None
+
+
+class TrellisNet(Baseline):
+    """A trellis network: causal convolutions with the gates of an LSTM, whose weights all layers share.
+
+        for each layer, d = 1, 1, 2, 4, ...:
+            c_t = f c_(t - d) + i tanh(.)    z_t = o tanh(c_t)    with . = W x_t + V x_(t - d) + A z_t + B z_(t - d) + b
+
+    f, i, o are sigmoid(.). The first layer reads z = c = 0; the output is the last one's z. An LSTM whose recurrence is
+    cut off after so many steps is one of these networks.
+
+    Arguments:
+        input_size, hidden_size: sizes I and H.
+        num_layers: number of layers. Default: 1.
+        dropout: of units of z, the same in all steps and layers. Default: 0.
+
+    No state is carried: its context is the batch. dt is not read.
+    Init: weights, normalised by row, and bias N(0, .01^2), as in the authors' code.
+    Forgets: all beyond its reach, of 2^(num_layers - 1) steps.
+    Source: Bai, Kolter & Koltun 2019 (arXiv 1810.06682), with kernels of two steps.
+    Differs: the output has all H units, of which the authors give a part to the readout; no loss on layers between.
+    """
+
+    def __init__(self, input_size: int, hidden_size: int, num_layers: int = 1, *, dropout: float = 0.0) -> None:
+        super().__init__(input_size, hidden_size, num_layers, dropout)
+        of_x = nn.Conv1d(input_size, 4 * hidden_size, 2, bias=False)
+        of_z = nn.Conv1d(hidden_size, 4 * hidden_size, 2)
+        for parameter in (*of_x.parameters(), *of_z.parameters()):
+            nn.init.normal_(parameter, std=0.01)
+        self.of_x, self.of_z = parametrizations.weight_norm(of_x), parametrizations.weight_norm(of_z)
+
+    def run(self, x: Tensor, state: Any, lengths: Tensor | None) -> tuple[Tensor, Any]:
+        """The state is None: nothing is carried."""
+        x = x.permute(1, 2, 0)  # (B, I, S), as convolutions want it
+        z = c = x.new_zeros(x.shape[0], self.hidden_size, x.shape[2])
+        kept = functional.dropout(torch.ones_like(z[..., :1]), self.dropout, self.training)
+        weight_x, weight_z = self.of_x.weight, self.of_z.weight
+        for k in range(self.num_layers):
+            d = 2 ** max(0, k - 1)
+            if k != 1:  # the second layer has the distance of the first
+                of_x = functional.conv1d(functional.pad(x, (d, 0)), weight_x, dilation=d)
+            of_z = functional.conv1d(functional.pad(z * kept, (d, 0)), weight_z, self.of_z.bias, dilation=d)
+            i, o, f, u = (of_x + of_z).chunk(4, 1)
+            c = f.sigmoid() * functional.pad(c, (d, 0))[..., :-d] + i.sigmoid() * u.tanh()
+            z = o.sigmoid() * c.tanh()
+        return z.permute(2, 0, 1), None

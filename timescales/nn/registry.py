@@ -76,6 +76,9 @@ BASELINES = (
     Model("torch_lstm", "TorchLSTM", (), "#212f3c", BASELINE),
     Model("torch_gru", "TorchGRU", (), "#935116", BASELINE),
     Model("transformer", "Transformer", (), "#2e86c1", BASELINE),
+    Model("dilated", "DilatedRNN", (), "#1b4f72", BASELINE),
+    Model("tcn", "TCN", (), "#ca6f1e", BASELINE),
+    Model("trellis", "TrellisNet", (), "#148f77", BASELINE),
 )
 BY_NAME = {model.name: model for model in (*MODELS, *BASELINES)}
 
