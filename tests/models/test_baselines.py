@@ -267,6 +267,8 @@ def test_what_is_for_cells_is_refused_in_one_line(task, setting, fix, corpora):
 @pytest.mark.parametrize("task", [task for task in TASKS if task not in WORDS])
 def test_every_task_takes_two_steps(task, model, corpora):
     small = ["model.hidden_size=8", "task.batch_size=2", *sizes(task, 8), *SMALL.get(task, [])]
+    # By default networks of layers that double their reach are for 784 steps, far more than there are here.
+    small += ["model.num_layers=3"] * (model in ("dilated", "tcn", "trellis"))
     plain = identity.resolved(config(f"task={task}", f"model={model}", f"data_root={corpora}", *small))
     network, job, optimizer = build.build(plain)
     before = {name: p.detach().clone() for name, p in network.named_parameters()}
@@ -281,8 +283,7 @@ def test_every_task_takes_two_steps(task, model, corpora):
     assert len(losses) == 2
     assert all(map(math.isfinite, losses))
     still = {name for name, p in network.named_parameters() if torch.equal(p, before[name])}
-    idle = ("in_proj", "self_attn", "weight_hh")  # of a dilated layer that goes back beyond the sequence's begin
-    assert all(any(part in name for part in idle) for name in still), still
+    assert all("in_proj" in name or "self_attn" in name for name in still), still
     assert memory.timescale_quantiles(network) == []
 
 
