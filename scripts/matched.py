@@ -1,7 +1,8 @@
 """The units with which models have as many parameters as a task's LSTM: writes conf/matched.yaml.
 
-For the tasks whose recipe says `hidden_size: ${matched:UNITS}`. A model that is within 1 % with the LSTM's units keeps
-them. `matched.py --check` writes nothing, and ends with status 1 if the file is not what would be written.
+For the tasks whose recipe says `hidden_size: ${matched:UNITS}`; networks whose layers double their reach are left out.
+A model that is within 1 % with the LSTM's units keeps them. `matched.py --check` writes nothing, and ends with
+status 1 if the file is not what would be written.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ import yaml
 
 from timescales import paths
 from timescales.atlas.sizes import nearest
-from timescales.config import folders
 from timescales.errors import ConfigError
+from timescales.nn import registry
 
 HEADER = "# Units with which a model has as many parameters as the LSTM of its task. Written by scripts/matched.py.\n"
 FILE = paths.conf() / "matched.yaml"
@@ -35,7 +36,7 @@ def matched(task: str) -> dict[str, int]:
     """The units of each model that needs others than the LSTM on a task."""
     parameters, lstm = counted(task)
     found = {}
-    for model in folders.choices("model"):
+    for model in sorted(name for name, model in registry.BY_NAME.items() if model.family != registry.DEEP):
         same = parameters(model, lstm.units[0])
         if not stated(task, model) and (same is None or abs(same / lstm.parameters - 1) > pairs.CLOSE):
             found[model] = nearest(functools.partial(parameters, model), lstm.parameters)

@@ -130,7 +130,7 @@ SPEED_PART = """
 """
 BASELINE_NOTE = """
 
-It is made of torch's own modules, and is here to compare with a model that is not this package's. It has no
+It is not made of cells, and is here to compare with. It has no
 `timescales()` and no gates that could be seen: an analysis that needs them says so in one line. It takes every task but
 the language models of words (`ptb_word`, `wt2`, `wt103`), whose dropouts are for layers of cells."""
 
@@ -139,7 +139,7 @@ def new_page(model: registry.Model) -> str:
     """What the page of a model begins as: its generated blocks, between which prose may be written."""
     doc = layer_of(model).__doc__ or ""
     first = doc.strip().splitlines()[0]
-    if model.family == registry.BASELINE:
+    if model in registry.BASELINES:
         return NEW_PAGE.format(model=model, first=first, package="timescales.models", note=BASELINE_NOTE)
     return NEW_PAGE.format(model=model, first=first, package="timescales", note="") + SPEED_PART
 

@@ -28,13 +28,15 @@ from timescales.training import build  # noqa: E402
 
 FIVE = tuple(model.name for model in MODELS if model.family == registry.FIVE)
 SCANS = tuple(model.name for model in MODELS if model.family == registry.SCAN)
-OTHERS = tuple(name for name in registry.BY_NAME if name not in FIVE)
+# Networks of another depth are not compared.
+OTHERS = tuple(m.name for m in registry.BY_NAME.values() if m.family not in (registry.FIVE, registry.DEEP))
 MATRIXLESS = tuple(m.name for m in MODELS if m.family in (registry.SCAN, registry.OTHER) or m.name == "grud")
 # Corpora whose number of types depends on the text.
 CORPORA = {"ptb_char": text.PTB_CHARACTERS, "ptb_word": text.PTB, "wt2": text.WIKITEXT2, "wt103": text.WIKITEXT103}
 # They have no recurrent matrix to drop.
 NEEDED = {(task, model): "task.weight_drop=0" for task in ("ptb_word", "wt2") for model in MATRIXLESS}
 WORDS = ("ptb_word", "wt2", "wt103")  # their dropouts are for layers of cells
+BASELINES = [model.name for model in registry.BASELINES]
 CLOSE = 0.01  # parameters count as equal to the LSTM's up to this share
 # Why models differ on a task in a setting other than their size.
 REASONS = {
@@ -73,7 +75,7 @@ def real_size(overrides: Sequence[str]) -> Task:
 
 def fits(task: str, model: str) -> bool:
     """Whether a model is for a task."""
-    return not (task in WORDS and registry.BY_NAME[model].family == registry.BASELINE)
+    return not (task in WORDS and model in BASELINES)
 
 
 def pair(task: Task, name: str, model: str, more: Sequence[str] = ()) -> Pair:

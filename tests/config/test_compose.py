@@ -1,8 +1,10 @@
 """Configurations composed without Hydra's command line, and their identities."""
 
+import re
+
 import pytest
 from hydra.types import RunMode
-from omegaconf import open_dict
+from omegaconf import OmegaConf, open_dict
 
 from timescales import paths
 from timescales.config import compose, folders, identity, schema, values
@@ -89,15 +91,33 @@ def test_without_recipes_models_are_composed_as_hydra_would():
             assert composer._of_model([composer.parse(text) for text in (*texts, "model=gru")]) is None
 
 
-def test_a_file_that_says_more_than_its_model_or_task_is_composed_by_hydra(tmp_path):
-    for group, text in {"model": "loop: {max_steps: 7}\nmodel: {name: mine}", "task": "model: {dropout: 0.5}"}.items():
-        (tmp_path / group).mkdir()
-        (tmp_path / group / "mine.yaml").write_text(f"# @package _global_\n{text}\n")
+def test_a_model_depends_on_its_own_file_alone():
+    """So that `_of_model` may put it beside any task: what is said of models stands in conf/model, and nothing else."""
+    for path in paths.conf().glob("*/*.yaml"):
+        text, group = path.read_text(), path.parent.name
+        if group == "model":
+            assert not re.search("^(# @package|defaults:)", text, re.MULTILINE), path
+        elif group in compose.PLAIN_GROUPS:
+            assert not re.search("^model:|override /?model:", text, re.MULTILINE), path
+
+
+@pytest.mark.parametrize(
+    ("group", "text", "key", "value"),
+    [
+        ("model", "loop: {patience: 7}\nmodel: {name: mine}", "loop.patience", 7),
+        ("task", "model: {num_layers: 1, hidden_size: 128}", "model.num_layers", 1),  # as the LSTM's file has them
+        ("task", "model: {dropout: 0.5}", "model.dropout", 0.5),
+    ],
+)
+def test_files_in_a_folder_of_ones_own_are_composed_by_hydra(tmp_path, group, text, key, value):
+    (tmp_path / group).mkdir()
+    (tmp_path / group / "mine.yaml").write_text(f"# @package _global_\n{text}\n")
     folders.use(tmp_path)
     try:
         with compose.composing() as composer:
-            assert composer(["paper=none", "model=mine", "task=copy"]).loop.max_steps == 7
-            assert composer(["paper=none", "model=gru", "task=mine"]).model.dropout == 0.5
+            chosen = {"model": "dilated", "task": "frequency"} | {group: "mine"}
+            cfg = composer(["paper=none", *(f"{name}={file}" for name, file in chosen.items())])
+        assert OmegaConf.select(cfg, key) == value
     finally:
         folders.use(None)
 

@@ -9,7 +9,9 @@ import pytest
 import torch
 from configs import config
 from synthetic import SMALL, sizes
-from torch import nn
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.nn.utils import parametrize
 
 import timescales
 from timescales.config import folders, identity
@@ -25,6 +27,7 @@ from timescales.training.run import TrainingRun
 
 S, B, I, H = 9, 4, 3, 6  # noqa: E741
 TASKS, NAMES = folders.choices("task"), [model.name for model in registry.BASELINES]
+DEEP = [model.name for model in registry.BASELINES if model.family == registry.DEEP]
 WORDS = ("ptb_word", "wt2", "wt103")
 KINDS = [TorchLSTM, TorchGRU, Transformer, DilatedRNN, TCN, TrellisNet]
 
@@ -163,10 +166,16 @@ def test_the_convolutions_are_what_the_docstring_says(size):
             below = below @ model.added.weight.detach().numpy()[..., 0].T + model.added.bias.detach().numpy()
         below = np.maximum(y + below, 0)
     np.testing.assert_allclose(model(x)[0].detach().numpy(), below, rtol=1e-10, atol=1e-12)
-    reach = 1 + 2 * 2 * (2**3 - 1)
-    first = torch.zeros(reach + 3, 1, size, dtype=torch.float64, requires_grad=True)
-    make(TCN, size, H, 3, kernel_size=3)(first)[0][-1].sum().backward()
-    assert not first.grad[:-reach].any()
+
+
+@pytest.mark.parametrize(("kind", "reach"), [(TCN, 2 * 2 * 7), (TrellisNet, 4)])
+def test_the_output_reaches_as_far_back_as_the_docstring_says(kind, reach, monkeypatch):
+    monkeypatch.setattr(Tensor, "relu", lambda x: x)  # so that no unit is off
+    model = make(kind, I, H, 3, **({"kernel_size": 3} if kind is TCN else {}))
+    x = torch.randn(reach + 4, 1, I, dtype=torch.float64, requires_grad=True)
+    model(x)[0][-1].sum().backward()
+    assert not x.grad[: -reach - 1].any()
+    assert x.grad[-reach - 1].any()
 
 
 def test_the_trellis_is_what_the_docstring_says():
@@ -188,13 +197,54 @@ def test_the_trellis_is_what_the_docstring_says():
     np.testing.assert_allclose(model(data()[0])[0].detach().numpy(), z, rtol=1e-10, atol=1e-12)
 
 
-def test_the_trellis_drops_the_same_units_in_all_steps():
-    torch.manual_seed(0)
-    model = TrellisNet(I, H, 3, dropout=0.5).double()
-    x = data()[0]
-    kept = model(x)[0]
-    assert not torch.equal(kept, model(x)[0])
-    assert torch.equal(model.eval()(x)[0], model(x)[0])
+def test_the_trellis_drops_the_same_units_in_all_steps_and_layers(monkeypatch):
+    model, x = make(TrellisNet, I, H, 4).train(), data()[0]
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(torch.randn(parameter.shape))
+    plain, model.dropout, asked = model(x)[0], 0.5, []
+    kept = torch.tensor([2.0, 0, 2, 2, 0, 2], dtype=torch.float64).view(1, H, 1)
+
+    def drop(like, share, training):
+        asked.append((like.shape, share, training))
+        return kept.expand_as(like)
+
+    monkeypatch.setattr(functional, "dropout", drop)
+    dropped = model(x)[0]
+    assert asked == [((B, H, 1), 0.5, True)]
+    with torch.no_grad():  # a unit that is dropped everywhere is one without weights, of the others they double
+        shown = parametrize.remove_parametrizations(model.of_z, "weight").weight
+        shown *= kept
+    monkeypatch.undo()
+    model.dropout = 0.0
+    torch.testing.assert_close(model(x)[0], dropped, rtol=1e-10, atol=1e-12)
+    assert not torch.allclose(plain, dropped)
+
+
+@pytest.mark.parametrize(("kind", "times"), [(DilatedRNN, 2), (TCN, 6)])
+def test_dropout_is_where_the_docstring_says(kind, times, monkeypatch):
+    """Between three dilated layers; after each of six convolutions."""
+    asked = []
+    monkeypatch.setattr(functional, "dropout", lambda x, *how: asked.append(how) or x)
+    model = make(kind, I, H, 3, dropout=0.25)
+    plain = model(data()[0])[0]
+    assert torch.equal(model.train()(data()[0])[0], plain)
+    assert asked == [(0.25, False)] * times + [(0.25, True)] * times
+
+
+def test_weights_are_normalised_and_those_of_the_trellis_begin_small():
+    trellis, tcn = make(TrellisNet, 3, 200, 2), make(TCN, 3, 5, 2)
+    assert trellis.of_z.parametrizations.weight.original1.std().item() == pytest.approx(0.01, rel=0.01)
+    for conv in (trellis.of_x, trellis.of_z, *tcn.convolutions):
+        size, direction = conv.parametrizations.weight.original0, conv.parametrizations.weight.original1
+        normed = size * direction / direction.square().sum((1, 2), keepdim=True).sqrt()
+        torch.testing.assert_close(conv.weight, normed, rtol=1e-12, atol=1e-14)
+
+
+def test_an_empty_batch_and_one_step_are_taken():
+    for kind in (DilatedRNN, TCN, TrellisNet):
+        assert make(kind, I, H, 5)(torch.zeros(S, 0, I, dtype=torch.float64))[0].shape == (S, 0, H)
+        assert make(kind, I, H, 5)(torch.zeros(1, B, I, dtype=torch.float64))[0].shape == (1, B, H)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -241,7 +291,7 @@ def test_wrong_arguments(call, fix):
 @pytest.mark.parametrize("kind", KINDS)
 def test_time_scales_are_absent(kind):
     assert not hasattr(kind, "timescales")
-    with pytest.raises(ConfigError, match=f"{kind.__name__} is made of torch's own modules: it has no cells") as error:
+    with pytest.raises(ConfigError, match=f"{kind.__name__} is not made of cells: it has no gates") as error:
         make(kind).layers  # noqa: B018
     assert "\n" not in str(error.value)
 
@@ -268,7 +318,7 @@ def test_what_is_for_cells_is_refused_in_one_line(task, setting, fix, corpora):
 def test_every_task_takes_two_steps(task, model, corpora):
     small = ["model.hidden_size=8", "task.batch_size=2", *sizes(task, 8), *SMALL.get(task, [])]
     # By default networks of layers that double their reach are for 784 steps, far more than there are here.
-    small += ["model.num_layers=3"] * (model in ("dilated", "tcn", "trellis"))
+    small += ["model.num_layers=3"] * (model in DEEP)
     plain = identity.resolved(config(f"task={task}", f"model={model}", f"data_root={corpora}", *small))
     network, job, optimizer = build.build(plain)
     before = {name: p.detach().clone() for name, p in network.named_parameters()}

@@ -39,14 +39,20 @@ Overrides = Sequence[str | Override]
 PARSER = OverridesParser.create()
 SIGNS = {"": OverrideType.CHANGE, "+": OverrideType.ADD, "++": OverrideType.FORCE_ADD, "~": OverrideType.DEL}
 FORM = r"(?:\+{0,2}KEY=|~KEY(?:=|$))".replace("KEY", r"[\w$][\w$-]*(?:[./][\w$-]+)*")  # what an override begins with
-PLAIN_GROUPS = ("paper", "model", "task", "optimizer", "logger")  # their files hold what they are named for
+PLAIN_GROUPS = (
+    "paper",
+    "model",
+    "task",
+    "optimizer",
+    "logger",
+)  # only the files of models in conf/ have keys of `model`
 OF_GROUPS = ("model.", "task.", "optimizer.")  # what the keys begin with that depend on a choice of files
 
 
 class Composer:
     """Composes as Hydra would: composer(["model=plstm", "task.T=500"]) is the configuration, without Hydra's part.
 
-    Each choice of files (model=, task=, table=, ...) is composed once, by Hydra, which takes about a tenth of a second;
+    Each choice of files (model=, task=, ...) is composed once, most by Hydra, which takes about a tenth of a second;
     values are set on copies of it, which takes a few milliseconds. Raises ConfigError with the fix for a name, a key or
     a type that is wrong, and Hydra's and OmegaConf's errors for what a file holds (see `messages.one_line`).
     """
@@ -98,20 +104,17 @@ class Composer:
     def _of_model(self, given: Sequence[Override]) -> tuple[DictConfig, dict[str, str]] | None:
         """The same where no recipe applies: Hydra reads each model's file once, and not again with every task.
 
-        None where this may not hold: the paper has recipes, or a file says more than what its group is for.
+        None where the model may depend on more than its own file: on recipes, or on files in the user's folder.
         """
         chosen = {o.key_or_group: o for o in given if text_of(o) == f"{o.key_or_group}={o.value()}"}
         if len(chosen) < len(given) or not {"paper", "model", "task"} <= set(chosen) <= set(PLAIN_GROUPS):
             return None
         paper, model, task = (chosen[group] for group in ("paper", "model", "task"))
-        if folders.choices(f"recipe/{paper.value()}"):
+        if folders.choices(f"recipe/{paper.value()}") or len(folders.places()) > 1:
             return None
         cfg, files = self.of_files([o for o in given if o is not model])
-        default, own = self.of_files([paper])[0], self.of_files([paper, model])[0]
-        if cfg.model != default.model or any(own[key] != default[key] for key in default if key != "model"):
-            return None
         cfg = cfg.copy()
-        cfg.model = own.model
+        cfg.model = self.of_files([paper, model])[0].model
         return cfg, files | {
             "model": f"{model.value()}",
             "recipe@model": f"{paper.value()}/{model.value()}",  # as Hydra names them: there is no such file

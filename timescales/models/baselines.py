@@ -1,5 +1,5 @@
-"""Models that are not made of cells: torch's own LSTM and GRU, dilated recurrent layers, and, of torch's own modules, a
-causal Transformer and causal convolutions.
+"""Models that are not made of cells: torch's own LSTM and GRU, a causal Transformer, dilated recurrent layers, and
+causal convolutions.
 
 A comparison needs a model that is not this package's. They stand where an RNN stands, between the encoder and the
 readout of `SequenceModel`, but have no gates that can be seen: no `timescales()`, no `layers`.
@@ -32,7 +32,7 @@ class Baseline(nn.Module):
         sizes = {"input_size": input_size, "hidden_size": hidden_size, "num_layers": num_layers}
         for name, value in sizes.items():
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ValueError(f"{name} must be one whole number of at least 1 in torch's own modules, not {value!r}")
+                raise ValueError(f"{name} must be one whole number of at least 1, not {value!r}")
         if not 0.0 <= dropout < 1.0:
             raise ValueError(f"dropout must be at least 0 and below 1, not {dropout!r}")
         self.input_size, self.hidden_size, self.num_layers, self.dropout = input_size, hidden_size, num_layers, dropout
@@ -41,7 +41,7 @@ class Baseline(nn.Module):
     def layers(self) -> Sequence[Never]:
         """None: raises NotMadeFor, the answer to every analysis that looks into cells."""
         kind = type(self).__name__
-        raise NotMadeFor(f"{kind} is made of torch's own modules: it has no cells, gates or time scales to look at")
+        raise NotMadeFor(f"{kind} is not made of cells: it has no gates or time scales to look at")
 
     def forward(
         self,
@@ -224,18 +224,20 @@ class DilatedRNN(Baseline):
 
         h_t of layer l = core(h_t of layer l - 1, own h_(t - d))    with d = 2^(l - 1): 1, 2, 4, ...
 
-    A layer reads d sequences that interleave as d rows of one batch.
+    Layer l reads d sequences, which interleave, as rows of one batch.
 
     Arguments:
         input_size, hidden_size: sizes I and H.
         num_layers: number of layers. Default: 1, which is a plain recurrent layer.
         dropout: between layers. Default: 0.
-        core: "gru" (default), "lstm", or "rnn", the layer tanh(W x + b + U h).
+        core: "gru" (default), "lstm", or "rnn", which is tanh(W x + b + U h).
 
     No state is carried from one batch to the next: a text in segments is read in segments that know nothing of each
     other. dt is not read.
-    Forgets: as its core, but in strides of d steps: over 2^l steps in a number of updates that grows with l alone.
-    Source: Chang et al. 2017 (arXiv 1710.02224), with dilations that begin at 1.
+    Init: torch's.
+    Forgets: as its core, but the shortest path over 2^num_layers steps has some num_layers updates.
+    Source: Chang et al. 2017 (arXiv 1710.02224).
+    Differs: the distances begin at 1 always.
     """
 
     CORES: ClassVar[dict[str, type[nn.RNNBase]]] = {"gru": nn.GRU, "lstm": nn.LSTM, "rnn": nn.RNN}
@@ -254,8 +256,9 @@ class DilatedRNN(Baseline):
         S, B, _ = x.shape
         for k, core in enumerate(self.cores):
             d = 2**k
-            rows = functional.pad(x, (0, 0, 0, 0, 0, -S % d)).reshape(-1, d * B, x.shape[-1])
-            x = core(rows)[0].reshape(-1, B, self.hidden_size)[:S]
+            n = -(-S // d)  # steps of each of the d sequences, the last ones perhaps of zeros
+            rows = functional.pad(x, (0, 0, 0, 0, 0, n * d - S)).reshape(n, d * B, x.shape[-1])
+            x = core(rows)[0].reshape(n * d, B, self.hidden_size)[:S]
             if k + 1 < self.num_layers:
                 x = functional.dropout(x, self.dropout, self.training)
         return x, None
@@ -278,8 +281,9 @@ class TCN(Baseline):
 
     No state is carried: its context is the batch. dt is not read.
     Init: torch's.
-    Forgets: nothing within its reach, of 1 + 2 (kernel_size - 1) (2^num_layers - 1) steps, and all beyond it.
+    Forgets: nothing within its reach, 2 (kernel_size - 1) (2^num_layers - 1) steps back, and all beyond it.
     Source: Bai, Kolter & Koltun 2018 (arXiv 1803.01271).
+    Differs: the authors' code draws the weights that map x to H numbers from N(0, .01^2).
     """
 
     def __init__(
@@ -314,8 +318,7 @@ class TrellisNet(Baseline):
         for each layer, d = 1, 1, 2, 4, ...:
             c_t = f c_(t - d) + i tanh(.)    z_t = o tanh(c_t)    with . = W x_t + V x_(t - d) + A z_t + B z_(t - d) + b
 
-    f, i, o are sigmoid(.). The first layer reads z = c = 0; the output is the last one's z. An LSTM whose recurrence is
-    cut off after so many steps is one of these networks.
+    f, i, o are sigmoid(.). The first layer reads z = c = 0; the output is the last one's z.
 
     Arguments:
         input_size, hidden_size: sizes I and H.
@@ -324,9 +327,10 @@ class TrellisNet(Baseline):
 
     No state is carried: its context is the batch. dt is not read.
     Init: weights, normalised by row, and bias N(0, .01^2), as in the authors' code.
-    Forgets: all beyond its reach, of 2^(num_layers - 1) steps.
-    Source: Bai, Kolter & Koltun 2019 (arXiv 1810.06682), with kernels of two steps.
-    Differs: the output has all H units, of which the authors give a part to the readout; no loss on layers between.
+    Forgets: all beyond its reach, 2^(num_layers - 1) steps back.
+    Source: Bai, Kolter & Koltun 2019 (arXiv 1810.06682).
+    Differs: the readout has all H units, in the authors' code a part of them; kernels have two steps; no dropout of
+    inputs and weights, no loss on layers between, no state from batch to batch.
     """
 
     def __init__(self, input_size: int, hidden_size: int, num_layers: int = 1, *, dropout: float = 0.0) -> None:
@@ -346,9 +350,9 @@ class TrellisNet(Baseline):
         for k in range(self.num_layers):
             d = 2 ** max(0, k - 1)
             if k != 1:  # the second layer has the distance of the first
-                of_x = functional.conv1d(functional.pad(x, (d, 0)), weight_x, dilation=d)
-            of_z = functional.conv1d(functional.pad(z * kept, (d, 0)), weight_z, self.of_z.bias, dilation=d)
-            i, o, f, u = (of_x + of_z).chunk(4, 1)
+                from_x = functional.conv1d(functional.pad(x, (d, 0)), weight_x, dilation=d)
+            from_z = functional.conv1d(functional.pad(z * kept, (d, 0)), weight_z, self.of_z.bias, dilation=d)
+            i, o, f, u = (from_x + from_z).chunk(4, 1)
             c = f.sigmoid() * functional.pad(c, (d, 0))[..., :-d] + i.sigmoid() * u.tanh()
             z = o.sigmoid() * c.tanh()
         return z.permute(2, 0, 1), None

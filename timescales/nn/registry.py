@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 # Families. FIVE are compared in the papers; SCAN cells have gates that read the input alone; OTHER have no matrix of
-# recurrent weights either, but one that is computed, attention, or averages. BASELINE models are torch's own modules.
-FIVE, GATED, SCAN, OTHER, BASELINE = "five", "gated", "scan", "other", "baseline"
+# recurrent weights either, but one that is computed, attention, or averages. BASELINE models are not made of cells; of
+# these the layers of DEEP ones double their reach, so that their number follows the length of the sequences.
+FIVE, GATED, SCAN, OTHER, BASELINE, DEEP = "five", "gated", "scan", "other", "baseline", "deep"
 
 
 class Model(NamedTuple):
@@ -32,7 +33,7 @@ class Model(NamedTuple):
     @property
     def module(self) -> str:
         """The module that defines the layer."""
-        return "timescales.models.baselines" if self.family == BASELINE else f"timescales.nn.cells.{self.name}"
+        return "timescales.models.baselines" if self.family in (BASELINE, DEEP) else f"timescales.nn.cells.{self.name}"
 
 
 MODELS = (
@@ -76,9 +77,9 @@ BASELINES = (
     Model("torch_lstm", "TorchLSTM", (), "#212f3c", BASELINE),
     Model("torch_gru", "TorchGRU", (), "#935116", BASELINE),
     Model("transformer", "Transformer", (), "#2e86c1", BASELINE),
-    Model("dilated", "DilatedRNN", (), "#1b4f72", BASELINE),
-    Model("tcn", "TCN", (), "#ca6f1e", BASELINE),
-    Model("trellis", "TrellisNet", (), "#148f77", BASELINE),
+    Model("dilated", "DilatedRNN", (), "#52be80", DEEP),
+    Model("tcn", "TCN", (), "#dc7633", DEEP),
+    Model("trellis", "TrellisNet", (), "#a569bd", DEEP),
 )
 BY_NAME = {model.name: model for model in (*MODELS, *BASELINES)}
 

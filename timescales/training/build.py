@@ -123,7 +123,7 @@ def model_for(config: Config, spec: Spec) -> SequenceModel:
 
 
 def check_baseline(config: Config, spec: Spec) -> None:
-    """Raise ConfigError for a setting or a task that is for layers of cells, which a model of torch's own has not."""
+    """Raise ConfigError for a setting or a task that is for layers of cells: this model is not made of cells."""
     name = config["model"]["name"]
     if config["engine"] != "auto":
         raise ConfigError(f"engine={config['engine']} is for layers of cells, not for model={name}: give engine=auto")

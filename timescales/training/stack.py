@@ -199,7 +199,7 @@ def reason_not_batched(model: SequenceModel, optimizer: Optimizer, batch: Batch)
     if type(model) is not SequenceModel:
         return f"{type(model).__name__} cannot be batched over seeds"
     if not isinstance(model.rnn, RNN):
-        return f"{type(model.rnn).__name__} is made of torch's own modules, which take no stacked parameters"
+        return f"{type(model.rnn).__name__} is not made of cells, and takes no stacked parameters"
     if type(optimizer) not in OPTIMIZERS:
         known = ", ".join(kind.__name__ for kind in OPTIMIZERS)
         return f"{type(optimizer).__name__} cannot be batched over seeds ({known} can)"
