@@ -42,7 +42,7 @@ NAVIGATION = {
     "Models": ("docs/models/README", "docs/models/*"),
     "Reproduce": ("docs/reproduce", "docs/papers/*", "docs/statistics", "docs/coverage", "docs/deviations"),
     "Results": ("results/README", "results/LOG", "results/*/table", "results/*/README", "docs/results"),
-    "Atlas": ("docs/atlas", "docs/atlas/*"),
+    "Atlas": ("docs/atlas", "docs/cards/README", "docs/cards/*/*", "docs/atlas/*"),
     "API": ("api/README", "api/*"),
     "Contribute": (
         "CONTRIBUTING",

@@ -8,13 +8,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from made_up import made_row
 
 from timescales import paths
 from timescales.atlas import page, scores
 from timescales.atlas.definition import atlas, chosen
 from timescales.atlas.scores import Score
 from timescales.atlas.sizes import Sizes, nearest
-from timescales.atlas.tables import Tables, rates_of
+from timescales.atlas.tables import Tables, measured, rates_of
 from timescales.config import folders
 from timescales.config.compose import composing, setting
 from timescales.config.run import run_of
@@ -158,6 +159,13 @@ def test_scores_are_read_from_rows_and_written_as_a_file(small):
     assert cell.parameters == 100
     assert not cell.has(small.rungs.values())
     assert np.array_equal(cell.of([small.rungs["keep"]]), [[0.0, 0.5, 0.0]])
+
+
+def test_a_run_that_diverged_has_no_value_even_if_an_earlier_validation_was_good(small):
+    rung = small.rungs["keep"]
+    values = {f"best {rung.metric}": 0.9}
+    assert measured(made_row(values), rung) == 0.9
+    assert measured(made_row(values, status="diverged"), rung) is None
 
 
 @pytest.mark.full

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from timescales.atlas.definition import Atlas, Rung
-from timescales.atlas.tables import listed
+from timescales.atlas.tables import listed, measured
 from timescales.files import csv_rows, csv_text
 from timescales.papers.table import matches
 from timescales.runs.store import Row
@@ -70,7 +70,7 @@ def cells_of(atlas: Atlas, found: Iterable[Score]) -> dict[str, Cell]:
 def of_rows(atlas: Atlas, rows: Iterable[Row]) -> list[Score]:
     """What runs have on the rungs."""
     return [
-        Score(row.axes["model"], rung.name, row.seed, row.value(f"best {rung.metric}"), row.parameters or 0)
+        Score(row.axes["model"], rung.name, row.seed, measured(row, rung), row.parameters or 0)
         for row in rows
         for rung in atlas.rungs.values()
         if matches(row.axes, listed(rung.settings))

@@ -11,6 +11,7 @@ from timescales.atlas.sizes import Sizes
 from timescales.config import Settings
 from timescales.config.values import spell
 from timescales.papers.table import matches
+from timescales.runs.record import State
 from timescales.runs.store import Row
 
 SOURCE = "this project's study, 2026: docs/atlas.md"
@@ -102,6 +103,11 @@ def listed(settings: Settings) -> Line:
     return {key: [value] if isinstance(value, list) else value for key, value in settings.items()}
 
 
+def measured(row: Row, rung: Rung) -> float | None:
+    """What a run has of a rung's metric; None if it diverged, whatever it had before."""
+    return None if row.status == State.DIVERGED.value else row.value(f"best {rung.metric}")
+
+
 def rates_of(atlas: Atlas, rows: Iterable[Row]) -> dict[str, float]:
     """The learning rate of each model whose runs of the choice have ended. rows: of the table of the choice."""
     rungs = [atlas.rungs[name] for name in atlas.choice["rungs"]]
@@ -109,8 +115,7 @@ def rates_of(atlas: Atlas, rows: Iterable[Row]) -> dict[str, float]:
     for row in rows:
         for rung in rungs:
             if matches(row.axes, listed(rung.settings)):
-                value = row.value(f"best {rung.metric}")
                 of_model = scores.setdefault(row.axes["model"], {})
-                of_model.setdefault(row.axes["optimizer.lr"], {})[rung.name] = rung.score(value)
+                of_model.setdefault(row.axes["optimizer.lr"], {})[rung.name] = rung.score(measured(row, rung))
     found = {name: chosen(atlas, scores[name]) for name in atlas.cells if name in scores}
     return {name: rate for name, rate in found.items() if rate is not None}

@@ -18,6 +18,7 @@ from timescales.atlas import own, scores
 from timescales.atlas.definition import Atlas, Rung, chosen
 from timescales.atlas.scores import Score
 from timescales.atlas.sizes import Sizes
+from timescales.atlas.tables import measured
 from timescales.config import folders
 from timescales.config.compose import Composer, composing, setting
 from timescales.config.run import Run, run_of
@@ -27,6 +28,7 @@ from timescales.experiment.queue import deadline
 from timescales.files import write_atomic
 from timescales.runs import store
 from timescales.runs.record import Record
+from timescales.runs.store import Row
 from timescales.training import build
 
 NAME = "own"  # of the model, for all cells: their sources tell them apart
@@ -126,15 +128,15 @@ class Trial:
                 for test, rate in rates:
                     saved = self._run(run(test, rate, self.atlas.choice["seed"]), bar, steps[test])
                     rung = self.atlas.rungs[test]
-                    tried.setdefault(rate, {})[test] = rung.score(saved.metrics.get(rung.metric))
+                    tried.setdefault(rate, {})[test] = rung.score(measured(_row(saved, [rung]), rung))
                 self.rate = (chosen(self.atlas, tried) if tried else None) or self.atlas.rate
                 for test, seed in trained:
                     made = run(test, self.rate, seed)
                     saved = self._run(made, bar, steps[test])
                     self.runs.setdefault(test, made)
-                    row = store.row(saved, made.axes, "paper", [f"best {rung.metric}" for rung in self.tests[test]])
+                    row = _row(saved, self.tests[test])
                     self.found += [
-                        Score(self.name, rung.name, seed, row.value(f"best {rung.metric}"), saved.parameters or 0)
+                        Score(self.name, rung.name, seed, measured(row, rung), saved.parameters or 0)
                         for rung in self.tests[test]
                     ]
             except KeyboardInterrupt:
@@ -186,6 +188,11 @@ class Trial:
     def cell(self) -> scores.Cell:
         """Its scores."""
         return scores.cells_of(self.atlas, self.found)[self.name]
+
+
+def _row(saved: Record, rungs: Sequence[Rung]) -> Row:
+    """The row of a run, with the metrics of some rungs."""
+    return store.row(saved, {}, "paper", [f"best {rung.metric}" for rung in rungs])
 
 
 @contextlib.contextmanager

@@ -39,13 +39,8 @@ Overrides = Sequence[str | Override]
 PARSER = OverridesParser.create()
 SIGNS = {"": OverrideType.CHANGE, "+": OverrideType.ADD, "++": OverrideType.FORCE_ADD, "~": OverrideType.DEL}
 FORM = r"(?:\+{0,2}KEY=|~KEY(?:=|$))".replace("KEY", r"[\w$][\w$-]*(?:[./][\w$-]+)*")  # what an override begins with
-PLAIN_GROUPS = (
-    "paper",
-    "model",
-    "task",
-    "optimizer",
-    "logger",
-)  # only the files of models in conf/ have keys of `model`
+# Of these groups in conf/ the files of models alone set keys of `model`.
+PLAIN_GROUPS = ("paper", "model", "task", "optimizer", "logger")
 OF_GROUPS = ("model.", "task.", "optimizer.")  # what the keys begin with that depend on a choice of files
 
 

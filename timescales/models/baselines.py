@@ -281,7 +281,7 @@ class TCN(Baseline):
 
     No state is carried: its context is the batch. dt is not read.
     Init: torch's.
-    Forgets: nothing within its reach, 2 (kernel_size - 1) (2^num_layers - 1) steps back, and all beyond it.
+    Forgets: all beyond its reach, 2 (kernel_size - 1) (2^num_layers - 1) steps back; within it each step is read.
     Source: Bai, Kolter & Koltun 2018 (arXiv 1803.01271).
     Differs: the authors' code draws the weights that map x to H numbers from N(0, .01^2).
     """
