@@ -130,7 +130,7 @@ SPEED_PART = """
 """
 BASELINE_NOTE = """
 
-It is not made of cells, and is here to compare with. It has no
+It is not made of cells, and is here for comparison. It has no
 `timescales()` and no gates that could be seen: an analysis that needs them says so in one line. It takes every task but
 the language models of words (`ptb_word`, `wt2`, `wt103`), whose dropouts are for layers of cells."""
 
