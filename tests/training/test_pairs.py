@@ -38,6 +38,7 @@ SMALL = {
     "delayed_match": ["task.delay=20"],
     "program": ["task.length=3", "task.nesting=2", "model.hidden_size=16"],
     "selective_copy": ["task.T=100"],
+    "rescaling": ["task.unit=1"],  # the factor of a signed minGRU begins at 0: over a long silence its gradient is zero
     "imdb": ["task.steps=40"],  # over 400 steps, nearly all padding here, the gradient of an LSTM's input becomes zero
     "text8": ["task.length=100"],
     "text": SYNTHETIC["text"],
