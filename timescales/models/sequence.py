@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -24,12 +24,13 @@ class Output(NamedTuple):
     """logits: (S, B, C) or, for a task that reads the final state, (B, C); of an adaptive softmax the logarithms of the
     targets' probabilities, (S, B); state: the RNN's;
     raw, dropped: the last layer's output (S, B, H) without and with dropout, which `AWDModel` alone gives, for the word
-    task's penalty."""
+    task's penalty; auxiliary: a loss that training adds to the task's, which `AuxiliaryModel` alone gives."""
 
     logits: Tensor
     state: State
     raw: Tensor | None = None
     dropped: Tensor | None = None
+    auxiliary: Tensor | float = 0.0
 
 
 def detached(state: State) -> State:
@@ -69,9 +70,9 @@ class SequenceModel(nn.Module):
         if head_dropout and not sizes:
             raise ValueError("head_dropout is for the head: give head_size too")
         self.rnn = cast(RNN, rnn)  # a Baseline has all of it that this class needs
+        self.head_sizes = sizes
         widths = [rnn.hidden_size, *sizes]
-        layers = [(Linear(*pair), nn.ReLU(), nn.Dropout(head_dropout)) for pair in itertools.pairwise(widths)]
-        self.head: nn.Module = nn.Sequential(*itertools.chain(*layers)) if layers else nn.Identity()
+        self.head: nn.Module = nn.Sequential(*perceptron(widths, head_dropout)) if sizes else nn.Identity()
         self.readout: Any = self.make_readout(widths[-1], spec)
         if isinstance(spec.embedding, int):
             self.vectors = nn.Parameter(torch.randn(spec.input_size, spec.embedding))
@@ -86,6 +87,11 @@ class SequenceModel(nn.Module):
 
     def forward(self, batch: Batch, state: State = None) -> Output:
         """Logits for a batch, from the given state or from zeros."""
+        output, after = self.recurrent(self.encoded(batch), state, batch.dt, batch.mask, batch.reset)
+        return Output(self.logits(output, after, batch.mask), after)
+
+    def encoded(self, batch: Batch) -> Tensor:
+        """What the layers read, (S, B, I)."""
         dtype = self.readout.weight.dtype
         x = batch.x
         if self.spec.input == "one_hot":
@@ -97,18 +103,32 @@ class SequenceModel(nn.Module):
             if batch.dt is None:
                 raise ValueError("gap_input=true is for batches with dt: this one has none")
             x = torch.cat([x, batch.dt.unsqueeze(-1).to(dtype)], -1)
+        return x
+
+    def recurrent(
+        self, x: Tensor, state: State, dt: Tensor | None, mask: Tensor | None, reset: Tensor | None = None
+    ) -> tuple[Tensor, State]:
+        """The layers' output for x (S, B, I), and the state after it."""
         if self.blocks is None:
-            output, after = self.rnn(x, state, batch.dt, batch.mask, reset=batch.reset)
-        else:
-            output, after = self.blocks(self.rnn, x, state, batch.dt, batch.mask, batch.reset)
+            return self.rnn(x, state, dt, mask, reset=reset)
+        return self.blocks(self.rnn, x, state, dt, mask, reset)
+
+    def logits(self, output: Tensor, after: State, mask: Tensor | None) -> Tensor:
+        """What the readout says of the layers' output (S, B, H), or of the state after it."""
         if self.spec.readout == "all":
             read = output
         elif self.blocks is None and isinstance(self.rnn, RNN):
             # The final state, never output[-1]: no gradient of the whole sequence, and right wherever padding lies.
             read = self.rnn.split_state(after)[-1].h
         else:
-            read = last_existing(output, batch.mask)
-        return Output(self.readout(self.head(F.dropout(read, self.spec.dropout, self.training))), after)
+            read = last_existing(output, mask)
+        return self.readout(self.head(F.dropout(read, self.spec.dropout, self.training)))
+
+
+def perceptron(widths: Sequence[int], dropout: float) -> Iterator[nn.Module]:
+    """Layers from each width to the next, each with a ReLU and dropout."""
+    for pair in itertools.pairwise(widths):
+        yield from (Linear(*pair), nn.ReLU(), nn.Dropout(dropout))
 
 
 def embedded(x: Tensor, vectors: Tensor) -> Tensor:

@@ -14,6 +14,7 @@ import torch
 from timescales.config import Config, values
 from timescales.config.schema import MODEL_DEFAULTS
 from timescales.errors import ConfigError, MissingData, nearest
+from timescales.models.auxiliary import AuxiliaryModel
 from timescales.models.awd import AWDModel
 from timescales.models.baselines import Baseline
 from timescales.models.sequence import SequenceModel
@@ -111,15 +112,21 @@ def model_for(config: Config, spec: Spec) -> SequenceModel:
         check_baseline(config, spec)
     if spec.awd is not None and spec.awd.tied:
         size_last_layer(of_rnn, spec.width)
-    input_size: Any = spec.width + (around.get("gap_input") is True)
+    width = spec.width + (around.get("gap_input") is True)
+    input_size: Any = width
     if around.get("block") == "residual":  # an encoder and a residual stream of the layers' size are around the RNN
         hidden = of_rnn.get("hidden_size")
         input_size = hidden[0] if isinstance(hidden, list) and hidden else hidden
     rnn = construct("model", of_rnn, input_size=input_size, engine=config["engine"])
     if isinstance(rnn, RNN):
         check_timescales(rnn)
-    kind = AWDModel if spec.awd else SequenceModel
-    return call("model", kind, around, of_rnn.get("name"), rnn=rnn, spec=spec).to(config["device"])
+    kind: type[SequenceModel] = AWDModel if spec.awd else SequenceModel
+    parts = {"rnn": rnn, "spec": spec}
+    if "auxiliary" in around and not spec.awd:
+        kind, parts["decoder"] = AuxiliaryModel, construct("model", of_rnn, input_size=width, engine=config["engine"])
+    elif "auxiliary_steps" in around:
+        raise ConfigError("model.auxiliary_steps is for a second loss: give model.auxiliary=reconstruct or predict")
+    return call("model", kind, around, of_rnn.get("name"), **parts).to(config["device"])
 
 
 def check_baseline(config: Config, spec: Spec) -> None:
@@ -129,6 +136,8 @@ def check_baseline(config: Config, spec: Spec) -> None:
         raise ConfigError(f"engine={config['engine']} is for layers of cells, not for model={name}: give engine=auto")
     if config["model"].get("block") == "residual":
         raise ConfigError(f"model.block=residual is for layers of cells, not for model={name}: give block=plain")
+    if config["model"].get("auxiliary", "none") != "none":
+        raise ConfigError(f"model.auxiliary is for layers of cells, not for model={name}: give model.auxiliary=none")
     if spec.awd is not None:
         fix = "take another model, or characters, such as task=ptb_char"
         raise ConfigError(f"the dropouts of this task's language model are for layers of cells, not for {name}: {fix}")

@@ -48,7 +48,7 @@ def fit(runs: Sequence[TrainingRun], model: Single | Stack, optimizer: AnyOptimi
                 outputs = model(batches, states)
                 parts = list(zip(runs, outputs, batches, strict=True))
                 losses = [run.task.loss(output.logits, batch) for run, output, batch in parts]
-                penalties = [run.task.penalty(output) for run, output, _ in parts]
+                penalties = [run.task.penalty(output) + output.auxiliary for run, output, _ in parts]
                 torch.autograd.backward([loss + penalty for loss, penalty in zip(losses, penalties, strict=True)])
                 if clip_norm is not None:
                     model.clip_gradients(clip_norm)

@@ -1,0 +1,258 @@
+"""A second loss in training, which rebuilds or predicts a part of the sequence from the state at a random step."""
+
+import copy
+import math
+
+import numpy as np
+import pytest
+import torch
+from configs import config
+from synthetic import sizes
+from trainings import fit, parts, quiet, same_weights, signal_at
+
+from timescales import LSTM, PLSTM, SLSTM
+from timescales.config import identity
+from timescales.config.schema import LoopSettings
+from timescales.errors import ConfigError
+from timescales.models.auxiliary import AuxiliaryModel
+from timescales.models.sequence import SequenceModel
+from timescales.nn import registry
+from timescales.tasks.task import Batch, Spec
+from timescales.training import build, loop
+from timescales.training.run import TrainingRun
+
+S, B, I, H, L = 9, 3, 2, 5, 4  # noqa: E741
+REAL = Spec("real", I, 2, "last", horizon=S)
+LETTERS = Spec("one_hot", I, 2, "all", horizon=S)
+CELLS = [model.name for model in registry.MODELS if model.family not in (registry.OTHER, registry.DEEP)]
+
+
+def model_of(kind="reconstruct", spec=REAL, cell=LSTM, layers=1, **more):
+    torch.manual_seed(0)
+    return AuxiliaryModel(cell(I, H, layers), spec, cell(I, H, layers), kind, L, **more).double()
+
+
+def batch_of(spec=REAL, masked=False):
+    random = torch.Generator().manual_seed(1)
+    if spec.input == "real":
+        x = torch.randn(S, B, I, generator=random, dtype=torch.float64)
+    else:
+        x = torch.randint(I, (S, B), generator=random)
+    mask = torch.ones(S, B, dtype=torch.bool) if masked else None
+    if masked:
+        mask[:3, 0] = False  # padded in front
+        mask[7:, 1] = False  # padded behind
+    return Batch(x, x, mask)
+
+
+@pytest.fixture
+def anchor(monkeypatch):
+    """The random step is the one given last; the ranges that were asked for are kept."""
+    asked = []
+
+    def at(step):
+        monkeypatch.setattr(torch, "randint", lambda *range: asked.append(range[:2]) or torch.tensor(step))
+        return asked
+
+    return at
+
+
+def sigmoid(x):
+    return 1 / (1 + np.exp(-x))
+
+
+def lstm(cell, x, h, c):
+    """The outputs of an LSTM with gates in torch's order, and its state, in NumPy."""
+    w_x, w_h, bias = (t.detach().numpy() for t in (cell.weight_ih, cell.weight_hh, cell.bias_ih + cell.bias_hh))
+    outputs = []
+    for now in x:
+        i, f, g, o = np.split(now @ w_x.T + h @ w_h.T + bias, 4, -1)
+        c = sigmoid(f) * c + sigmoid(i) * np.tanh(g)
+        h = sigmoid(o) * np.tanh(c)
+        outputs.append(h)
+    return np.stack(outputs), h, c
+
+
+@pytest.mark.parametrize(("kind", "at", "begin"), [("reconstruct", 6, 2), ("predict", 3, 3)])
+@pytest.mark.parametrize("spec", [REAL, LETTERS])
+def test_equals_the_reference(kind, at, begin, spec, anchor):
+    model, batch = model_of(kind, spec), batch_of(spec)
+    anchor(at)
+    found = model(batch).auxiliary
+    x = batch.x.numpy() if spec.input == "real" else np.eye(I)[batch.x.numpy()]
+    zeros = np.zeros((B, H))
+    _, h, c = lstm(model.rnn.layers[0], x[:at], zeros, zeros)
+    output, _, _ = lstm(model.decoder.layers[0], x[begin : begin + L - 1], h, c)
+    readout = model.decoder_readout[0]
+    said = output @ readout.weight.detach().numpy().T + readout.bias.detach().numpy()
+    told = x[begin + 1 : begin + L]
+    if spec.input == "real":
+        expected = ((said - told) ** 2).mean()
+    else:
+        expected = -((said - np.log(np.exp(said).sum(-1, keepdims=True))) * told).sum(-1).mean()
+    assert math.isclose(float(found), expected, rel_tol=1e-12)
+
+
+@pytest.mark.parametrize(("kind", "range_"), [("reconstruct", (L, S)), ("predict", (1, S - L + 1))])
+def test_the_random_step_leaves_room_for_the_segment(kind, range_, anchor):
+    asked = anchor(L)
+    model_of(kind)(batch_of())
+    assert asked == [range_]
+
+
+@pytest.mark.parametrize("block", ["plain", "residual"])
+@pytest.mark.parametrize("spec", [REAL, LETTERS])
+def test_the_task_sees_what_it_would_see_without(block, spec):
+    """In training and in evaluation, from a state and from zeros."""
+    torch.manual_seed(0)
+    width = H if block == "residual" else I
+    rnn, decoder = PLSTM(width, H, 2), PLSTM(I, H, 2)
+    torch.manual_seed(1)
+    plain = SequenceModel(rnn, spec, block=block).double()
+    torch.manual_seed(1)
+    model = AuxiliaryModel(rnn, spec, decoder, "reconstruct", L, block=block).double()
+    model.load_state_dict(plain.state_dict(), strict=False)
+    one = batch_of(spec, masked=True)
+    state = plain(one).state
+    for start in (None, state):
+        expected = plain(one, start)
+        found = model(one, start)
+        exist = slice(None) if spec.readout == "last" else one.mask
+        torch.testing.assert_close(found.logits[exist], expected.logits[exist], rtol=1e-12, atol=1e-12)
+        assert found.auxiliary > 0
+        again = model.eval()(one, start)
+        assert (torch.equal(again.logits, expected.logits), again.auxiliary) == (True, 0.0)
+        model.train()
+
+
+@pytest.mark.parametrize("kind", ["reconstruct", "predict"])
+def test_padding_does_not_count(kind, anchor):
+    """Nothing that stands at padding is read or scored; a batch's mean is over the pairs of steps that exist."""
+    model, one, at = model_of(kind), batch_of(masked=True), 5
+    anchor(at)
+    x = one.x.masked_fill(~one.mask.unsqueeze(-1), torch.nan)
+    found = model(one._replace(x=x)).auxiliary
+    assert found.isfinite()
+    begin = at - L if kind == "reconstruct" else at
+    total, count = 0.0, 0
+    for b in range(B):
+        steps = one.mask[:, b].nonzero().flatten()
+        state = model.recurrent(one.x[:at, b : b + 1], None, None, one.mask[:at, b : b + 1])[1]
+        scored = [int(s) for s in steps if begin <= s < begin + L]
+        output, _ = model.decoder(one.x[scored[:-1], b : b + 1], state)
+        said = model.decoder_readout(output)
+        total += float((said - one.x[scored[1:], b : b + 1]).square().mean(-1).sum())
+        count += len(scored) - 1
+    assert math.isclose(float(found), total / count, rel_tol=1e-9)
+
+
+def test_a_short_sequence_has_a_short_segment(anchor):
+    """Two steps cannot be told from one another: no loss. Of three the two before the last are rebuilt."""
+    model, one = model_of(), batch_of()
+    assert model(Batch(one.x[:2], one.x[:2])).auxiliary == 0.0
+    asked = anchor(2)
+    assert model(Batch(one.x[:3], one.x[:3])).auxiliary > 0
+    assert asked == [(2, 3)]
+
+
+def test_the_second_loss_reaches_all_that_it_reads():
+    model = model_of(cell=SLSTM, layers=2, head_size=[7], head_dropout=0.5)
+    model(batch_of()).auxiliary.backward()
+    idle = {name for name, p in model.named_parameters() if p.grad is None or not p.grad.any()}
+    assert {name.split(".")[0] for name in idle} <= {"head", "readout", "decoder"}
+    assert all("layers.1" not in name and "layers.0.weight" not in name for name in idle), idle
+    assert [type(layer).__name__ for layer in model.decoder_readout] == ["Linear", "ReLU", "Dropout", "Linear"]
+
+
+def test_it_is_learned_where_the_task_teaches_nothing():
+    """The next number is minus the last one but two: a decoder that was told the state learns it."""
+    torch.manual_seed(0)
+    model = AuxiliaryModel(LSTM(1, 16), Spec("real", 1, 2, "last", horizon=9), LSTM(1, 16), "predict", 6)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    losses = []
+    for _ in range(300):
+        x = torch.randn(3, 32, 1)
+        x = torch.cat([x, -x, x, -x])
+        loss = model(Batch(x, x)).auxiliary
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(float(loss.detach()))
+    assert sum(losses[:20]) / 20 > 0.7
+    assert sum(losses[-20:]) / 20 < 0.25
+
+
+@pytest.mark.parametrize("model_name", CELLS)
+def test_every_model_takes_a_second_loss(model_name):
+    layers = 3 if model_name == "mts" else 2
+    more = [f"model.num_layers={layers}", "model.hidden_size=8", "model.auxiliary=reconstruct"]
+    cfg = config("task=frequency", f"model={model_name}", *more, *sizes("frequency", 40, 16, 16))
+    network, task, _ = build.build(identity.resolved(cfg))
+    assert (type(network), network.auxiliary_steps) == (AuxiliaryModel, 600)
+    one = next(task.batches("train"))
+    output = network(one)
+    (task.loss(output.logits, one) + output.auxiliary).backward()
+    trained = [p for p in network.parameters() if p.requires_grad]
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in trained)
+    assert all(p.grad.any() for p in network.decoder_readout.parameters())
+
+
+ADDING = ("task=adding", "task.T=20", *sizes("adding", 32, 16, 16), "model.auxiliary=predict")  # four steps an epoch
+
+
+def test_what_was_interrupted_ends_as_what_was_not(tmp_path):
+    def run(directory, log=quiet):
+        network, task, optimizer, _ = parts([*ADDING, "model.auxiliary_steps=5"], seed=0)
+        return fit(network, task, optimizer, log, LoopSettings(max_epochs=2, log_every=1), directory)
+
+    whole = run(tmp_path / "whole")
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path / "parts", signal_at(3))
+    torch.rand(3)
+    assert same_weights(whole.model, run(tmp_path / "parts").model)
+
+
+def test_training_takes_the_sum_of_both_losses():
+    """After a step of plain gradient descent the weights have moved by the gradient of the sum."""
+    network, task, optimizer, settings = parts(
+        [*ADDING, "optimizer=sgd", "optimizer.lr=1", "loop.clip_norm=null"], seed=0
+    )
+    expected, one = copy.deepcopy(network), next(task.batches("train"))
+    torch.manual_seed(5)
+    output = expected(one)
+    (task.loss(output.logits, one) + output.auxiliary).backward()
+    torch.manual_seed(5)
+    loop.fit_single(TrainingRun(network, task, optimizer, quiet, settings, directory=None), until=1)
+    for moved, p in zip(network.parameters(), expected.parameters(), strict=True):
+        torch.testing.assert_close(moved, p - p.grad, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["task=copy", "model.auxiliary=rebuild"], "auxiliary must be one of none, reconstruct, predict"),
+        (["task=copy", "model.auxiliary=predict", "model.auxiliary_steps=1"], "auxiliary_steps must be at least 2"),
+        (["task=copy", "model.auxiliary_steps=50"], r"give model\.auxiliary=reconstruct or predict"),
+        (["task=copy", "model=torch_lstm", "model.auxiliary=predict"], r"give model\.auxiliary=none"),
+        (["task=copy", "model.auxiliary=3"], "auxiliary"),
+    ],
+)
+def test_what_cannot_be_built_is_refused(overrides, message):
+    with pytest.raises(ConfigError, match=message):
+        build.build(identity.resolved(config("model=lstm", *overrides)))
+
+
+def test_a_sequence_that_begins_again_is_refused():
+    one = batch_of()._replace(reset=torch.zeros(S, B))
+    with pytest.raises(ValueError, match=r"give model\.auxiliary=none"):
+        model_of()(one)
+    assert model_of().eval()(one).auxiliary == 0.0
+
+
+def test_keys_at_their_defaults_are_not_in_the_id():
+    def of(*overrides):
+        return identity.identity(identity.resolved(config("task=frequency", "model=plstm", *overrides)))
+
+    assert of() == of("model.auxiliary=none", "model.auxiliary_steps=600") == "7eda5edfd218"
+    others = (["model.auxiliary=predict"], ["model.auxiliary=reconstruct"], ["model.auxiliary_steps=5"])
+    assert len({of(), *(of(*other) for other in others)}) == 4
