@@ -150,7 +150,7 @@ def plan_of_table(asked: CommandLine, composer: Composer) -> tuple[Plan, tuple[s
     requests = plan.requests_of(table, cfg.profile, composer, narrow)
     tag = composer.parse(f"++logger.table={table.name}")  # for W&B alone; no part of a run's identity
     made = plan.plan([[*request, *shared, tag] for request in requests], composer, seeds_named=True)
-    together = next((o for o in shared if o.key_or_group == "seeds" and o.value() > 1), None)
-    if together and len({identity.family(run.config) for run in made.runs}) == len(made.runs):
-        print(f"note: {text_of(together)} trains seeds of a table together, and there is one alone: give seed=0,1")
+    together = composer([*requests[0], *shared]).seeds if requests else 1
+    if together > 1 and len({identity.family(run.config) for run in made.runs}) == len(made.runs):
+        print(f"note: seeds={together} trains seeds of a table together, and there is one alone: give seed=0,1")
     return made, table.probe

@@ -17,14 +17,16 @@ from timescales.errors import ConfigError
 from timescales.models.auxiliary import AuxiliaryModel
 from timescales.models.sequence import SequenceModel
 from timescales.nn import registry
-from timescales.tasks.task import Batch, Spec
+from timescales.tasks.task import Batch, Spec, Task
 from timescales.training import build, loop
 from timescales.training.run import TrainingRun
 
 S, B, I, H, L = 9, 3, 2, 5, 4  # noqa: E741
 REAL = Spec("real", I, 2, "last", horizon=S)
 LETTERS = Spec("one_hot", I, 2, "all", horizon=S)
-CELLS = [model.name for model in registry.MODELS if model.family not in (registry.OTHER, registry.DEEP)]
+VECTORS = torch.randn(6, I, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+WORDS = Spec("tokens", 6, 2, "all", horizon=S, embedding=VECTORS)
+CELLS = [model.name for model in registry.MODELS]
 
 
 def model_of(kind="reconstruct", spec=REAL, cell=LSTM, layers=1, **more):
@@ -37,7 +39,8 @@ def batch_of(spec=REAL, masked=False):
     if spec.input == "real":
         x = torch.randn(S, B, I, generator=random, dtype=torch.float64)
     else:
-        x = torch.randint(I, (S, B), generator=random)
+        x = torch.randint(spec.input_size, (S, B), generator=random)
+        x = x.int() if spec is WORDS else x  # as those of task=imdb
     mask = torch.ones(S, B, dtype=torch.bool) if masked else None
     if masked:
         mask[:3, 0] = False  # padded in front
@@ -74,18 +77,19 @@ def lstm(cell, x, h, c):
 
 
 @pytest.mark.parametrize(("kind", "at", "begin"), [("reconstruct", 6, 2), ("predict", 3, 3)])
-@pytest.mark.parametrize("spec", [REAL, LETTERS])
+@pytest.mark.parametrize("spec", [REAL, LETTERS, WORDS])
 def test_equals_the_reference(kind, at, begin, spec, anchor):
     model, batch = model_of(kind, spec), batch_of(spec)
     anchor(at)
     found = model(batch).auxiliary
-    x = batch.x.numpy() if spec.input == "real" else np.eye(I)[batch.x.numpy()]
+    told = batch.x.numpy() if spec.input == "real" else np.eye(spec.input_size)[batch.x.numpy()]
+    x = VECTORS.numpy()[batch.x.numpy()] if spec is WORDS else told
     zeros = np.zeros((B, H))
     _, h, c = lstm(model.rnn.layers[0], x[:at], zeros, zeros)
     output, _, _ = lstm(model.decoder.layers[0], x[begin : begin + L - 1], h, c)
     readout = model.decoder_readout[0]
     said = output @ readout.weight.detach().numpy().T + readout.bias.detach().numpy()
-    told = x[begin + 1 : begin + L]
+    told = told[begin + 1 : begin + L]
     if spec.input == "real":
         expected = ((said - told) ** 2).mean()
     else:
@@ -132,7 +136,8 @@ def test_padding_does_not_count(kind, anchor):
     anchor(at)
     x = one.x.masked_fill(~one.mask.unsqueeze(-1), torch.nan)
     found = model(one._replace(x=x)).auxiliary
-    assert found.isfinite()
+    found.backward()
+    assert all(p.grad.isfinite().all() for p in model.parameters() if p.grad is not None)
     begin = at - L if kind == "reconstruct" else at
     total, count = 0.0, 0
     for b in range(B):
@@ -147,12 +152,15 @@ def test_padding_does_not_count(kind, anchor):
 
 
 def test_a_short_sequence_has_a_short_segment(anchor):
-    """Two steps cannot be told from one another: no loss. Of three the two before the last are rebuilt."""
+    """Of three steps the two before the last are rebuilt, of two nothing; of ten at most eight."""
     model, one = model_of(), batch_of()
     assert model(Batch(one.x[:2], one.x[:2])).auxiliary == 0.0
     asked = anchor(2)
     assert model(Batch(one.x[:3], one.x[:3])).auxiliary > 0
-    assert asked == [(2, 3)]
+    model.auxiliary_steps, x = 600, torch.randn(10, B, I, dtype=torch.float64)
+    anchor(8)
+    assert model(Batch(x, x)).auxiliary > 0
+    assert asked == [(2, 3), (8, 10)]
 
 
 def test_the_second_loss_reaches_all_that_it_reads():
@@ -182,6 +190,11 @@ def test_it_is_learned_where_the_task_teaches_nothing():
     assert sum(losses[-20:]) / 20 < 0.25
 
 
+def unread(name):
+    """Whether a parameter is the learned initial state of the decoder, which begins with the model's."""
+    return name.startswith("decoder.") and name.endswith(".start")
+
+
 @pytest.mark.parametrize("model_name", CELLS)
 def test_every_model_takes_a_second_loss(model_name):
     layers = 3 if model_name == "mts" else 2
@@ -192,7 +205,7 @@ def test_every_model_takes_a_second_loss(model_name):
     one = next(task.batches("train"))
     output = network(one)
     (task.loss(output.logits, one) + output.auxiliary).backward()
-    trained = [p for p in network.parameters() if p.requires_grad]
+    trained = [p for name, p in network.named_parameters() if p.requires_grad and not unread(name)]
     assert all(p.grad is not None and p.grad.isfinite().all() for p in trained)
     assert all(p.grad.any() for p in network.decoder_readout.parameters())
 
@@ -230,23 +243,47 @@ def test_training_takes_the_sum_of_both_losses():
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (["task=copy", "model.auxiliary=rebuild"], "auxiliary must be one of none, reconstruct, predict"),
+        (["task=copy", "model.auxiliary=rebuild"], "auxiliary must be one of reconstruct, predict"),
         (["task=copy", "model.auxiliary=predict", "model.auxiliary_steps=1"], "auxiliary_steps must be at least 2"),
         (["task=copy", "model.auxiliary_steps=50"], r"give model\.auxiliary=reconstruct or predict"),
         (["task=copy", "model=torch_lstm", "model.auxiliary=predict"], r"give model\.auxiliary=none"),
+        (["task=copy", "model.auxiliary=predict", "+model.bidirectional=true"], "leave out bidirectional"),
         (["task=copy", "model.auxiliary=3"], "auxiliary"),
+        (["task=ptb_word", "model.auxiliary=predict", "model.auxiliary_steps=9"], r"give model\.auxiliary=none, or"),
     ],
 )
-def test_what_cannot_be_built_is_refused(overrides, message):
+def test_what_cannot_be_built_is_refused(overrides, message, corpora):
+    more = ["task.allow_partial=true"] if "task=ptb_word" in overrides else []
     with pytest.raises(ConfigError, match=message):
-        build.build(identity.resolved(config("model=lstm", *overrides)))
+        build.build(identity.resolved(config("model=lstm", *overrides, *more, f"data_root={corpora}")))
 
 
-def test_a_sequence_that_begins_again_is_refused():
+@pytest.mark.parametrize("from_the_start", [True, False])
+def test_sequences_that_begin_again_are_refused(from_the_start, monkeypatch):
+    """In a batch, and before training where the task says so or its first batch shows it."""
     one = batch_of()._replace(reset=torch.zeros(S, B))
-    with pytest.raises(ValueError, match=r"give model\.auxiliary=none"):
+    with pytest.raises(ValueError, match="do not begin again"):
         model_of()(one)
     assert model_of().eval()(one).auxiliary == 0.0
+    plain = identity.resolved(config("model=lstm", "task=adding", "model.auxiliary=predict"))
+    if from_the_start:
+        batches = Task.batches
+        monkeypatch.setattr(Task, "batches", lambda *a: (b._replace(reset=b.x[..., 0] > 0) for b in batches(*a)))
+    else:
+        monkeypatch.setattr(Task, "has_resets", True)
+    with pytest.raises(ConfigError, match=r"give model\.auxiliary=none"):
+        build.build(plain)
+
+
+def test_the_second_loss_is_logged_beside_the_tasks(tmp_path):
+    seen = []
+    network, task, optimizer, _ = parts([*ADDING], seed=0)
+    fit(
+        network, task, optimizer, lambda v, s: seen.append(v), LoopSettings(max_epochs=1, log_every=2), tmp_path / "run"
+    )
+    logged = [values["train/auxiliary_loss"] for values in seen if "train/loss_nats" in values]
+    assert len(logged) == 2
+    assert all(0 < loss < 5 for loss in logged)
 
 
 def test_keys_at_their_defaults_are_not_in_the_id():

@@ -40,6 +40,8 @@ def test_it_trains(mine, train):
         "rate": 1.0,
         "block": "plain",
         "gap_input": False,
+        "auxiliary": "none",
+        "auxiliary_steps": 600,
     }
     start, end = (record["timescales"][when][0] for when in ("start", "end"))
     assert start == pytest.approx([1.0] * len(start), rel=1e-4)

@@ -14,21 +14,23 @@ from torch.nn import functional as F
 from timescales.models.sequence import Output, SequenceModel, State, perceptron
 from timescales.nn.rnn import RNN
 from timescales.nn.stacked import Linear
-from timescales.tasks.task import Batch, Spec, check_choice
+from timescales.tasks.task import IGNORED, Batch, Spec, check_choice
 
 
 class AuxiliaryModel(SequenceModel):
     """A SequenceModel whose state at a random step must tell what came before it, or what comes after: r- and p-LSTM.
 
         a         a random step, one for all sequences of a batch
-        segment   L steps before a to reconstruct, L steps from a on to predict
-        decoder   layers like the model's own, with other weights; it begins with the model's state before step a and
-                  reads the segment, all but its last step
+        segment   the L steps before a to reconstruct, the L steps from a on to predict
+        decoder   layers like the model's own, with other weights and no block around them; they begin with the model's
+                  state before step a and read the segment, all but its last step
         loss      at each of its steps, between what its readout says and the segment's next step: cross-entropy of
                   letters and words, mean squared error of real numbers; added to the task's loss
 
-    L is `auxiliary_steps`, or S - 1 if that is less. Steps that do not exist are not scored. Evaluation is that of a
-    SequenceModel: the decoder is for training alone, but counts among the parameters.
+    L is `auxiliary_steps`, but at most four fifths of the sequence, so that there are several steps a. Where a batch
+    has a mask, steps that do not exist are not scored, nor is a step behind such a one. Evaluation is that of a
+    SequenceModel: the decoder is for training alone, but counts among the parameters. The readout of words has as many
+    rows as there are words: with a long batch of them the second loss takes gigabytes.
 
     Arguments:
         decoder: what rebuilds: layers as `rnn` has them, for input of the width that the model reads.
@@ -36,9 +38,11 @@ class AuxiliaryModel(SequenceModel):
         auxiliary_steps: see above, at least 2. Default: 600, as in the paper's summaries.
         The others are those of SequenceModel; the decoder has a head of the same sizes.
 
+    Raises ValueError for layers that read a sequence backwards too, and for a batch whose sequences begin again.
     Source: Trinh, Dai, Luong & Le 2018 (arXiv 1803.00144), of which summaries alone were at hand.
-    Differs: theirs are LSTMs, and their decoder has a second layer, which begins with zeros; they train with the second
-    loss alone at first, and cut gradients after 300 steps where they say so.
+    Differs: theirs are LSTMs, and their decoder has a second layer, which begins with zeros; what they reconstruct is
+    anywhere before a, and they may leave out what the decoder reads; to predict they put the decoder on top of the
+    model. They train with the second loss alone at first, and cut gradients after 300 steps where they say so.
     """
 
     def __init__(
@@ -53,9 +57,11 @@ class AuxiliaryModel(SequenceModel):
         block: str = "plain",
         gap_input: bool = False,
     ) -> None:
-        check_choice("auxiliary", auxiliary, ("none", "reconstruct", "predict"))
+        check_choice("auxiliary", auxiliary, ("reconstruct", "predict"))
         if auxiliary_steps < 2:
             raise ValueError(f"auxiliary_steps must be at least 2, not {auxiliary_steps}")
+        if rnn.bidirectional:
+            raise ValueError(f"auxiliary={auxiliary} is for layers that read forwards: leave out bidirectional")
         super().__init__(rnn, spec, head_size, head_dropout, block, gap_input)
         self.auxiliary, self.auxiliary_steps = auxiliary, auxiliary_steps
         self.decoder = decoder
@@ -64,13 +70,13 @@ class AuxiliaryModel(SequenceModel):
 
     def forward(self, batch: Batch, state: State = None) -> Output:
         """Logits for a batch, from the given state or from zeros; in training the auxiliary loss too."""
-        length = min(self.auxiliary_steps, len(batch.x) - 1)
+        length = min(self.auxiliary_steps, 4 * len(batch.x) // 5)
         if not self.training or length < 2:
             return super().forward(batch, state)
         if batch.reset is not None:
             raise ValueError(
-                f"model.auxiliary={self.auxiliary}: a sequence of this task begins again within a batch, and what came "
-                "before is not to be remembered; give model.auxiliary=none"
+                f"auxiliary={self.auxiliary} is for sequences that do not begin again within a batch: what came before "
+                "is not to be remembered"
             )
         x, dt, mask = self.encoded(batch), batch.dt, batch.mask
         reconstruct = self.auxiliary == "reconstruct"
@@ -89,15 +95,17 @@ class AuxiliaryModel(SequenceModel):
         """
         read, told = slice(segment.start, segment.stop - 1), slice(segment.start + 1, segment.stop)
         output, _ = self.decoder(x[read], state, part(batch.dt, read), part(batch.mask, read))
-        said, target = self.decoder_readout(output), batch.x[told]
+        said, target, mask = self.decoder_readout(output), batch.x[told], batch.mask
+        scored = None if mask is None else mask[read].bool() & mask[told].bool()
         if self.spec.input == "real":
-            losses = (said - target).square().mean(-1)
+            difference = said - target
+            if scored is not None:
+                difference = difference.masked_fill(~scored.unsqueeze(-1), 0.0)
+            losses = difference.square().mean(-1)
         else:
-            losses = F.cross_entropy(said.flatten(0, 1), target.flatten(), reduction="none").view(target.shape)
-        if batch.mask is None:
-            return losses.mean()
-        scored = batch.mask[read].bool() & batch.mask[told].bool()
-        return losses.masked_fill(~scored, 0.0).sum() / scored.sum().clamp(min=1)
+            target = target.long() if scored is None else target.long().masked_fill(~scored, IGNORED)
+            losses = F.cross_entropy(said.flatten(0, 1), target.flatten(), ignore_index=IGNORED, reduction="none")
+        return losses.mean() if scored is None else losses.sum() / scored.sum().clamp(min=1)
 
 
 def part(values: Tensor | None, steps: slice) -> Tensor | None:

@@ -97,6 +97,8 @@ def build_model(config: Config, task: Task) -> SequenceModel:
     model = model_for(config, task.spec)
     if model.gap_input and next(task.batches("train")).dt is None:
         raise ConfigError("model.gap_input=true is for tasks with irregular steps, such as task=frequency: give false")
+    if isinstance(model, AuxiliaryModel) and (task.has_resets or next(task.batches("train")).reset is not None):
+        raise ConfigError("model.auxiliary is for sequences that do not begin again: give model.auxiliary=none")
     if config["engine"] != "auto":
         check_engine(config["engine"], model.rnn, task, config["device"])
     return model
@@ -122,7 +124,9 @@ def model_for(config: Config, spec: Spec) -> SequenceModel:
         check_timescales(rnn)
     kind: type[SequenceModel] = AWDModel if spec.awd else SequenceModel
     parts = {"rnn": rnn, "spec": spec}
-    if "auxiliary" in around and not spec.awd:
+    if "auxiliary" in around and spec.awd:
+        raise ConfigError("model.auxiliary is for no word task: give model.auxiliary=none, or task=ptb_char")
+    if "auxiliary" in around:
         kind, parts["decoder"] = AuxiliaryModel, construct("model", of_rnn, input_size=width, engine=config["engine"])
     elif "auxiliary_steps" in around:
         raise ConfigError("model.auxiliary_steps is for a second loss: give model.auxiliary=reconstruct or predict")

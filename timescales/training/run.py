@@ -117,6 +117,8 @@ class TrainingRun:
             losses = torch.stack(self.losses).tolist()
             self.losses = []
             self.values["train/loss_nats"] = math.fsum(losses) / len(losses)
+            if isinstance(output.auxiliary, Tensor):
+                self.values["train/auxiliary_loss"] = float(output.auxiliary.detach())
             if (bad := first_not_finite(losses, progress.step)) is not None:
                 progress.stopped, progress.diverged_at = "diverged", bad
             if self.schedule is not None:
