@@ -93,6 +93,7 @@ def test_the_bench_rehearses_whole_trainings(monkeypatch):
     assert len(bench_gpu_report.targets(rows)) == 2
 
 
+@pytest.mark.full
 def test_the_bench_has_the_memory_core_with_and_without_torch_compile(monkeypatch):
     """As one graph; a row of its own part, which `engine=auto` does not read."""
     monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "scripts" / "bench"))

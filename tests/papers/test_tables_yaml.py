@@ -58,7 +58,7 @@ def text_of(axes):
     return json.dumps(axes, sort_keys=True)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", only(set(NAMES) - {"ours_atlas", "ours_atlas_rates"}, NAMES))
 def test_a_table_still_asks_for_every_run_that_is_committed_with_it(name, id_of):
     """What is composed today has the id under which it was committed."""
     asked = {(size, text_of(axes)): axes for size, profile in SIZES.items() for axes in expand(TABLES[name], profile)}

@@ -82,6 +82,7 @@ def test_a_warm_up_that_never_ends_is_told():
         optimizers.schedule(optimizer, LoopSettings(warmup=10), 10, 0)
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("given", SCHEDULES, ids=IDS)
 @pytest.mark.parametrize("stop", [3, 5, 7])  # within an epoch, at its end, and where two of the schedules change
 def test_interrupted_and_resumed_is_bitwise_equal(tmp_path, given, stop):
