@@ -23,6 +23,7 @@ from timescales.runs.store import Row
 POINTS = 120  # of a drawn curve
 ROWS = 60  # of a CSV that is shown
 NAMES = 24  # in a key
+MOST = 150  # runs in a picture or a table: those of the atlas have pages of their own
 Points = Sequence[Mapping[str, float]]
 Line = tuple[str, str, str, Points]  # name, colour, style, points
 
@@ -41,10 +42,15 @@ def complete(results: Path) -> None:
 
 
 def curves_of(rows: Sequence[Row], folder: Path) -> list[str]:
-    """Every run's curve, one picture for each size: colours tell models and gates apart, styles the rest."""
+    """Every run's curve, one picture for each size: colours tell models and gates apart, styles the rest.
+
+    None for a size with more than MOST runs.
+    """
     lines = []
     for size in SIZES:
         own = [row for row in rows if row.profile == size]
+        if len(own) > MOST:
+            continue
         keys = [key for key in varying([row.axes for row in own]) if key != "model"]
         others = [", ".join(wording.say(row.axes.get(k)) for k in keys if k != "model.gate") for row in own]
         order = list(dict.fromkeys(others))
@@ -63,7 +69,7 @@ def curves_of(rows: Sequence[Row], folder: Path) -> list[str]:
 def curve(run_id: str, table: str) -> Points:
     """A run's committed curve, of its table or of another one that shares the run."""
     own = paths.RESULTS / table / "curves" / f"{run_id}.csv"
-    path = next((p for p in (own, *sorted(paths.RESULTS.glob(f"*/curves/{run_id}.csv"))) if p.is_file()), own)
+    path = own if own.is_file() else next(iter(sorted(paths.RESULTS.glob(f"*/curves/{run_id}.csv"))), own)
     return [{key: float(value) for key, value in row.items() if value} for row in csv_rows(path)]
 
 
@@ -104,9 +110,11 @@ def draw(path: Path, title: str, lines: Sequence[Line]) -> bool:
 
 
 def all_runs(rows: Sequence[Row]) -> list[str]:
-    """A table of all runs, which opens on demand."""
+    """A table of all runs, which opens on demand; of more than MOST the file alone."""
     if not rows:
         return []
+    if len(rows) > MOST:
+        return ["## All runs", "", f"{len(rows)} runs: [runs.csv](runs.csv)", ""]
     axes = list(dict.fromkeys(key for row in rows for key in row.axes if key != "seed"))
     metrics = [key for key in dict.fromkeys(k for row in rows for k in row.values) if "probe/" not in key]
     head = ["id", "size", *axes, "seed", "status", *metrics, "minutes", "machine", "commit"]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from timescales.config import Config
 from timescales.config.compose import Composer
 from timescales.config.run import Axes, Run
+from timescales.config.schema import MODEL_DEFAULTS
 from timescales.papers import load, reanalysed
 from timescales.papers.cells import in_unit, judge_cells, judge_selection, spread, typical
 from timescales.papers.claims import judge_claims
@@ -19,6 +20,8 @@ from timescales.papers.table import SIZES, Grid, Row, Select, SmallTable, Table,
 from timescales.papers.verdict import CellResult, ClaimResult, Verdict, Word, judge_small, judge_table
 from timescales.reports import gather
 from timescales.runs.metrics import is_steps
+
+OF_EVERY_MODEL = {f"model.{key}": value for key, value in MODEL_DEFAULTS.items()}
 
 if TYPE_CHECKING:  # needed only where small-scale versions are reported
     import pandas
@@ -237,10 +240,14 @@ def name_of(paper: Sequence[Report]) -> str:
 
 
 def settings_frame(rows: Sequence[Row]) -> pandas.DataFrame:
-    """The settings of runs as text, a row for each run; where a run does not have a setting, NaN."""
+    """The settings of runs as text, a row for each run; where a run does not have a setting, NaN.
+
+    One that every model has is at its default where a run does not name it.
+    """
     import pandas
 
-    return pandas.DataFrame([{key: str(value) for key, value in row.axes.items()} for row in rows])
+    frame = pandas.DataFrame([{key: str(value) for key, value in row.axes.items()} for row in rows])
+    return frame.fillna({key: str(value) for key, value in OF_EVERY_MODEL.items() if key in frame})
 
 
 def varying_axes(rows: Sequence[Row]) -> list[str]:
@@ -264,7 +271,7 @@ def _setting(table: SmallTable, keys: Sequence[str], rows: Sequence[Row]) -> Set
     counted = [row for row in rows if everyone or table.succeeded(row)]
     values = [in_unit(table, value) for row in counted if (value := row.value(column)) is not None]
     return Setting(
-        axes={key: rows[0].axes.get(key) for key in keys},
+        axes={key: rows[0].axes.get(key, OF_EVERY_MODEL.get(key)) for key in keys},
         runs=len(rows),
         values=[in_unit(table, value) for row in rows if (value := row.value(column)) is not None],
         mean=typical(table, values) if values else None,
