@@ -127,7 +127,8 @@ def judged(item: Item) -> Judged:
     wanted = [axes for axes in planned if any(matches(axes, where) for where in wheres)]
     measured = [row for row in rows if _has(row, metrics) and _at(settings, row.axes)]
     runs = sum(row.profile == "paper" and row.axes in wanted for row in measured)
-    small = sum(row.profile == "tiny" for row in measured)
+    # Small-scale runs are judged by claims: of an item of values alone they say nothing.
+    small = sum(row.profile == "tiny" for row in measured) if claims else 0
     evidence = [found.item for found in reanalysed.judge(table, reanalysed.read(paths.RESULTS))]
     published = not about_data and any(item in evidence for item in (*claims, *cells))
     return Judged(claims, cells, runs, len(wanted), small, published)

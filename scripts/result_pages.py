@@ -23,7 +23,7 @@ from timescales.runs.store import Row
 POINTS = 120  # of a drawn curve
 ROWS = 60  # of a CSV that is shown
 NAMES = 24  # in a key
-MOST = 150  # runs in a picture or a table: those of the atlas have pages of their own
+MOST = 150  # runs in a picture or a table of the site: of more the file alone
 Points = Sequence[Mapping[str, float]]
 Line = tuple[str, str, str, Points]  # name, colour, style, points
 

@@ -151,6 +151,9 @@ def plan_of_table(asked: CommandLine, composer: Composer) -> tuple[Plan, tuple[s
     tag = composer.parse(f"++logger.table={table.name}")  # for W&B alone; no part of a run's identity
     made = plan.plan([[*request, *shared, tag] for request in requests], composer, seeds_named=True)
     together = composer([*requests[0], *shared]).seeds if requests else 1
-    if together > 1 and len({identity.family(run.config) for run in made.runs}) == len(made.runs):
-        print(f"note: seeds={together} trains seeds of a table together, and there is one alone: give seed=0,1")
+    families = {identity.family(run.config) for run in made.runs} if together > 1 else set()
+    if families and len(families) == len(made.runs):
+        print(
+            f"note: seeds={together} trains seeds of a setting together, and each has one here: name more, as seed=0,1"
+        )
     return made, table.probe

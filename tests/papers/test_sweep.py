@@ -146,7 +146,7 @@ def test_a_table_keeps_to_its_seeds_and_stacks_them(quick, train, monkeypatch):
     assert all("steps/parameters" in run["probes"] for run in records())
     alone = train("table=quick", "seed=1", "seeds=2", "logger=none")
     assert "2 runs: 2 finished, skipped" in alone.out
-    assert re.search(r"note: seeds=2 .* give seed=0,1", alone.out)
+    assert re.search(r"note: seeds=2 .* seed=0,1", alone.out)
 
 
 def test_a_setting_may_be_of_the_task_of_the_table(quick, train, table_text):

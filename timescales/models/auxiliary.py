@@ -1,4 +1,4 @@
-"""A second loss in training: rebuild or predict a part of the sequence from the state at a random step.
+"""A second loss in training: reconstruct or predict a part of the sequence from the state at a random step.
 
 Shapes: S steps, B sequences, I numbers that the layers read at a step, C numbers or classes of an input step.
 """
@@ -27,13 +27,14 @@ class AuxiliaryModel(SequenceModel):
         loss      at each of its steps, between what its readout says and the segment's next step: cross-entropy of
                   letters and words, mean squared error of real numbers; added to the task's loss
 
-    L is `auxiliary_steps`, but at most four fifths of the sequence, so that there are several steps a. Where a batch
-    has a mask, steps that do not exist are not scored, nor is a step behind such a one. Evaluation is that of a
-    SequenceModel: the decoder is for training alone, but counts among the parameters. The readout of words has as many
-    rows as there are words: with a long batch of them the second loss takes gigabytes.
+    L is `auxiliary_steps`, but at most four fifths of the sequence, so that from six steps on there are several steps
+    a; a sequence of two steps has no second loss. Where a batch has a mask, steps that do not exist are not scored, nor
+    is a step behind such a one. Evaluation is that of a SequenceModel: the decoder is for training alone, but counts
+    among the parameters. The readout of words has as many rows as there are words: with a long batch of them the second
+    loss takes gigabytes.
 
     Arguments:
-        decoder: what rebuilds: layers as `rnn` has them, for input of the width that the model reads.
+        decoder: layers as `rnn` has them, for input of the width that the model reads.
         auxiliary: "reconstruct" or "predict".
         auxiliary_steps: see above, at least 2. Default: 600, as in the paper's summaries.
         The others are those of SequenceModel; the decoder has a head of the same sizes.

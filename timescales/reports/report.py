@@ -189,7 +189,9 @@ class Report:
             return {}
         first, *others = (grid.settings for grid in self.table.tiny.sets or (Grid({}),))
         varying = varying_axes(self.rows["tiny"])
-        shared = {key: value for key, value in first.items() if all(other.get(key) == value for other in others)}
+        shared = {
+            key: value for key, value in first.items() if all(key in other and other[key] == value for other in others)
+        }
         return {key: value for key, value in shared.items() if key not in varying}
 
     @property
@@ -271,7 +273,7 @@ def _setting(table: SmallTable, keys: Sequence[str], rows: Sequence[Row]) -> Set
     counted = [row for row in rows if everyone or table.succeeded(row)]
     values = [in_unit(table, value) for row in counted if (value := row.value(column)) is not None]
     return Setting(
-        axes={key: rows[0].axes.get(key, OF_EVERY_MODEL.get(key)) for key in keys},
+        axes={key: rows[0].axes.get(key, OF_EVERY_MODEL.get(key, "")) for key in keys},
         runs=len(rows),
         values=[in_unit(table, value) for row in rows if (value := row.value(column)) is not None],
         mean=typical(table, values) if values else None,

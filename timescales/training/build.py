@@ -25,6 +25,7 @@ from timescales.tasks import Spec, Task
 # Keys of a model's configuration that are SequenceModel's, not the RNN's, with their defaults; +model.head_size=256
 # gives a head to any model, +model.head_size=[256,256] one of two layers.
 AROUND_RNN: dict[str, Any] = {"head_size": None, "head_dropout": 0.0, **MODEL_DEFAULTS}
+AUXILIARY = {"auxiliary", "auxiliary_steps"}  # those of the second loss
 # What a _target_ must be.
 KINDS: dict[str, tuple[type, ...]] = {"model": (RNN, Baseline), "task": (Task,), "optimizer": (torch.optim.Optimizer,)}
 
@@ -124,8 +125,8 @@ def model_for(config: Config, spec: Spec) -> SequenceModel:
         check_timescales(rnn)
     kind: type[SequenceModel] = AWDModel if spec.awd else SequenceModel
     parts = {"rnn": rnn, "spec": spec}
-    if "auxiliary" in around and spec.awd:
-        raise ConfigError("model.auxiliary is for no word task: give model.auxiliary=none, or task=ptb_char")
+    if spec.awd and AUXILIARY & set(around):
+        raise ConfigError("model.auxiliary is not for ptb_word, wt2 and wt103: give model.auxiliary=none")
     if "auxiliary" in around:
         kind, parts["decoder"] = AuxiliaryModel, construct("model", of_rnn, input_size=width, engine=config["engine"])
     elif "auxiliary_steps" in around:
@@ -140,7 +141,7 @@ def check_baseline(config: Config, spec: Spec) -> None:
         raise ConfigError(f"engine={config['engine']} is for layers of cells, not for model={name}: give engine=auto")
     if config["model"].get("block") == "residual":
         raise ConfigError(f"model.block=residual is for layers of cells, not for model={name}: give block=plain")
-    if config["model"].get("auxiliary", "none") != "none":
+    if any(config["model"].get(key, AROUND_RNN[key]) != AROUND_RNN[key] for key in AUXILIARY):
         raise ConfigError(f"model.auxiliary is for layers of cells, not for model={name}: give model.auxiliary=none")
     if spec.awd is not None:
         fix = "take another model, or characters, such as task=ptb_char"
