@@ -153,6 +153,8 @@ def test_gap_is_the_last_input():
             ["task=copy", "model.block=residual", "model.num_layers=2", "model.hidden_size=[4,5]"],
             "give one hidden_size",
         ),
+        (["task=adding", "model.block=residual", "+model.bidirectional=true"], "leave out bidirectional"),
+        (["task=copy", "+model.bidirectional=true"], "leave out bidirectional"),
         (["task=copy", "model.gap_input=true"], "such as task=frequency"),
         (["task=copy", "model.gap_input=1"], "model.gap_input must be true or false"),
         (["task=ptb_word", "model.block=residual", *WORDS], "model.block is no argument of .*AWDModel"),

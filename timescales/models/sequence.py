@@ -69,6 +69,10 @@ class SequenceModel(nn.Module):
             raise ValueError(f"head_dropout must be at least 0 and below 1, not {head_dropout}")
         if head_dropout and not sizes:
             raise ValueError("head_dropout is for the head: give head_size too")
+        if getattr(rnn, "bidirectional", False) and (block != "plain" or spec.readout == "all"):
+            raise ValueError(
+                "bidirectional is for block=plain and a task that reads the final state alone: leave out bidirectional"
+            )
         self.rnn = cast(RNN, rnn)  # a Baseline has all of it that this class needs
         self.head_sizes = sizes
         widths = [rnn.hidden_size, *sizes]
