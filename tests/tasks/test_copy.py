@@ -5,7 +5,7 @@ import torch
 from scipy import stats
 from small_tasks import answer
 
-from timescales.tasks import Copy
+from timescales.tasks import Copy, VariableCopy
 from timescales.tasks.data.text import SPLITS
 
 
@@ -13,6 +13,16 @@ def test_copy_as_gu_et_al_have_it_ends_by_steps_alone():
     solved = {"accuracy": 1.0, "sequence_accuracy": 1.0, "loss": 0.0}
     assert Copy(T=5, layout="gu").stop(1, solved) is None
     assert Copy(T=5, layout="paper").stop(1, solved) == "solved"
+
+
+def test_a_run_may_end_at_an_accuracy_of_the_answers_alone():
+    task = Copy(T=5, solved=0.99)
+    assert task.stop(1, {"accuracy": 0.99, "sequence_accuracy": 0.9}) == "solved"
+    assert task.stop(1, {"accuracy": 0.9899, "sequence_accuracy": 0.9}) is None
+    assert task.stop(201, {"accuracy": 0.19, "sequence_accuracy": 0.0}) == "failed"
+    assert VariableCopy(low=2, high=5, solved=0.5).stop(1, {"accuracy": 0.5, "sequence_accuracy": 0.0}) == "solved"
+    with pytest.raises(ValueError, match="solved must be above 0 and at most 1"):
+        Copy(T=5, solved=99)
 
 
 @pytest.mark.parametrize("T", [1, 5, 200])

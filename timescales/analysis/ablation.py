@@ -39,8 +39,10 @@ def measure(model: SequenceModel, task: Task) -> dict[str, float]:
     """Accuracy by number of silenced units, "random/0" to "random/100", the mean over 10 random orders.
 
     For a model with reference times also "later_first/...": the later-reset units first, in random order, then the
-    others. ".../mean" is the mean over the numbers of units. In networks that do not have 128 units, the numbers are
-    in proportion. The paper does not state what is silenced (here the output h, while the cell runs on) nor how often
+    others. ".../mean" is the mean over the numbers of units; ".../kept" is the mean of what is left of the accuracy above
+    chance, as a share of what it is with no unit silenced. Below chance nothing is left, so that a network which guesses
+    worse than at random does not count as less robust. A network at chance has no ".../kept". In networks that do not
+    have 128 units, the numbers are in proportion. The paper does not state what is silenced (here the output h, while the cell runs on) nor how often
     (here 10 orders, each on the same 200 test sequences).
     """
     return named(curves(model, task), model.rnn.hidden_size)
@@ -73,6 +75,8 @@ def named(curves: dict[str, Tensor], hidden_size: int) -> dict[str, float]:
         means = accuracies.mean(0)
         values |= {f"{kind}/{n}": mean for n, mean in zip(counts(hidden_size), means.tolist(), strict=True)}
         values[f"{kind}/mean"] = float(means.mean())
+        if means[0] > GUESS:
+            values[f"{kind}/kept"] = float(((means - GUESS) / (means[0] - GUESS)).clamp(min=0.0).mean())
     return values
 
 
