@@ -5,7 +5,7 @@ MINUTES ?= 8
 REQUIRED_TABLE = $(or $(TABLE),$(error name a table: make $@ TABLE=chien_table3))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo tour tutorial docs reproduce reproduce-table1 reproduce-table2 reproduce-table3 small tiny plan status report report-check atlas gallery site notebooks dashboard sensitivity test test-all test-slow test-slurm test-ecosystem test-clients faults lint format types bench gpu gpu-pack gpu-collect freeze dist golden stub clean
+.PHONY: help demo tour tutorial docs reproduce reproduce-table1 reproduce-table2 reproduce-table3 small plan status report report-check atlas gallery site notebooks dashboard sensitivity test test-all test-slow test-slurm test-ecosystem test-clients faults lint format types bench gpu gpu-pack gpu-collect freeze dist golden stub clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9.-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -38,17 +38,13 @@ reproduce-table2: ## reproduce table 2 of Chien et al. 2021: character-level lan
 reproduce-table3: ## reproduce table 3 of Chien et al. 2021: frequency discrimination
 	$(MAKE) reproduce TABLE=chien_table3
 
-reproduce: .venv/installed ## run a table at the paper's size and write its report: TABLE=chien_table3 (ARGS="seed=0")
-	$(PY) train.py table=$(REQUIRED_TABLE) $(ARGS)
-	$(PY) scripts/report.py $(TABLE)
+reproduce: .venv/installed ## run a table and write a report of your runs: TABLE=chien_copy (RUNG=t100, or HOURS=2: the largest rung that fits)
+	$(PY) scripts/reproduce.py $(REQUIRED_TABLE) $(if $(RUNG),--rung $(RUNG)) $(if $(HOURS),--hours $(HOURS)) $(ARGS)
 
-small: .venv/installed ## run the small-scale version of a table on a CPU and write its report: TABLE=chien_table3
-	$(PY) train.py table=$(REQUIRED_TABLE) profile=small $(ARGS)
-	$(PY) scripts/report.py $(TABLE)
+small: .venv/installed ## run the first rung of a table's ladder, a quarter of an hour on one core: TABLE=chien_copy
+	$(PY) scripts/reproduce.py $(REQUIRED_TABLE) --rung small $(ARGS)
 
-tiny: small ## the same as `make small`, by its older name
-
-plan: .venv/installed ## list the runs of a table with their state: TABLE=chien_table3 (ARGS="--profile small seed=0")
+plan: .venv/installed ## list the runs of a table with their state: TABLE=chien_table3 (ARGS="--rung small seed=200")
 	$(PY) scripts/status.py $(REQUIRED_TABLE) --list $(ARGS)
 
 status: .venv/installed ## show which runs of each table are done and what the rest costs (TABLE=... MEASURE=1)

@@ -35,8 +35,8 @@ class Judged:
     """What a table says of an item.
 
     claims, cells: those that are about it. runs, planned: how many of their runs at paper size have ended with the
-    numbers that they need, and how many there are to be; none for what is about data alone. small: how many small-scale
-    runs have such numbers. published: whether published models of the authors have them.
+    numbers that they need, and how many there are to be; none for what is about data alone. small: how many runs of
+    rungs have such numbers. published: whether published models of the authors have them.
     """
 
     claims: Sequence[Claim]
@@ -48,7 +48,7 @@ class Judged:
 
     @property
     def standing(self) -> str:
-        """Which runs stand behind the item: "all", "some" of paper size, "small-scale" ones alone, or "none".
+        """Which runs stand behind the item: "all", "some" of paper size, "ladder" ones only, or "none".
 
         "data" where no run is needed.
         """
@@ -56,7 +56,7 @@ class Judged:
             return "data"
         if self.runs:
             return "all" if self.runs == self.planned else "some"
-        return "small-scale" if self.small else "none"
+        return "ladder" if self.small else "none"
 
 
 def read() -> list[dict[str, Any]]:
@@ -94,7 +94,7 @@ def counts(items: Sequence[Item]) -> list[str]:
         f"{len(items)} tables, figures and printed results:",
         "",
         f"- {count['table']} are judged by the claims or printed values of a table here: {standing['all']} on all of",
-        f"  its runs at paper size, {standing['some']} on some, {standing['small-scale']} on small-scale runs alone,",
+        f"  its runs at paper size, {standing['some']} on some, {standing['ladder']} on rungs of a ladder only,",
         f"  {standing['none']} on none yet, {standing['data']} on the data alone;",
         f"- {count['script']} are judged by a test: they show no trained model;",
         f"- {count['analysis']} are analyses without a verdict (`python scripts/analyse.py RUN_DIR`);",
@@ -126,9 +126,9 @@ def judged(item: Item) -> Judged:
     planned = [] if about_data else expand(table)
     wanted = [axes for axes in planned if any(matches(axes, where) for where in wheres)]
     measured = [row for row in rows if _has(row, metrics) and _at(settings, row.axes)]
-    runs = sum(row.profile == "paper" and row.axes in wanted for row in measured)
-    # Small-scale runs are judged by claims: of an item of values alone they say nothing.
-    small = sum(row.profile == "tiny" for row in measured) if claims else 0
+    runs = sum(row.rung == "paper" and row.axes in wanted for row in measured)
+    # Runs of rungs are judged by claims: of an item that is values only they say nothing.
+    small = sum(row.rung not in ("paper", "rates") for row in measured) if claims else 0
     evidence = [found.item for found in reanalysed.judge(table, reanalysed.read(paths.RESULTS))]
     published = not about_data and any(item in evidence for item in (*claims, *cells))
     return Judged(claims, cells, runs, len(wanted), small, published)
@@ -169,14 +169,14 @@ def judge(item: Item) -> str:
 
 
 def runs(item: Item) -> str:
-    """How many of an item's runs at paper size there are; if not all, how many small-scale ones, too."""
+    """How many of an item's runs at paper size there are; if not all, how many of rungs, too."""
     if "table" not in item:
         return ""
     found = judged(item)
     if not found.planned:
         return "no run needed"
     published = "; [published models](../results/reanalysed/README.md)" if found.published else ""
-    small = f"; {found.small} small-scale" if found.small and found.runs < found.planned else ""
+    small = f"; {found.small} on the ladder" if found.small and found.runs < found.planned else ""
     return f"{found.runs or 'none'} of {found.planned}{small}{published}"
 
 

@@ -1,7 +1,7 @@
 """Build the project's views at W&B: a front page and one for each table: `python scripts/dashboard.py [TABLE ...]`.
 
 A table's view shows its runs by their group (configuration without seed), whichever sweep trained them: at paper size,
-or with --profile small those of its small-scale version. Each call makes new views: remove older ones at W&B.
+or with --rung NAME those of a rung of its ladder. Each call makes new views: remove older ones at W&B.
 Needs a key (`wandb login`) and `pip install -e ".[dashboard]"`; --out DIR writes what would be sent, and needs no key.
 """
 
@@ -25,14 +25,14 @@ from wandb_workspaces.expr import And, Config, Metric  # noqa: E402
 from timescales import errors, files, paths, plotting  # noqa: E402
 from timescales.config import compose, folders, identity  # noqa: E402
 from timescales.papers import load  # noqa: E402
-from timescales.papers.table import Table, expand, group, profile_of, varying  # noqa: E402
+from timescales.papers.table import PAPER, Table, expand, group, varying  # noqa: E402
 from timescales.reports import markdown, report  # noqa: E402
 from timescales.reports.report import Report  # noqa: E402
 
 
-def groups(table: Table, profile: str | None, composer: compose.Composer) -> list[str]:
+def groups(table: Table, size: str, composer: compose.Composer) -> list[str]:
     """The W&B groups that a table's runs belong to."""
-    runs = {group(axes): axes for axes in expand(table, profile)}.values()
+    runs = {group(axes): axes for axes in expand(table, size)}.values()
     configs = [identity.resolved(composer(load.request(table, axes))) for axes in runs]
     return list(dict.fromkeys(map(identity.family, configs)))
 
@@ -112,18 +112,14 @@ def front_page(entity: str, project: str) -> views.Workspace:
     return workspace("timescales", entity, project, sections, runs)
 
 
-def table_view(
-    entity: str, project: str, found: Report, profile: str | None, composer: compose.Composer
-) -> views.Workspace:
+def table_view(entity: str, project: str, found: Report, size: str, composer: compose.Composer) -> views.Workspace:
     """One table: printed and measured values, its metric by configuration, the curves behind it."""
-    table = found.table if profile is None else found.table.tiny
-    if table is None:
-        raise errors.ConfigError(f"{found.table.name} has no small-scale version (its key `small`)")
+    table = found.table.sizes[size]
     # The model first: its colour is that of the first level.
-    varied = dict.fromkeys(["model", *varying(expand(found.table, profile))])
+    varied = dict.fromkeys(["model", *varying(expand(found.table, size))])
     keys = [f"{key}.name" if key in ("model", "task", "paper", "optimizer") else key for key in varied]
-    name = f"{table.name} ({profile})" if profile else table.name
-    wanted = [*groups(found.table, profile, composer), table.name]
+    name = table.name if size == PAPER else f"{table.name} ({size})"
+    wanted = [*groups(found.table, size, composer), table.name]
     columns = ["run:state", f"summary:{summary_metric(table) or 'best.value'}"]
     return workspace(name, entity, project, table_sections(found, table), runset(wanted, keys, columns))
 
@@ -136,7 +132,7 @@ def summary_metric(table: Table) -> str | None:
 
 
 def table_sections(found: Report, table: Table) -> list[views.Section]:
-    """The parts of a table's view; table: the report's, or its small-scale version."""
+    """The parts of a table's view; table: the report's, or a rung of it."""
     metric = summary_metric(table)
     watched = re.findall(r"(?:test|valid)/\w+", table.metric)[:1]
     curves = [*(name.replace("test/", "valid/") for name in watched), "valid/loss", "train/loss_nats"]
@@ -162,9 +158,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
     parser.add_argument("table", nargs="*", help="names of tables; none: the front page and all tables")
-    parser.add_argument(
-        "--profile", type=profile_of, choices=["small"], help="the runs of the tables' small-scale versions"
-    )
+    parser.add_argument("--rung", help="the runs of a rung of each table's ladder (small: the first)")
     parser.add_argument("--project", help="at W&B; default: as in conf/logger/wandb.yaml")
     parser.add_argument("--entity", help="at W&B; default: your own, or WANDB_ENTITY")
     parser.add_argument("--out", type=Path, help="write the views here as JSON, and send nothing")
@@ -177,7 +171,9 @@ def main() -> None:
             project = options.project or logger["project"]
             entity = options.entity or logger["entity"] or os.environ.get("WANDB_ENTITY") or _entity(options.out)
             made = [] if options.table else [front_page(entity, project)]
-            made += [table_view(entity, project, found, options.profile, composer) for found in reports]
+            made += [
+                table_view(entity, project, found, found.table.size_of(options.rung), composer) for found in reports
+            ]
         except errors.ConfigError as error:
             sys.exit(f"error: {error}")
     for view in made:

@@ -1,8 +1,8 @@
 """Write results/, docs/papers and parts of the README from the records: `python scripts/report.py [TABLE ...]`.
 
-Without --check it is the command `timescales-report` of an installation, and writes these pages, too.
---check compares and writes nothing; --wandb puts the tables at W&B, too. --config-dir FOLDER, as for train.py, is for
-tables of your own: their reports go to FOLDER/results/.
+It is the command `timescales-report` of an installation, but writes results/, which has the project's own runs. Reports
+of your runs go to runs/reports/ with `make reproduce` and `make small`, or with --out FOLDER. --check compares and
+writes nothing; --wandb puts the tables at W&B, too. --config-dir FOLDER, as for train.py, is for your own tables.
 """
 
 from __future__ import annotations
@@ -32,13 +32,15 @@ def main() -> None:
         "--check", action="store_true", help="write nothing; fail where a committed report is not what its runs give"
     )
     options = parser.parse_args()
+    if options.out is None and options.config_dir is None:
+        options.out = paths.RESULTS
     with commands.tables(options) as tables:
         if options.check:
-            check(tables.reports(runs=None), whole=not tables.named and tables.results == paths.RESULTS)
+            check(tables.reports(runs=None), whole=not tables.named and tables.out == paths.RESULTS)
             return
         reports = tables.reports()
         commands.write_reports(reports, tables.composer if options.wandb else None)
-        if tables.results == paths.RESULTS:
+        if tables.out == paths.RESULTS:
             write_pages(tables.reports(tables.known) if tables.named else reports)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from timescales import paths, plotting
 from timescales.files import csv_rows
-from timescales.papers.table import SIZES, varying
+from timescales.papers.table import varying
 from timescales.reports import wording
 from timescales.reports.gather import thinned
 from timescales.reports.markdown import grid
@@ -47,8 +47,8 @@ def curves_of(rows: Sequence[Row], folder: Path) -> list[str]:
     None for a size with more than MOST runs.
     """
     lines = []
-    for size in SIZES:
-        own = [row for row in rows if row.profile == size]
+    for size in dict.fromkeys(row.rung for row in rows):
+        own = [row for row in rows if row.rung == size]
         if len(own) > MOST:
             continue
         keys = [key for key in varying([row.axes for row in own]) if key != "model"]
@@ -60,7 +60,7 @@ def curves_of(rows: Sequence[Row], folder: Path) -> list[str]:
             named = (f"{key.split('.')[-1]}={wording.say(axes.get(key))}" for key in keys)
             style = plotting.STYLES[order.index(other) % len(plotting.STYLES)]
             drawn.append((", ".join([axes["model"], *named]), plotting.colour(axes), style, curve(row.id, folder.name)))
-        words = "paper size" if size == "paper" else "small-scale version"
+        words = "the paper's size" if size == "paper" else f"rung {size}"
         if draw(folder / f"curves_{size}.png", f"{folder.name}, {words}", drawn):
             lines += [f"![Curves of the runs of {folder.name}, {words}](curves_{size}.png)", ""]
     return ["## Curves", "", *lines] if lines else []
@@ -123,7 +123,7 @@ def all_runs(rows: Sequence[Row]) -> list[str]:
         values = ("" if (value := row.value(key)) is None else wording.number(value) for key in metrics)
         set_to = (wording.say(row.axes.get(key, "")) for key in axes)
         origin = [f"{row.seconds / 60:.1f}", row.machine, row.commit]
-        body.append([row.id, row.profile, *set_to, row.seed, row.status, *values, *origin])
+        body.append([row.id, row.rung, *set_to, row.seed, row.status, *values, *origin])
     return ["## All runs", "", *dropdown(f"{len(rows)} runs ([runs.csv](runs.csv))", grid(head, body))]
 
 

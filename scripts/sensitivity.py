@@ -1,6 +1,6 @@
 """Vary the settings that the paper does not state: `python scripts/sensitivity.py TABLE`.
 
-Each assumed setting that names other values (`try`) is changed one at a time, in the table's small-scale version.
+Each assumed setting that names other values (`try`) is changed one at a time, at the first rung of the table's ladder.
 Writes results/<table>/sensitivity.{csv,md}. Further arguments are those of train.py. Settings choose and change the
 runs as they do there (seed=0 model=lstm,plstm loop.max_steps=500); the page is printed then, and not written.
 --config-dir FOLDER, as for train.py, is for tables of your own: the results go to FOLDER/results/.
@@ -21,7 +21,7 @@ from timescales.errors import ConfigError  # noqa: E402
 from timescales.experiment import plan  # noqa: E402
 from timescales.experiment.queue import Queue  # noqa: E402
 from timescales.papers import load  # noqa: E402
-from timescales.papers.table import SmallTable  # noqa: E402
+from timescales.papers.table import Rung  # noqa: E402
 from timescales.reports import sensitivity  # noqa: E402
 
 
@@ -58,12 +58,12 @@ def main() -> None:
         print(sensitivity.write(table, rows, results, own))
 
 
-def small(name: str) -> SmallTable:
-    """The small-scale version of a table."""
-    table = load.table(name).tiny
-    if table is None:
-        raise ConfigError(f"{name} has no small-scale version (its key `small`), on which settings are varied")
-    return table
+def small(name: str) -> Rung:
+    """The first rung of a table's ladder."""
+    ladder = load.table(name).ladder
+    if ladder is None or not ladder.rungs:
+        raise ConfigError(f"{name} has no ladder, on whose first rung settings are varied")
+    return next(iter(ladder.rungs.values()))
 
 
 def narrows(override: str) -> bool:
@@ -71,7 +71,7 @@ def narrows(override: str) -> bool:
     return identity.is_of_identity(override.partition("=")[0].lstrip("+~"))
 
 
-def train(table: SmallTable, composer: compose.Composer, options: argparse.Namespace) -> None:
+def train(table: Rung, composer: compose.Composer, options: argparse.Namespace) -> None:
     """Train the runs of each variation that are not finished."""
     shared = [composer.parse(text) for text in ("logger=none", *options.overrides) if not narrows(text)]
     variations = sensitivity.variations(table, composer)

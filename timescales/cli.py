@@ -140,14 +140,14 @@ def launch_of(target: str) -> Callable[..., Any]:
 
 def plan_of_table(asked: CommandLine, composer: Composer) -> tuple[Plan, tuple[str, ...]]:
     """The runs of a table, or those of them that are asked for, and the analyses that it asks for of each."""
-    table, chosen = load.table(str(asked.value("table"))), ("table", "profile")
+    table, chosen = load.table(str(asked.value("table"))), ("table", "rung")
     narrow = [o for o in asked.of_runs if identity.is_of_identity(o.key_or_group)]
     shared = [o for o in asked.of_runs if o not in narrow and o.key_or_group not in chosen]
     if several := [text_of(override) for override in shared if override.is_sweep_override()]:
         raise ConfigError(f"{several[0]}: give one value: it makes no other runs of a table")
     cfg = composer([o for o in asked.of_runs if o.key_or_group in chosen])
     schema.check(cfg)
-    requests = plan.requests_of(table, cfg.profile, composer, narrow)
+    requests = plan.requests_of(table, table.size_of(cfg.rung), composer, narrow)
     tag = composer.parse(f"++logger.table={table.name}")  # for W&B alone; no part of a run's identity
     made = plan.plan([[*request, *shared, tag] for request in requests], composer, seeds_named=True)
     together = composer([*requests[0], *shared]).seeds if requests else 1

@@ -19,21 +19,24 @@ with extras.command():
     from timescales.config import compose, folders, identity, messages, values
     from timescales.config.compose import Composer
     from timescales.errors import ConfigError
-    from timescales.papers.table import SIZES, profile_of
+    from timescales.papers import load
+    from timescales.papers.table import PAPER
     from timescales.reports import report as reports
     from timescales.reports import status, verdicts, weights, wording, write
     from timescales.reports.report import Report
     from timescales.runs import cost
 
 REPORT = """\
-Write the report of tables from the records in ./runs: FOLDER/TABLE/table.md, runs.csv and figure.png. A report is
+Write the report of tables from the records in ./runs: FOLDER/TABLE/table.md, runs.csv and pictures. A report is
 written again from runs and from the runs.csv that is there already. --config-dir FOLDER, as for timescales-train, is
-for tables of your own."""
+for your own tables."""
+
+USERS = paths.RUNS / "reports"  # in a checkout, the reports of its user's own runs: results/ has the project's
 
 STATUS = """\
 What is done of each table and what the rest costs. With a run's id, name or directory instead of tables: how it was
 made, and the command that makes it again. --list lists the runs of one table: settings, seed, state,
-directory. Settings narrow the list: seed=0 model=lstm,plstm. --profile small lists those of the small-scale version.
+directory. Settings narrow the list: seed=0 model=lstm,plstm. --rung NAME lists those of a rung of its ladder.
 --config-dir FOLDER, as for timescales-train, is for tables of your own. Hours are from finished runs of the same kind,
 else from a few steps timed with --measure (results/speed.csv). They are an upper bound where a task may stop before its
 last epoch."""
@@ -49,12 +52,14 @@ package.module.MyCell; arguments of the class follow as key=value. The same comm
 class Tables:
     """The tables that a command is about.
 
-    results: the folder of reports and committed runs; known: all tables there; own: whether they are the user's own.
+    results: the folder of committed runs; out: where reports are written; known: all tables; own: whether they are the
+    user's own.
     """
 
     composer: Composer
     named: Sequence[str]
     results: Path
+    out: Path
     known: Sequence[str]
     own: bool
 
@@ -64,7 +69,7 @@ class Tables:
         runs: where trained runs lie; None: only those in `results` count.
         """
         names = names or self.named or self.known
-        return [reports.make(name, self.composer, self.results, runs, self.own) for name in names]
+        return [reports.make(name, self.composer, self.results, runs, self.own, self.out) for name in names]
 
 
 def _parser(description: str) -> argparse.ArgumentParser:
@@ -73,9 +78,7 @@ def _parser(description: str) -> argparse.ArgumentParser:
 
 def add_folders(parser: argparse.ArgumentParser) -> None:
     """Add the options that say where tables and reports are."""
-    default = (
-        "results/ of the checkout or, without one, of the current folder; of tables of your own that of --config-dir"
-    )
+    default = "runs/reports in a checkout, else ./results; of your own tables results/ in that folder"
     parser.add_argument("--config-dir", type=Path, metavar="FOLDER", help="your own folder of configurations")
     parser.add_argument("--out", type=Path, metavar="FOLDER", help=f"the folder of reports; default: {default}")
 
@@ -84,7 +87,9 @@ def add_folders(parser: argparse.ArgumentParser) -> None:
 def tables(options: argparse.Namespace) -> Iterator[Tables]:
     """The tables of a command's options. An error that the user can fix ends the program with one line."""
     own = options.config_dir
-    results = options.out or (own / "results" if own else paths.RESULTS if paths.in_checkout() else Path("results"))
+    here = paths.RESULTS if paths.in_checkout() else Path("results")
+    results = own / "results" if own else here
+    out = options.out or (results if own or not paths.in_checkout() else USERS)
     known = sorted(path.stem for path in (own / "table").glob("*.yaml")) if own else folders.choices("table")
     named = [word for word in options.table if "=" not in word]
     try:
@@ -92,9 +97,9 @@ def tables(options: argparse.Namespace) -> Iterator[Tables]:
             raise ConfigError("settings such as seed=0 are for timescales-status TABLE --list: leave them out")
         folders.use(own)
         with compose.composing() as composer:
-            yield Tables(composer, named, results, known, own is not None)
+            yield Tables(composer, named, results, out, known, own is not None)
     except OSError as error:
-        if not Path(error.filename or "").is_relative_to(results):
+        if not Path(error.filename or "").is_relative_to(out):
             raise
         sys.exit(f"error: {error.filename}: {error.strerror}; choose another folder with --out, or give access there")
     except Exception as error:
@@ -120,18 +125,18 @@ def add_report_options(parser: argparse.ArgumentParser) -> None:
 
 
 def write_reports(made: Sequence[Report], composer: Composer | None) -> None:
-    """Write reports, and say in lines what became of each table; with a composer put them at W&B."""
-    from timescales.reports import figures
+    """Write reports, and say in lines what was seen and where the pages are; with a composer put them at W&B."""
+    from timescales.reports import figures, forest
 
     for found in made:
         written = write.write(found)
         weights.write(found)
         if written:
             figures.draw(found)
+            forest.draw(found)
         if written and composer is not None:
             _publish(found, composer)
-        paper, small = wording.text_with_counts(found.verdict), wording.text(found.small_verdict)
-        print(f"{found.table.name:24} {paper}; small-scale version: {small}")
+        print("\n".join(summary(found)))
         told = [*(f"cannot run here: {line}" for line in found.missing), *found.unread]
         if found.dropped and not found.missing:
             told.append(
@@ -139,7 +144,25 @@ def write_reports(made: Sequence[Report], composer: Composer | None) -> None:
             )
         print("".join(f"  {line}\n" for line in told), end="")
     if made:
-        verdicts.write(made, made[0].results)
+        verdicts.write(made, made[0].out)
+
+
+def summary(found: Report) -> list[str]:
+    """What the runs of a table say, in lines: at each size that has runs, and where the page is."""
+    lines = [f"{found.table.name}, {found.table.title}"]
+    if found.rows[PAPER]:
+        lines.append(f"  the paper's size: {wording.answer(found)}")
+    for size in found.rows:
+        steps = [(climb, step) for climb in found.climbs for step in climb.steps if step.name == size]
+        if found.rows[size] and steps:
+            lines.append(f"  {size}: {len(found.rows[size])} of {len(found.planned[size])} runs")
+            lines += [
+                f"    {wording.claim_in_words(climb.claim)}: {wording.step(climb, step)}" for climb, step in steps
+            ]
+    if not found.all_rows:
+        return [*lines, "  no run has ended yet"]
+    pictures = [name for name in ("verdicts.png", "ladder.png", "figure.png") if (found.folder / name).is_file()]
+    return [*lines, f"  Report: {found.folder / 'table.md'}" + "".join(f", {name}" for name in pictures)]
 
 
 def _publish(found: Report, composer: Composer) -> None:
@@ -147,13 +170,13 @@ def _publish(found: Report, composer: Composer) -> None:
     from timescales.runs import wandb_run
 
     name = found.table.name
-    paper, small = wording.text_with_counts(found.verdict), wording.text(found.small_verdict)
-    summary = {"paper size": paper, "small-scale version": small, "source": found.table.source}
+    told = {"the paper's size": wording.answer(found), "source": found.table.source}
+    told |= {wording.claim_in_words(c.claim): ", ".join(f"{s.name}: {s.word}" for s in c.steps) for c in found.climbs}
     logger = identity.resolved(composer(["logger=wandb"]))["logger"]
-    shown = [found.folder / file for file in ("table.md", "runs.csv", "figure.png")]
+    shown = [found.folder / file for file in ("table.md", "runs.csv", "verdicts.png", "ladder.png", "figure.png")]
     rows, columns = [astuple(line) for line in verdicts.lines(found)], [key.name for key in fields(verdicts.Line)]
     there = [path for path in shown if path.is_file()]
-    wandb_run.publish(logger, name, paths.RUNS / f"report-{name}", columns, rows, there, summary)
+    wandb_run.publish(logger, name, paths.RUNS / f"report-{name}", columns, rows, there, told)
 
 
 def show_status() -> None:
@@ -163,33 +186,32 @@ def show_status() -> None:
     add("table", nargs="*", help="names of tables (none: all), or one run; with --list also settings")
     add("--measure", action="store_true", help="time a few steps of every kind of run whose cost is not known")
     add("--list", action="store_true", help="list the runs of a table; trains and measures nothing")
-    add("--profile", type=profile_of, choices=["small"], help="with --list: the runs of the small-scale version")
+    add("--rung", help="with --list: the runs of a rung of the table's ladder (small: the first)")
     add_folders(parser)
     options = parser.parse_intermixed_args()  # settings may follow --list
     with tables(options) as found:
         if len(found.named) == 1 and found.named[0] not in found.known and status.is_run(found.named[0]):
-            if options.list or options.measure or options.profile:
-                raise ConfigError("--list, --measure and --profile are for tables: leave them out")
+            if options.list or options.measure or options.rung:
+                raise ConfigError("--list, --measure and --rung are for tables: leave them out")
             print(status.how_it_was_made(found.named[0], found.composer, found.results))
         elif options.list:
-            _plan(found, [word for word in options.table if "=" in word], options.profile)
-        elif options.profile:
-            raise ConfigError("--profile is for --list: add --list, or leave it out")
+            _plan(found, [word for word in options.table if "=" in word], options.rung)
+        elif options.rung:
+            raise ConfigError("--rung is for --list: add --list, or leave it out")
         else:
             _overview(found, options.measure)
 
 
-def _plan(found: Tables, settings: Sequence[str], profile: str | None) -> None:
+def _plan(found: Tables, settings: Sequence[str], rung: str | None) -> None:
     """Print the runs of one table, a line each."""
     if len(found.named) != 1:
         raise ConfigError("--list is for one table: give its name, as in chien_table3 --list")
     (name,), composer = found.named, found.composer
     given = map(composer.parse, settings)
     where = {o.key_or_group: [each.value() for each in composer.each_value(o)] for o in given}
-    sizes = [s for s in status.status(name, composer, found.results, paths.RUNS) if SIZES[s.size] == profile]
-    if not sizes:
-        raise ConfigError(f"{name} has no small-scale version (its key `small`)")
-    print(status.table_text(sizes[0].plan(where)))
+    size = load.table(name).size_of(rung)
+    far = next(s for s in status.status(name, composer, found.results, paths.RUNS) if s.size == size)
+    print(status.table_text(far.plan(where)))
 
 
 def _overview(found: Tables, measure: bool) -> None:

@@ -101,7 +101,7 @@ def plan(names: Sequence[str], without: Sequence[str] = (), minutes: float = MIN
             if set(table.needs) & set(without):
                 continue
             shared = [compose.setting("seeds", schema.MOST_SEEDS), compose.setting("skip", "committed")]
-            requests = [[*request, *shared] for request in of_tables.requests_of(table, None, composer)]
+            requests = [[*request, *shared] for request in of_tables.requests_of(table, "paper", composer)]
             made = of_tables.plan(requests, composer, seeds_named=True)
             todo = sorted((run for run in made.todo if run.directory not in seen), key=lambda run: run.seed)
             seen |= {run.directory for run in todo}

@@ -39,11 +39,13 @@ def measure(model: SequenceModel, task: Task) -> dict[str, float]:
     """Accuracy by number of silenced units, "random/0" to "random/100", the mean over 10 random orders.
 
     For a model with reference times also "later_first/...": the later-reset units first, in random order, then the
-    others. ".../mean" is the mean over the numbers of units; ".../kept" is the mean of what is left of the accuracy above
-    chance, as a share of what it is with no unit silenced. Below chance nothing is left, so that a network which guesses
-    worse than at random does not count as less robust. A network at chance has no ".../kept". In networks that do not
-    have 128 units, the numbers are in proportion. The paper does not state what is silenced (here the output h, while the cell runs on) nor how often
-    (here 10 orders, each on the same 200 test sequences).
+    others. In networks that do not have 128 units, the numbers are in proportion. The paper does not state what is
+    silenced (here the output h, while the cell runs on) nor how often (here 10 orders, each on the same 200 test
+    sequences).
+
+    ".../mean" is the mean over the numbers of units. ".../kept" is the mean share that is kept of the accuracy above
+    chance; 0 below chance, so that a network that guesses worse than at random does not count as less robust. A network
+    at chance with no unit silenced has no ".../kept".
     """
     return named(curves(model, task), model.rnn.hidden_size)
 

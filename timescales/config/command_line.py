@@ -23,6 +23,7 @@ READ = ("hydra/launcher", "hydra.launcher.", "hydra/sweeper", "hydra.sweeper.", 
 NEVER_READ = ("hydra.run.dir", "hydra.job.chdir", "hydra.searchpath")
 MODES = ("run", "multirun", "cfg", "info", "shell_completion")
 LAUNCHERS = (None, "basic", "joblib", "slurm")  # with another one, such as Ray's, Hydra's own sweeper sweeps
+OLDER_WORDS = {"profile=small": "rung=small", "profile=tiny": "rung=small"}
 # What chosen files need: a package, and the extra of this one that installs it.
 PACKAGES = {
     "hydra/launcher=joblib": ("joblib", "launchers"),
@@ -69,6 +70,7 @@ class CommandLine:
 
 def read(arguments: Sequence[str]) -> CommandLine:
     """A command line. Raises ConfigError for one that has an error, or asks for what is not done."""
+    arguments = [OLDER_WORDS.get(argument, argument) for argument in arguments]
     options = _options(arguments)
     folders.use(options.config_dir)
     if options.shell_completion:  # its words are no overrides

@@ -17,7 +17,7 @@ from timescales.errors import ConfigError
 # Keys that change none of a run's numbers are not part of its identity.
 NOT_IDENTITY = (
     *("logger", "device", "engine", "data_root", "run_dir"),
-    *("resume", "force", "skip", "table", "profile", "seeds", "hydra"),
+    *("resume", "force", "skip", "table", "rung", "seeds", "hydra"),
 )
 NOT_IDENTITY_LOOP = ("checkpoint_every", "log_one_over_e")
 NOT_IDENTITY_TASK = ("allow_partial",)  # the record of a run on part of the data names what is missing
@@ -55,7 +55,7 @@ def _matched(units: int, *, _root_: DictConfig) -> int:
 
 def resolved(cfg: DictConfig) -> Config:
     """The configuration as plain dicts, interpolations resolved, without the keys of Hydra, of tables and of sweeps."""
-    parts = {str(key): cfg[key] for key in cfg if key not in ("hydra", "table", "profile", "skip", "seeds")}
+    parts = {str(key): cfg[key] for key in cfg if key not in ("hydra", "table", "rung", "skip", "seeds")}
     return {
         key: OmegaConf.to_container(part, resolve=True, throw_on_missing=True) if OmegaConf.is_config(part) else part
         for key, part in parts.items()

@@ -33,7 +33,6 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "logger.name": ("wandb", "tensorboard", "trackio", "csv", "none"),
     "force": (True, False, "stale"),
     "skip": ("local", "committed"),
-    "profile": (None, "small", "tiny"),  # tiny: the older word for small
     "loop.schedule": ("none", "cosine", "linear", "step"),
 }
 DEVICES = ("auto", "cpu", "cuda", "mps")
@@ -108,7 +107,7 @@ class BaseConfig:
     skip: str = "local"
     extend: str | None = None
     table: Any = None
-    profile: str | None = None
+    rung: str | None = None
 
 
 # The types of the base configuration's keys.
@@ -162,8 +161,8 @@ def check(cfg: DictConfig) -> None:
         )
     if cfg.run_dir == "":
         raise ConfigError("run_dir must not be empty: leave it out for runs/<name>, or give a directory")
-    if cfg.profile is not None and cfg.table is None:
-        raise ConfigError(f"profile={cfg.profile} is a table's: give table=NAME too")
+    if cfg.rung is not None and cfg.table is None:
+        raise ConfigError(f"rung={cfg.rung} is a size of a table: give table=NAME too")
     if cfg.skip == "committed" and not paths.RESULTS.is_dir():
         raise ConfigError("skip=committed looks into results/, which a checkout has: leave it out here")
 

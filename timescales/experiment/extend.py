@@ -26,7 +26,7 @@ if TYPE_CHECKING:  # torch is imported when the run begins
 
 LONGER = ("loop.max_epochs", "loop.max_steps", "loop.patience")
 OF_THIS_COMMAND = ("data_root", "run_dir", "resume", "force", "device", "engine")  # not taken from the origin
-FOR_SEVERAL = ("seeds", "table", "profile", "skip")
+FOR_SEVERAL = ("seeds", "table", "rung", "skip")
 
 
 def run(overrides: Sequence[Override], composer: Composer) -> Run:

@@ -132,36 +132,32 @@ def fitting(requests: Sequence[Request], composer: Composer) -> list[Request]:
 # --- a table ----------------------------------------------------------------------------------------------------------
 
 
-def requests_of(
-    table: Table, profile: str | None, composer: Composer, narrow: Sequence[Override] = ()
-) -> list[Request]:
-    """The requests of a table's runs, narrowed by overrides of its keys.
+def requests_of(table: Table, size: str, composer: Composer, narrow: Sequence[Override] = ()) -> list[Request]:
+    """List the requests of a table's runs at one size, narrowed by overrides of its keys.
 
-    Raises ConfigError for a table that has no such profile. Prints how many of the runs the table does not have.
+    size: "paper" or the name of a rung. Prints how many of the runs the table does not have.
     """
-    every = expand(table, profile)
-    if not every and profile is not None:
-        raise ConfigError(f"profile={profile}: {table.name} has no small-scale version (its key `small`)")
+    every = expand(table, size)
     known = {key for axes in every for key in axes}
     # A key that is in no configuration yet is added to all runs: +model.head_size=16.
     wanted = {o.key_or_group if o.key_or_group in known else o.get_key_element(): o for o in narrow}
     values = {key: [o.value() for o in composer.each_value(override)] for key, override in wanted.items()}
-    narrowed = expand(table, profile, values)
+    narrowed = expand(table, size, values)
     requests = fitting([load.request(table, axes) for axes in narrowed], composer)
     if any(axes not in every for axes in narrowed):
-        of_table = {run.id for run in table_runs(table, profile, composer)[0]}
+        of_table = {run.id for run in table_runs(table, size, composer)[0]}
         if beyond := sum(run_of(composer(request)).id not in of_table for request in requests):
             print(f"note: runs that fill no cell of {table.name}: {beyond} of {len(requests)}", flush=True)
     return requests
 
 
-def table_runs(table: Table, profile: str | None, composer: Composer) -> tuple[list[Run], list[str]]:
+def table_runs(table: Table, size: str, composer: Composer) -> tuple[list[Run], list[str]]:
     """A table's runs, and a line for each run that cannot be composed here: it has, say, a task that is not there.
 
     Raises errors for which `messages.one_line` has no line.
     """
     runs, wrong = [], []
-    for axes in expand(table, profile):
+    for axes in expand(table, size):
         try:
             runs.append(replace(run_of(composer(load.request(table, axes))), axes=axes))
         except Exception as error:

@@ -19,19 +19,24 @@ from timescales.errors import ConfigError, nearest
 from timescales.papers import under
 from timescales.papers.table import (
     FAILING,
-    OFTENER,
+    FAILS_MORE_OFTEN,
+    FIRST_SEED,
+    PAPER,
+    RATES,
     SELECTS,
-    SIZES,
     WITHIN,
     Assumption,
     Cell,
     Cited,
     Claim,
+    Competence,
     Figure,
     Grid,
+    Ladder,
     Measure,
     Number,
-    SmallTable,
+    Question,
+    Rung,
     Table,
     Threshold,
     Where,
@@ -41,8 +46,8 @@ from timescales.papers.table import (
 from timescales.runs.metrics import STEPS_TO, is_steps, threshold
 
 Node = Mapping[str, Any]  # of a file of a table
-AT_LEAST = {"sd": 0, "se": 0, "tolerance": 0, "failed": 0, "n": 1, "n_min": 1}
-ABOVE = {"times": 0, "by": 0, "minutes": 0}
+AT_LEAST = {"sd": 0, "se": 0, "tolerance": 0, "flat": 0, "n": 1}
+ABOVE = {"times": 0, "by": 0, "at": 0, "steps": 0, "share": 0, "seeds": 0}
 PERCENT = r"%|\bpct\b|\bper\s?cents?\b|\bpercentages?\b"  # what people write for percent
 NEEDED = {"line": ("x",), "probe": ("probe", "xlabel", "ylabel")}  # keys without which a figure cannot be drawn
 DOCUMENTATION = "timescales/papers/table.py"
@@ -52,11 +57,8 @@ def parse(node: Node) -> Table:
     """A table of its node. Raises ConfigError for one that cannot be judged or reported."""
     file = f"table/{node.get('name', '?')}.yaml"
     where = f"{file}: table"
-    for old, new in Table.OLDER.items():
-        if old in node and new in node:
-            raise ConfigError(f"{where}.{old} is the older word for {new}: give one of them")
-    values = _measured(Table, {Table.OLDER.get(key, key): value for key, value in node.items()}, where)
-    tiny, measure = values.pop("tiny", None), _inherited(values)
+    values = _measured(Table, node, where)
+    ladder, measure = values.pop("ladder", None), _inherited(values)
     values |= {
         "runs": _each(_grid, f"{where}.runs", values["runs"]),
         "cells": _each(parse_cell, f"{where}.cells", values["cells"], measure),
@@ -65,9 +67,12 @@ def parse(node: Node) -> Table:
         "cited": _each(_cited, f"{where}.cited", values.get("cited", [])),
         "figure": _each(_figure, f"{where}.figure", _listed(values.get("figure", []))),
         "assumed": _assumed(f"{where}.assumed", values.get("assumed", {})),
+        "question": _question(f"{where}.question", values["question"]) if "question" in values else None,
     }
     table = Table(**values | _texts(where, values))
     _check_runs(file, table)
+    if table.layout and set(table.layout) != {"columns", "rows"}:
+        raise ConfigError(f"{where}.layout takes columns, a setting, and rows, a list of settings")
     _check_calibrated(file, table)
     runs = expand(table)
     table = replace(
@@ -76,26 +81,96 @@ def parse(node: Node) -> Table:
         claims=under.claims(table.claims, table.assumed, runs),
     )
     table = replace(table, cells=_planned(table, runs))
-    if tiny is not None:
-        table = replace(table, tiny=_small(f"{where}.small", tiny, table, measure))
+    if ladder is not None:
+        table = replace(table, ladder=_ladder(f"{where}.ladder", ladder, table, measure))
     _check_claims(file, table)
     return table
 
 
-def _small(where: str, node: Any, table: Table, measure: Node) -> SmallTable:
-    """The small-scale version of a table."""
-    values = _measured(SmallTable, node, where, measure)
-    sets = tuple(_grid(f"{where}.set", part) for part in _listed(values["sets"]))
+FOR_RUNGS = ("claims", "metric", "select", "success", "chance", "tolerance", "competence")  # keys that rungs inherit
+
+
+def _ladder(where: str, node: Any, table: Table, measure: Node) -> Ladder:
+    """Parse the ladder of a table. Raises ConfigError for rungs that cannot be put in an order."""
+    values = checked(Ladder, {key: value for key, value in node.items() if key not in FOR_RUNGS}, where)
+    if values.get("none"):
+        if len(node) > 1:
+            raise ConfigError(f"{where}.none: says why there is no rung: leave out {', '.join(node.keys() - {'none'})}")
+        return Ladder(**values)
+    shared = {key: node[key] for key in FOR_RUNGS if key in node}
+    if not values.get("rungs") or not values.get("over"):
+        raise ConfigError(f"{where} takes over, what grows, and rungs, each with a name; or none: why there is no rung")
+    if values.get("pair", "") not in ("", "seed"):
+        raise ConfigError(f"{where}.pair: runs are paired by seed, or not at all: leave it out; not {values['pair']}")
+    if wrong := {PAPER, RATES, "small", "tiny"} & values["rungs"].keys():
+        raise ConfigError(f"{where}.rungs.{wrong.pop()}: this name has a meaning of its own; choose another one")
+    base = values.get("shared", {})
+    rungs = {
+        name: _rung(f"{where}.rungs.{name}", {**shared, **part}, table, measure, values["over"], base)
+        for name, part in values["rungs"].items()
+    }
+    sizes = [rung.at or 0 for rung in rungs.values()]
+    if sizes != sorted(set(sizes)):
+        raise ConfigError(f"{where}.rungs: each must be larger than the one before it, by `at`; not {sizes}")
+    if "rates" in values:
+        values["rates"] = _rung(f"{where}.rates", {**values["rates"], "claims": []}, table, measure, "", base)
+    return Ladder(**values | {"rungs": rungs})
+
+
+def _rung(where: str, node: Any, table: Table, measure: Node, over: str, base: Node) -> Rung:
+    """Parse a rung.
+
+    Args:
+        over: the setting by whose value the rung has its size, if it does not say `at`.
+        base: settings that all rungs share.
+    """
+    values = _measured(Rung, node, where, measure)
+    if seeds := values.get("seeds"):
+        base = {**base, "seed": [FIRST_SEED + k for k in range(seeds)]}
+    sets = tuple(_grid(f"{where}.set", {**base, **part}) for part in _listed(values["sets"]))
     for part in sets:
         if not any(grid.has_model_of(part) for grid in table.runs):
-            raise ConfigError(f"{_file(where)}: small.set names model {part.settings['model']}, which no run has")
+            raise ConfigError(f"{where}.set names model {part.settings['model']}, which no run has")
     values |= {
         "runs": tuple(grid | part for part in sets for grid in table.runs if grid.has_model_of(part)),
         "cells": (),
+        "ladder": None,
         "claims": _each(parse_claim, f"{where}.claims", values.get("claims", []), _inherited(values)),
         "sets": sets,
+        "competence": _competence(f"{where}.competence", values["competence"]) if "competence" in values else None,
     }
-    return SmallTable(**vars(table) | values)
+    rung = Rung(**vars(table) | values)
+    if over and rung.at is None:
+        found = {grid.settings.get(over) for grid in rung.runs}
+        size = found.pop() if len(found) == 1 else None
+        if not isinstance(size, Number):
+            raise ConfigError(f"{where}.at is missing: the size of this rung, a number")
+        rung = replace(rung, at=size)
+    for claim in rung.claims:
+        if claim.of and stands_for(table.claims, claim.of) is None:
+            known = {text for each in table.claims for text in (each.claim, each.text)}
+            raise ConfigError(f"{where}: of: {claim.of!r} is not one claim of the table{nearest(claim.of, known)}")
+        if is_steps(claim.column) and claim.sign in WITHIN:
+            raise ConfigError(f"{where}: the claim {claim.claim!r}: times of a rung are compared as ratios, by > alone")
+    return rung
+
+
+def stands_for(claims: Sequence[Claim], of: str) -> Claim | None:
+    """Find the paper's claim with this line or, where several have it, with this line and its metrics in brackets."""
+    found = {each.number: each for each in reversed(claims) if of == each.text} or {
+        each.number: each for each in reversed(claims) if of == each.claim
+    }
+    return next(iter(found.values())) if len(found) == 1 else None
+
+
+def _competence(where: str, node: Any) -> Competence:
+    if not isinstance(node, Mapping) or not {"reach", "share"} <= node.keys() <= set(Competence.KEYS):
+        raise ConfigError(
+            f"{where} takes reach, share and, if there is one, ceiling: {DOCUMENTATION} says what each is"
+        )
+    _check_value(f"{where}.share", "share", node["share"], Number)
+    ceiling = node.get("ceiling")
+    return Competence(_threshold(where, node["reach"]), node["share"], ceiling and _threshold(where, ceiling))
 
 
 def _inherited(values: Node) -> Node:
@@ -240,12 +315,15 @@ def _cited(where: str, node: Any) -> Cited:
     return Cited(**values)
 
 
+def _question(where: str, node: Any) -> Question:
+    values = checked(Question, node, where)
+    return Question(asks=values["asks"], by=tuple(values["by"]))
+
+
 def _figure(where: str, node: Any) -> Figure:
     figure = Figure(**checked(Figure, node, where))
     if missing := [key for key in NEEDED.get(figure.kind, ()) if not getattr(figure, key)]:
         raise ConfigError(f"{where}.{missing[0]} is missing; {DOCUMENTATION} says what it is")
-    if figure.where and figure.kind == "cells":
-        raise ConfigError(f"{where}.where: kind: cells shows all cells of a table; leave where out")
     if figure.floors and figure.kind != "curves":
         raise ConfigError(f"{where}.floors: only kind: curves shows what simple rules reach; leave floors out")
     return figure
@@ -292,8 +370,11 @@ def _check_runs(file: str, table: Table) -> None:
 
 def _check_claims(file: str, table: Table) -> None:
     """Raise ConfigError for a claim that no run can decide, or, at paper size, one without a source."""
-    for size, part in table.by_size.items():
-        runs = expand(table, SIZES[size])
+    for line in table.question.by if table.question else ():
+        if stands_for(table.claims, line) is None:
+            raise ConfigError(f"{file}: question.by: {line!r} is not one claim of the table")
+    for size, part in table.sizes.items():
+        runs = expand(table, size)
         for claim in part.claims:
             if not claim.groups(runs, lambda axes: axes):
                 text = f"no runs decide the claim {claim.claim!r}: name all that sets its sides apart"
@@ -317,7 +398,6 @@ def parse_claim(where: str, node: Any, measure: Node) -> Claim:
 def _text(told: Node) -> str:
     """A claim's line with what it says beyond it."""
     more = {"metric": "{}", "than": "before {}", "times": "{} times", "by": "by {}", "success": "success: {}"}
-    more |= {"failures": "failures: {}"}
     words = [form.format(told[key]) for key, form in more.items() if key in told]
     return told["claim"] + (f" ({', '.join(words)})" if words else "")
 
@@ -326,7 +406,7 @@ def _read(where: str, line: str, two_metrics: bool) -> dict[str, Any]:
     """Sides, sign and place of a claim's line. Raises ConfigError for a line that is no claim."""
     text, _, place = line.partition("@")
     failing = re.fullmatch(r"\s*(.+?)\s+((?:never |sometimes )?fails)\s*", text)
-    parts = re.split(rf"\s(>=|[>~]|{OFTENER})\s", text)
+    parts = re.split(rf"\s(>=|[>~]|{FAILS_MORE_OFTEN})\s", text)
     sign, sides = ">", [text, text]
     if two_metrics:
         if failing or len(parts) > 1:
@@ -356,8 +436,8 @@ def _wrong(claim: Claim, told: Node) -> str | None:
         return 'needs both hypothesis, what we expect and why, and dated, the day it was written: "2026-11-25"'
     if claim.sign in FAILING and claim.success is None:
         return 'needs success: "valid/accuracy > 0.5" or the like: which runs fail?'
-    source = {"claim", "quote", "at", "hypothesis", "dated", "ours"}
-    by_failures = claim.sign in (*FAILING, OFTENER)
+    source = {"claim", "quote", "at", "hypothesis", "dated", "ours", "of"}
+    by_failures = claim.sign in (*FAILING, FAILS_MORE_OFTEN)
     if by_failures and (more := sorted(told.keys() - source - {"success", "calibrated"})):
         return f"goes by success alone: leave out {', '.join(more)}"
     if claim.sign in WITHIN and (more := sorted(told.keys() & {"times", "by"})):

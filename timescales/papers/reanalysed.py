@@ -20,7 +20,7 @@ from typing import Any
 from timescales.analysis.study import Source
 from timescales.config.run import Axes
 from timescales.files import csv_rows, csv_text
-from timescales.papers.table import FAILING, OFTENER, Cell, Claim, Table, expand, matches
+from timescales.papers.table import FAILING, FAILS_MORE_OFTEN, Cell, Claim, Table, expand, matches
 
 FOLDER = "reanalysed"  # in results/
 COLUMNS = ("kind", "of", "axes", "metric", "value")
@@ -94,7 +94,7 @@ def judge(table: Table, sources: Sequence[Source]) -> list[Evidence]:
         for item in items:
             if isinstance(item, Cell):
                 found += [_value(item, source) for source in own if _fills(item, source)]
-            elif item.decides and item.sign not in (*FAILING, OFTENER):
+            elif item.decides and item.sign not in (*FAILING, FAILS_MORE_OFTEN):
                 found += _claim(item, own)
     return found
 

@@ -12,11 +12,11 @@ import itertools
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, NamedTuple, TypeVar, get_args
 
 from timescales.config.run import Axes
-from timescales.errors import ConfigError
+from timescales.errors import ConfigError, nearest
 from timescales.runs.metrics import is_steps
 from timescales.runs.store import Row
 
@@ -27,10 +27,12 @@ Better = Literal["higher", "lower"]
 SELECTS = get_args(Select)
 Scale = Literal["linear", "log"]
 Where = Axes  # which runs: settings, each with its value or a list of values
-SIZES = {"paper": None, "tiny": "small"}  # a table's sizes (tiny: its small-scale version), each with its profile=
-WITHIN = ("~", ">=")  # the signs that go by the tolerance
-FAILING = ("fails", "never fails", "sometimes fails")  # the signs of a claim about the success of one side
-OFTENER = "fails more often than"  # the sign of one about that of two
+PAPER = "paper"  # the name of the paper's size, beside the names of rungs
+FIRST_SEED = 200  # of the runs that count on a ladder
+RATES = "rates"  # the name of the runs by which a ladder's learning rates were chosen
+WITHIN = ("~", ">=")  # the signs that use the tolerance
+FAILING = ("fails", "never fails", "sometimes fails")  # the signs of a claim about failures of one side
+FAILS_MORE_OFTEN = "fails more often than"  # the sign of a claim that compares the failures of two sides
 
 
 class Threshold(NamedTuple):
@@ -70,14 +72,14 @@ class Measure:
     select: Select  # the value at the best validation, or the last one
     better: Better  # what `>` of a claim and `reduce` go by
     unit: str  # percent (records hold fractions), or the metric's own, for people
-    n_min: int  # a verdict on fewer seeds says so: "(n=2)"
     tolerance: Number  # in the printed unit: a difference this small is none
-    # Over the runs of a cell; best_lr is the mean at the best of the learning rates at which all runs
-    # succeeded and have a value.
+    # Over the runs of a cell: their mean; the mean at the best of the learning rates at which all runs succeeded and
+    # have a value; or the best single run, of which there is no interval.
     reduce: Literal["mean", "max", "best_lr"] = "mean"
-    # Runs that do not reach it are failures, as are those that diverged: they are counted, and left out of the mean.
+    # Runs that do not reach it are failures, as are those that diverged. A claim counts them; a printed value leaves
+    # them out of its mean, as papers do.
     success: Threshold | None = field(default=None, metadata={"yaml": str | None})
-    # Runs that meet it ended at chance: they stay in the mean, and a cell counts them with those that failed.
+    # Runs that meet it ended at chance. Where a table names it, runs have two fates, and claims go by ranks.
     chance: Threshold | None = field(default=None, metadata={"yaml": str | None})
 
     @property
@@ -121,7 +123,7 @@ class Cell(Measure):
     """A printed value."""
 
     KEYS: ClassVar[tuple[str, ...]] = (
-        *("value", "where", "sd", "se", "n", "failed", "n_min", "better", "metric", "unit", "tolerance"),
+        *("value", "where", "sd", "se", "n", "better", "metric", "unit", "tolerance"),
         *("label", "compute", "calibrated", "at"),
     )
     value: Number | None  # null where the paper leaves the cell empty
@@ -130,7 +132,6 @@ class Cell(Measure):
     sd: Number | None = None  # standard deviation, or
     se: Number | None = None  # standard error of the mean
     n: int | None = None  # the paper's runs, with sd or se
-    failed: int = 0  # runs that failed, or ended at chance, in the paper
     label: str = ""
     compute: str = ""  # a function of timescales/analysis that computes it from all runs: "reset_units.t"
     calibrated: bool = False  # a setting was chosen by looking at this value (see Assumption)
@@ -158,10 +159,6 @@ class Cell(Measure):
         wide = 2 * (self.spread or 0.0)
         return max(self.tolerance, wide if self.gap is None else min(wide, self.gap / 2))
 
-    def selected(self, select: Select) -> Cell:
-        """This cell with the values of its runs selected in another way; which runs succeed does not change."""
-        return replace(self, metric=column(self.metric, select))
-
 
 @dataclass(frozen=True, kw_only=True)
 class Claim(Measure):
@@ -177,7 +174,7 @@ class Claim(Measure):
 
     KEYS: ClassVar[tuple[str, ...]] = (
         *("claim", "quote", "at", "hypothesis", "dated", "ours", "metric", "than", "unit", "better", "tolerance"),
-        *("times", "by", "failures", "success", "reduce", "calibrated"),
+        *("times", "by", "success", "reduce", "calibrated", "of"),
     )
     claim: str
     quote: str = ""  # the words of the paper that state it; [...] for what is left out
@@ -189,8 +186,7 @@ class Claim(Measure):
     than: str = ""  # another metric: the runs of the only side have `metric` better than this one
     times: Number = 1  # `>` by this factor
     by: Number = 0  # `>` by more than this, in the printed unit
-    # Whether runs that fail `success` are compared, too: always, or those of a side of which all fail.
-    failures: Literal["leave out", "count", "count if all fail"] = "leave out"
+    of: str = ""  # of a rung's claim: the line of the paper's claim that it stands for
     calibrated: bool = False  # a setting was chosen by looking at what this is about (see Assumption)
     # Read from the line:
     sides: tuple[Where, ...] = ()  # one if the sign is of FAILING, else two
@@ -263,7 +259,7 @@ class Figure:
     KEYS: ClassVar[tuple[str, ...]] = (
         *("kind", "where", "metric", "chance", "floors", "probe", "x", "xlabel", "ylabel", "xscale", "yscale"),
     )
-    kind: Literal["cells", "curves", "line", "probe", "times"]
+    kind: Literal["curves", "line", "probe", "times"]
     where: Where = field(default_factory=dict, metadata={"yaml": dict})  # the runs that it shows; all by default
     metric: str = ""  # of the curves, or over `x`; the table's by default
     chance: Number | None = field(default=None, metadata={"yaml": Number})
@@ -277,15 +273,23 @@ class Figure:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Question:
+    """What people want to know of a table. by: the lines of the claims that answer it."""
+
+    KEYS: ClassVar[tuple[str, ...]] = ("asks", "by")
+    asks: str
+    by: tuple[str, ...] = field(metadata={"yaml": list})
+
+
+@dataclass(frozen=True, kw_only=True)
 class Table(Measure):
     """A paper's table or figure."""
 
     KEYS: ClassVar[tuple[str, ...]] = (
-        *("name", "title", "source", "runs", "metric", "select", "better", "unit", "n_min", "tolerance", "cells"),
-        *("claims", "reduce", "success", "chance", "cited", "assumed", "notes", "needs", "probe", "figure", "small"),
-        "data",
+        *("name", "title", "source", "runs", "metric", "select", "better", "unit", "tolerance", "cells"),
+        *("claims", "reduce", "success", "chance", "cited", "assumed", "notes", "needs", "probe", "figure", "ladder"),
+        *("data", "question", "layout"),
     )
-    OLDER: ClassVar[dict[str, str]] = {"tiny": "small"}  # older words for keys, which mean the same
     name: str  # the name of its file
     title: str  # what is measured
     source: str  # where it is printed
@@ -301,7 +305,11 @@ class Table(Measure):
         default=(), metadata={"yaml": list}
     )  # analyses that are measured for each finished run
     figure: tuple[Figure, ...] = field(default=(), metadata={"yaml": dict | list})
-    tiny: SmallTable | None = field(default=None, metadata={"yaml": dict, "key": "small"})  # profile=small
+    ladder: Ladder | None = field(default=None, metadata={"yaml": dict})  # the same experiment at smaller sizes
+    # The question that the table answers, in plain words, and in `by` the lines of the claims that answer it.
+    question: Question | None = field(default=None, metadata={"yaml": dict})
+    # Where the paper prints a table: the setting of its columns, and the settings of its rows.
+    layout: Mapping[str, Any] = field(default_factory=dict, metadata={"yaml": dict})
     # What the paper says of its data: values and claims of metrics "data/..." that need no model (see reanalysed.py).
     data: tuple[Cell | Claim, ...] = field(default=(), metadata={"yaml": list})
 
@@ -311,25 +319,84 @@ class Table(Measure):
         return self.name.split("_")[0]
 
     @property
-    def by_size(self) -> dict[str, Table]:
-        """The table, and its small-scale version if it has one."""
-        return {"paper": self} | ({"tiny": self.tiny} if self.tiny else {})
+    def sizes(self) -> dict[str, Table]:
+        """The table by the names of its sizes: "paper", then the rungs of its ladder from the smallest."""
+        if self.ladder is None:
+            return {PAPER: self}
+        rates: dict[str, Table] = {RATES: self.ladder.rates} if self.ladder.rates else {}
+        return {PAPER: self, **self.ladder.rungs, **rates}
+
+    def size_of(self, word: str | None) -> str:
+        """The size that a word means: None is the paper's, "small" the first rung. Raises ConfigError for no size."""
+        if word is None:
+            return PAPER
+        rungs = [name for name in self.sizes if name != PAPER]
+        if word == "small" and rungs:
+            return rungs[0]
+        if word not in self.sizes:
+            why = f": {self.ladder.none}" if self.ladder and self.ladder.none else ""
+            there = f"there are {', '.join(rungs)}" if rungs else f"{self.name} has no ladder{why}"
+            raise ConfigError(f"rung={word}: no such rung{nearest(word, rungs)}; {there}")
+        return word
 
     def other_selections(self) -> list[Select]:
         """How else than by `select` the paper may have chosen the values of its cells."""
         return list(self.assumed["select"].tries) if "select" in self.assumed else []
 
 
-@dataclass(frozen=True, kw_only=True)
-class SmallTable(Table):
-    """The small-scale version of a table, for a CPU: the same grids with other settings, and claims of its own."""
+@dataclass(frozen=True)
+class Competence:
+    """When runs of a rung can be compared: some setting gets somewhere, and not every setting is at the ceiling.
 
-    KEYS: ClassVar[tuple[str, ...]] = ("set", "claims", "minutes", "success", "n_min", "select", "metric")
+    Without it a rung whose models all fail, or all succeed at once, would say that they are alike.
+    """
+
+    KEYS: ClassVar[tuple[str, ...]] = ("reach", "share", "ceiling")
+    reach: Threshold  # what a run must reach
+    share: Number  # by how many of the runs of some setting; if by fewer, the rung is too short
+    ceiling: Threshold | None = None  # if all runs of all settings reach this, the rung is too easy
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rung(Table):
+    """A size of a table's ladder: the table's grids with other settings, and claims that its runs are judged by."""
+
+    KEYS: ClassVar[tuple[str, ...]] = (
+        *("at", "differs", "set", "seeds", "steps", "claims", "metric", "select", "success", "chance", "tolerance"),
+        "competence",
+    )
+    at: Number | None = None  # its size: the value of the ladder's `over`
+    differs: str = ""  # how its settings differ from the paper's, in words
+    # How many seeds, from 200 on, of the grids that name none: no seed that informed a ladder is counted in it.
+    seeds: int | None = None
+    steps: Number | None = None  # that a run typically takes, where it may stop before its last; for the price
     claims: tuple[Claim, ...] = field(default=(), metadata={"yaml": list})
     # In the file: `set`, settings, or a list of such, each of which makes grids of its own: of all grids, or, where it
     # names models, of those that have one of them.
     sets: tuple[Grid, ...] = field(metadata={"key": "set", "yaml": dict | list})
-    minutes: Number | None = field(default=None, metadata={"yaml": Number})  # on one core
+    competence: Competence | None = field(default=None, metadata={"yaml": dict})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ladder:
+    """The same experiment at several sizes, from minutes to hours on a CPU.
+
+    `set` has settings that all rungs share. Its keys `claims`, `metric`, `select`, `success`, `chance`, `tolerance`,
+    `competence` are those of every rung that does not have them itself.
+    """
+
+    KEYS: ClassVar[tuple[str, ...]] = ("over", "set", "rungs", "rates", "pair", "flat", "none")
+    over: str = ""  # what grows from rung to rung: a setting, or words ("parameters")
+    shared: Where = field(default_factory=dict, metadata={"key": "set", "yaml": dict})
+    rungs: Mapping[str, Rung] = field(default_factory=dict, metadata={"yaml": dict})  # by name, from the smallest
+    # The runs, of one seed that is in no rung, by which the learning rates of the rungs were chosen.
+    rates: Rung | None = field(default=None, metadata={"yaml": dict})
+    # "seed": a seed fixes the order of the data for all models, so runs of the same seed are compared with each other.
+    pair: Literal["", "seed"] = ""
+    # A change of an effect over the whole ladder that is this small is none; of times a factor. Default: the tolerance
+    # of the claim, and of times a factor of 1.25.
+    flat: Number | None = field(default=None, metadata={"yaml": Number})
+    none: str = ""  # why no smaller size can say anything about the table; then there are no rungs
 
 
 def column(metric: str, select: Select) -> str:
@@ -341,7 +408,7 @@ def column(metric: str, select: Select) -> str:
 def columns(table: Table) -> list[str]:
     """The columns of runs.csv that a table reads, without the further values of its analyses."""
     names: dict[str, None] = {}
-    for part in table.by_size.values():
+    for part in table.sizes.values():
         names |= dict.fromkeys([part.column, *(cell.column for cell in part.cells)])
         names |= dict.fromkeys(claim.column for claim in part.claims)
         names |= dict.fromkeys(claim.columns[1] for claim in part.claims)
@@ -355,26 +422,18 @@ def columns(table: Table) -> list[str]:
     return list(names)
 
 
-def profile_of(word: str | None) -> str | None:
-    """The profile that a word means: tiny is the older word for small."""
-    return "small" if word == "tiny" else word
-
-
-def expand(table: Table, profile: str | None = None, narrow: Mapping[str, Sequence[Any]] | None = None) -> list[Axes]:
-    """The runs of a table, each once, by their settings (the seed too).
+def expand(table: Table, size: str = PAPER, narrow: Mapping[str, Sequence[Any]] | None = None) -> list[Axes]:
+    """List the runs of a table at one size, each once, by their settings (the seed too).
 
     A grid that knows a narrowed key keeps those of its values that are wanted, and is dropped if it has none. Wanted
     values that no grid has go to all grids that know the key; a key that none knows goes to all grids. Such runs are
     beyond the table.
 
     Args:
-        profile: None for the paper's size, "small" for the small-scale version (no runs if there is none).
+        size: "paper", or the name of a rung.
         narrow: keys with the only values wanted.
     """
-    if profile_of(profile) not in SIZES.values():
-        raise ConfigError(f"profile={profile}: there is small, and null for the paper's size")
-    part = table if profile is None else table.tiny
-    grids = [grid.values() for grid in part.runs] if part else []
+    grids = [grid.values() for grid in table.sizes[size].runs]
     for key, wanted in (narrow or {}).items():
         grids = _narrowed(grids, key, wanted)
     runs: dict[str, Axes] = {}

@@ -1,4 +1,4 @@
-"""A page for each paper: what it claims, what our runs say of that, what they took, and what is missing.
+"""A page for each paper: what is known of it, what its runs took, and how to run its tables.
 
 `scripts/report.py` writes the pages into docs/papers, and their list into docs/papers/README.md.
 """
@@ -13,10 +13,8 @@ import yaml
 
 from timescales import paths
 from timescales.errors import ConfigError
-from timescales.papers.reanalysed import in_words
-from timescales.papers.table import Grid
-from timescales.papers.verdict import sum_of
-from timescales.reports import markdown, readme, wording
+from timescales.papers.table import PAPER, Grid
+from timescales.reports import index, markdown, readme, wording
 from timescales.reports.report import Report, by_paper, price
 
 FOLDER = paths.ROOT / "docs" / "papers"
@@ -24,7 +22,6 @@ CITATIONS = paths.ROOT / "CITATION.cff"
 STUDIES = "ours"  # the page of our own studies is written by hand
 RESULTS = "../../results"  # as seen from FOLDER
 ARXIV = "https://arxiv.org/abs/"
-TABLES_HEAD = ("table", "shows", "at paper size", "conclusions and values", "small-scale", "runs", "hours", "missing")
 
 
 class Entry(TypedDict):
@@ -40,8 +37,8 @@ def pages(reports: Sequence[Report]) -> dict[Path, str]:
     """The text of each paper's page, and of the list of all, by path. reports: those of all tables."""
     papers = by_paper(reports)
     cards = {FOLDER / f"{paper}.md": card(paper, own) for paper, own in papers.items() if paper != STUDIES}
-    index = FOLDER / "README.md"
-    return cards | {index: readme.put(index.read_text(), {"papers": listed(papers)})}
+    path = FOLDER / "README.md"
+    return cards | {path: readme.put(path.read_text(), {"papers": listed(papers)})}
 
 
 def stale(reports: Sequence[Report]) -> list[Path]:
@@ -51,13 +48,9 @@ def stale(reports: Sequence[Report]) -> list[Path]:
 
 def listed(papers: Mapping[str, Sequence[Report]]) -> str:
     """A row for each paper and for our own studies."""
-    head = ["page", "tables", "conclusions and values", "at paper size", "small-scale"]
     titles = {paper: "our own studies" if paper == STUDIES else title(reference(paper)) for paper in papers}
-    body = [
-        [f"[{titles[paper]}]({paper}.md)", len(own), _counts(own), *readme.verdicts(own)]
-        for paper, own in papers.items()
-    ]
-    return "\n".join(markdown.grid(head, body))
+    body = [[f"[{titles[paper]}]({paper}.md)", len(own), *readme.counts(own)] for paper, own in papers.items()]
+    return "\n".join(markdown.grid(["page", "tables", "conclusions", "printed values"], body))
 
 
 def reference(paper: str) -> Entry:
@@ -94,32 +87,21 @@ def card(paper: str, reports: Sequence[Report]) -> str:
     name = shown.table.name
     lines = [f"# {title(entry)}", "", "Written by `make report` from the committed runs.", ""]
     lines += [f"{_authors(entry, most=99)}. {_notes(entry)}.", "", *_summary(reports), ""]
-    if shown.table.figure and shown.all_rows:
+    asked = index.questions(reports)
+    if asked:
+        body = [[question, answer, link.replace("](", f"]({RESULTS}/")] for question, answer, link in asked]
+        lines += ["## Its questions", "", *markdown.grid(["question", "answer so far", "evidence"], body), ""]
+    if markdown.verdicts_drawn(shown):
         link = f"{RESULTS}/{name}"
-        lines += [f"![{shown.table.title}]({link}/figure.png)", "", f"*{shown.table.title}: {_link(shown)}.*", ""]
-    lines += ["## How to run it", "", "```bash", *_commands(name), "```", ""]
-    lines += ["## Tables and figures", "", *markdown.grid(TABLES_HEAD, [_table_row(each) for each in reports]), ""]
-    lines += ["## What the paper claims, and what our runs say", "", CLAIMS, ""]
-    for each in reports:
-        lines += _claims(each)
-    return "\n".join(lines).rstrip() + "\n"
-
-
-CLAIMS = """\
-The claims of each table with the paper's words, then the printed values that runs can be compared with. All are at
-paper size. *Not run*: runs are missing. *Undecided*: all are there, and decide nothing. *Cannot be decided*: by no
-planned run. [statistics.md](../statistics.md) defines all words. The reports that the titles link have the p values,
-the small-scale versions, what the papers do not state, and what else we look at."""
+        lines += [f"![{shown.table.title}]({link}/verdicts.png)", "", f"*{shown.table.title}: {_link(shown)}.*", ""]
+    lines += ["## How to run it", "", "```bash", *_commands(name), "```", "", "## Tables and figures", ""]
+    head = ("table", "shows", "conclusions", "printed values", "runs", "hours", "missing", "rungs run")
+    return "\n".join([*lines, *markdown.grid(head, [_table_row(each) for each in reports])]) + "\n"
 
 
 def main(reports: Sequence[Report]) -> Report:
-    """The table whose figure the page shows: the one with the most runs at paper size, then of the small-scale version,
-    then with the most conclusions and values."""
-
-    def size(report: Report) -> tuple[int, int, int]:
-        return len(report.rows["paper"]), len(report.rows["tiny"]), len(report.cells) + len(report.claims)
-
-    return max(reports, key=size)
+    """The table whose picture the page shows: the one with the most runs at the paper's size, then on the ladder."""
+    return max(reports, key=lambda report: (len(report.rows[PAPER]), len(report.all_rows)))
 
 
 def models(grids: Iterable[Grid]) -> list[str]:
@@ -136,59 +118,34 @@ def values(grids: Iterable[Grid], key: str) -> list[Any]:
 def _summary(reports: Sequence[Report]) -> list[str]:
     """What became of the paper as a whole. A run that several tables share is counted once."""
     grids = [grid for report in reports for grid in report.table.runs]
-    paper, small = readme.verdicts(reports)
-    ended, missing = _ended(reports, "paper"), _open_runs(reports)
-    finished = len(ended.keys() - missing.keys())
-    tiny = _ended(reports, "tiny")
-    told = in_words([found for report in reports for found in report.reanalysed])
+    ended = {row.id: row.seconds for report in reports for row in report.rows[PAPER]}
+    missing = {run.id: seconds for report in reports for run, seconds in report.open_runs[PAPER]}
+    rungs = {
+        row.id: row.seconds for report in reports for size in report.rows if size != PAPER for row in report.rows[size]
+    }
+    conclusions, values_ = readme.counts(reports)
     body = [
-        ["tables at paper size", paper],
-        ["small-scale versions", small],
-        ["conclusions and values", _counts(reports)],
-        *([[f"[without a training]({RESULTS}/reanalysed/README.md)", told]] if told else []),
-        ["runs at paper size", _took(f"{finished} of {len(ended | missing)}", ended)],
+        ["conclusions", conclusions],
+        *([["printed values", values_]] if values_ else []),
+        ["runs at the paper's size", f"{len(ended.keys() - missing.keys())} of {len(ended | missing)}{_hours(ended)}"],
         ["missing runs", wording.price(price(missing.values())) or "none"],
-        ["small-scale runs", _took(str(len(tiny)), tiny)],
+        ["runs on ladders", f"{len(rungs)}{_hours(rungs)}"],
         ["models", ", ".join(f"[{name}](../models/{name}.md)" for name in models(grids))],
         ["tasks", ", ".join(f"[{name}](../tasks/{name}.md)" for name in values(grids, "task"))],
     ]
-    return [*markdown.grid(["", ""], body), "", SUMMARY]
-
-
-SUMMARY = """\
-A run that several tables share is counted once here, and in each of them below. Hours are those of the machines that
-the reports name; what missing runs take is an upper bound, from runs of the same kind or from a few timed steps."""
-
-
-def _counts(reports: Sequence[Report]) -> str:
-    return wording.counts(sum_of([report.verdict.counts for report in reports if report.verdict.counts]))
-
-
-def _ended(reports: Sequence[Report], size: str) -> dict[str, float]:
-    """The seconds of each run that has ended, by id."""
-    return {row.id: row.seconds for report in reports for row in report.rows[size]}
-
-
-def _open_runs(reports: Sequence[Report]) -> dict[str, float | None]:
-    """The seconds of the missing runs by id; of a run that several tables have, those that are known if any are."""
-    runs = [open_run for report in reports for open_run in report.useful_runs]
-    return {run.id: seconds for run, seconds in sorted(runs, key=lambda open_run: open_run[1] is not None)}
-
-
-def _took(count: str, runs: Mapping[str, float]) -> str:
-    return f"{count}, which took {_hours(runs)}" if runs else count
+    return markdown.grid(["", ""], body)
 
 
 def _hours(runs: Mapping[str, float]) -> str:
-    return f"{sum(runs.values()) / 3600:.1f} h" if runs else ""
+    return f", which took {wording.duration(sum(runs.values()))}" if runs else ""
 
 
 def _commands(name: str) -> list[str]:
     """How to run one table; the others have their names in the list below."""
     commands = {
-        f"make plan TABLE={name}": "list its runs, and which of them are there",
-        f"make reproduce TABLE={name}": "run it at paper size, and write its report",
-        f"make small TABLE={name}": "its small-scale version, on a CPU",
+        f"make small TABLE={name}": "the first rung of its ladder: a quarter of an hour on one core",
+        f"make reproduce TABLE={name} HOURS=2": "the largest rung that fits into two hours here",
+        f"make reproduce TABLE={name}": "the paper's size",
     }
     width = max(map(len, commands))
     return [f"{command:{width}}    # {what}" for command, what in commands.items()]
@@ -200,30 +157,7 @@ def _link(report: Report) -> str:
 
 
 def _table_row(report: Report) -> list[str]:
-    ended = {row.id: row.seconds for row in report.rows["paper"]}
-    words = [wording.text(report.verdict), wording.counts(report.verdict.counts), wording.text(report.small_verdict)]
-    runs = f"{len(ended)} of {len(report.planned['paper'])}"
-    return [_link(report), report.table.title, *words, runs, _hours(ended), wording.price(report.price_of({}))]
-
-
-def _claims(report: Report) -> list[str]:
-    """A table's conclusions with the paper's words, each sentence once, and its printed values."""
-    sentences: dict[str, list[list[str]]] = {}
-    for result in (result for result in report.claims if result.claim.quote):
-        row = [f"`{result.claim.text}`", wording.text(result.verdict), wording.numbers(result)]
-        sentences.setdefault(markdown.source_of(result), []).append(row)
-    body = [[sentence if k == 0 else "", *row] for sentence, rows in sentences.items() for k, row in enumerate(rows)]
-    lines = [*markdown.grid(["the paper", "claim", "verdict", "ours"], body), ""] if body else []
-    lines += _values(report)
-    heading = [f"### {_link(report)}: {report.table.title}", "", f"{report.table.source}.", ""]
-    return heading + (lines or ["The text at hand has neither conclusions nor values for it.", ""])
-
-
-def _values(report: Report) -> list[str]:
-    """The printed values that have runs, and how many have none."""
-    printed = [row[:5] for row in markdown.value_rows(report) if row[1]]
-    compared = [row for row in printed if row[3]]
-    table = markdown.grid(["setting", f"paper ({report.table.unit})", "ours", "n", "verdict"], compared)
-    without = len(printed) - len(compared)
-    lines = [*table, ""] if compared else []
-    return lines + ([f"{without} printed value{'s' if without > 1 else ''} without runs yet.", ""] if without else [])
+    link, _, conclusions, values_, runs, missing, rungs = index.row(report)
+    hours = sum(row.seconds for row in report.rows[PAPER]) / 3600
+    link = link.replace("](", f"]({RESULTS}/")
+    return [link, report.table.title, conclusions, values_, runs, f"{hours:.1f}" if hours else "", missing, rungs]

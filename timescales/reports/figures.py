@@ -12,9 +12,7 @@ from typing import Any, NamedTuple
 
 from timescales.config.run import Axes
 from timescales.files import write_atomic
-from timescales.papers.cells import in_unit
-from timescales.papers.table import Figure, Number, Row, Table, column, group, matches, varying
-from timescales.papers.verdict import CellResult
+from timescales.papers.table import PAPER, RATES, Figure, Measure, Row, Table, column, group, matches, varying
 from timescales.plotting import STYLES, Look, band, colour, draw_floors, panels, small_png
 from timescales.reports.report import Report
 from timescales.reports.wording import say
@@ -22,15 +20,14 @@ from timescales.runs import metrics
 from timescales.runs.metrics import STEPS_TO, Censored, is_steps
 
 EMPTY = "empty dots: runs that never reached the threshold, at their last step"
-NAMED = ("cells", "times")  # kinds of panels whose lines have names in place of values
 
 
 class Panel(NamedTuple):
     """What a panel shows: the runs of one size of a table."""
 
     report: Report
-    size: str  # "paper" or "tiny"
-    table: Table  # the table, or its small-scale version
+    size: str
+    table: Table  # the table at this size
     figure: Figure
 
     @property
@@ -55,7 +52,7 @@ def draw(report: Report) -> Path | None:
     parts: dict[Any, Any] = {}  # curves and lines of parts of the runs have one range of values
     for panel, ax in zip(shown, axes, strict=False):
         shown_as = (panel.figure.kind, panel.figure.metric or panel.table.metric)
-        if panel.figure.where and parts.setdefault(shown_as, ax) is not ax and panel.figure.kind not in NAMED:
+        if panel.figure.where and parts.setdefault(shown_as, ax) is not ax and panel.figure.kind != "times":
             ax.sharey(parts[shown_as])
         KINDS[panel.figure.kind](ax, panel)
         ax.set_title(_title(panel), loc="left", fontsize=10)
@@ -81,24 +78,24 @@ def draw_times(reports: Sequence[Report], path: Path) -> None:
 
 
 def _panels(report: Report) -> Iterator[Panel]:
-    for size, table in report.table.by_size.items():
+    """The panels of the paper's size and of the largest rung, if they have runs."""
+    rungs = [size for size in report.rows if size not in (PAPER, RATES) and report.rows[size]]
+    for size in (PAPER, *rungs[-1:]):
+        table = report.table.sizes[size]
         of_size = (Panel(report, size, table, figure) for figure in table.figure)
         yield from (panel for panel in of_size if panel.rows)
 
 
 def _height(report: Report, shown: Sequence[Panel]) -> float:
     """Of a panel, in inches; it depends on how many lines of text stand beside it."""
-    sizes = {panel.size for panel in shown if panel.figure.kind in ("cells", "times")}
-    lines = [len({group(row.axes) for row in report.rows[size]}) for size in sizes | {"tiny"}]
-    if any(panel.size == "paper" and panel.figure.kind == "cells" for panel in shown):
-        lines.append(len(_shown_cells(report)))
-    return 0.26 * max(lines) + 1.8 if sizes else 4.2
+    sizes = {panel.size for panel in shown if panel.figure.kind == "times"}
+    return 0.26 * max(len({group(row.axes) for row in report.rows[size]}) for size in sizes) + 1.8 if sizes else 4.2
 
 
 def _title(panel: Panel) -> str:
     metric = panel.table.metric
     other = f": {metric}" if is_steps(metric) and metric != panel.report.table.metric else ""
-    size = "paper size" if panel.size == "paper" else f"small-scale version{other}"
+    size = "the paper's size" if panel.size == PAPER else f"rung {panel.size}{other}"
     if panel.figure.kind == "times":
         return f"How long units keep what they have written\n{size}"
     shown = "".join(f", {_name({key: value}, [key])}" for key, value in panel.figure.where.items())
@@ -155,58 +152,9 @@ def _legend(ax: Any) -> None:
         ax.legend(frameon=False, fontsize=8, **beside)
 
 
-class Line(NamedTuple):
-    """A line of a picture of cells: every seed of ours, and the printed value with its spread."""
-
-    label: str
-    axes: Axes
-    values: Sequence[float]
-    printed: Number | None = None
-    spread: Number | None = None
-
-
-def _cells(ax: Any, panel: Panel) -> None:
-    """A line for each cell, or for each configuration of the small-scale version."""
-    lines = list(_lines_of_cells(panel.report) if panel.size == "paper" else _lines_of_runs(panel))
-    for k, line in enumerate(lines):
-        if line.printed is not None:
-            look: Look = {"fmt": "D", "mfc": "white", "color": "#222222", "ms": 6, "capsize": 3, "lw": 1}
-            ax.errorbar(line.printed, k, xerr=line.spread, **look)
-        for value in line.values:
-            ax.plot(value, k, "o", fillstyle=_filled(value), zorder=4, color=colour(line.axes), ms=5, alpha=0.75)
-    ax.set_yticks(range(len(lines)), [line.label for line in lines], fontsize=8)
-    printed = [line.printed for line in lines if line.printed is not None]
-    if printed and 0 < 30 * min(printed) < max(printed):  # such as perplexities of frequent and of rare words
-        ax.set_xscale("log")
-    paper = "diamonds: the paper, with its spread; " if printed else ""
-    hidden = len(panel.report.cells) - len(lines) if panel.size == "paper" else 0
-    empty = f"\n{EMPTY}" if any(isinstance(value, Censored) for line in lines for value in line.values) else ""
-    without = f"\n{hidden} cell{'s have' if hidden > 1 else ' has'} no runs yet" if hidden else ""
-    ax.set_xlabel(
-        f"{panel.table.metric} ({panel.table.unit})\n{paper}dots: ours, one a seed{empty}{without}", fontsize=9
-    )
-    ax.set_ylim(len(lines) - 0.4, -0.6)
-    ax.grid(axis="y", color="#eeeeee")
-
-
-def _shown_cells(report: Report) -> list[CellResult]:
-    """The cells with a printed value or with runs."""
-    return [result for result in report.cells if result.cell.value is not None or result.sample.ended]
-
-
-def _lines_of_cells(report: Report) -> Iterator[Line]:
-    for result in _shown_cells(report):
-        cell = result.cell
-        label = ": ".join(filter(None, [cell.label, _name(cell.where, list(cell.where))]))
-        values = [value for _, value in result.sample.values]
-        yield Line(label, cell.where, values, cell.value, cell.sd or cell.se)
-
-
-def _lines_of_runs(panel: Panel) -> Iterator[Line]:
-    table = panel.table
-    for label, rows in _by_name(panel.rows, _varying(panel.rows)).items():
-        values = [in_unit(table, value) for row in rows if (value := row.value(table.column)) is not None]
-        yield Line(label, rows[0].axes, values)
+def in_unit(measure: Measure, value: float) -> float:
+    """A run's value in the printed unit; a censored one stays as it is."""
+    return value if isinstance(value, Censored) else value * measure.scale
 
 
 def _filled(value: float) -> str:
@@ -317,7 +265,6 @@ def _times(ax: Any, panel: Panel) -> None:
 
 
 KINDS: dict[str, Callable[[Any, Panel], None]] = {
-    "cells": _cells,
     "curves": _curves,
     "line": _line,
     "probe": _probe,

@@ -25,10 +25,10 @@ class Results(NamedTuple):
 def results(folder: str | os.PathLike | None = None) -> Results:
     """All runs and verdicts that lie in a folder of results.
 
-    runs: a row for each run of each table (a run that several tables share stands in each): `table`, `size` (paper or
-    tiny), the other columns of runs.csv, and the settings that the table varies, a column each ("model", "task.T").
-    Metrics are in a record's unit, an accuracy as a fraction; ">3000" steps (a run that never reached the threshold) is
-    `runs.metrics.Censored`.
+    runs: a row for each run of each table (a run that several tables share stands in each): `table`, `size` (paper, or
+    the name of a rung), the other columns of runs.csv, and the settings that the table varies, a column each ("model",
+    "task.T"). Metrics are in a record's unit, an accuracy as a fraction; ">3000" steps (a run that never reached the
+    threshold) is `runs.metrics.Censored`.
     verdicts: a row for each verdict, the fields of `reports.verdicts.Line`.
 
     Args:
@@ -52,5 +52,5 @@ def results(folder: str | os.PathLike | None = None) -> Results:
 
 def _row(table: str, row: store.Row) -> dict[str, object]:
     """A row of runs.csv with its table, and its settings as columns."""
-    columns = {key: getattr(row, key) for key in store.COLUMNS if key not in ("axes", "profile")}
-    return {"table": table, "size": row.profile, **columns, **row.values, **row.axes}
+    columns = {key: getattr(row, key) for key in store.COLUMNS if key not in ("axes", "rung")}
+    return {"table": table, "size": row.rung, **columns, **row.values, **row.axes}

@@ -12,7 +12,7 @@ from timescales.config.compose import Composer
 from timescales.config.run import Run
 from timescales.experiment import plan
 from timescales.files import csv_rows
-from timescales.papers.table import SIZES, Table, columns, expand
+from timescales.papers.table import Rung, Table, columns, expand
 from timescales.runs import cost, found, store
 from timescales.runs.metrics import STEPS_TO
 from timescales.runs.record import ENDED, Record
@@ -20,11 +20,11 @@ from timescales.runs.store import Row
 
 
 def planned_runs(table: Table, composer: Composer) -> tuple[dict[str, list[Run]], list[str]]:
-    """The runs of a table by size ("paper", "tiny"), and a line for each that cannot be composed here."""
+    """The runs of a table by size, and a line for each that cannot be composed here."""
     planned: dict[str, list[Run]] = {}
     missing: list[str] = []
-    for size, profile in SIZES.items():
-        planned[size], wrong = plan.table_runs(table, profile, composer)
+    for size in table.sizes:
+        planned[size], wrong = plan.table_runs(table, size, composer)
         missing += wrong
     return planned, list(dict.fromkeys(missing))
 
@@ -48,7 +48,7 @@ def gather(
                 rows[size].append(_local_row(table, run, there.outcome, size, runs_dir))
             elif isinstance(there.outcome, Row):
                 row = _committed_row(table, there.outcome, results_dir)
-                rows[size].append(replace(row, axes=run.axes, profile=size))
+                rows[size].append(replace(row, axes=run.axes, rung=size))
     return rows, len(set(own) - {run.id for of_size in planned.values() for run in of_size})
 
 
@@ -76,15 +76,19 @@ def _text(path: Path) -> str | None:
     return path.read_text() if path.is_file() else None
 
 
-def open_runs(planned: Sequence[Run], rows: Sequence[Row], results_dir: Path) -> list[tuple[Run, float | None]]:
-    """The planned runs that are open, each with the seconds that it will take (`cost.prices`), if they are known.
+def open_runs(
+    table: Table, planned: Sequence[Run], rows: Sequence[Row], results_dir: Path
+) -> list[tuple[Run, float | None]]:
+    """The planned runs that are open, each with the seconds that it will take, if they are known.
 
     Args:
+        table: at the size of the runs; a rung may say how many steps a run typically takes.
         rows: of those that have ended.
     """
     keys = {run.id: run.cost_key for run in planned}
     ended = {row.id for row in rows if row.status in ENDED and not row.stale}
-    seconds = cost.prices(((keys[row.id], row) for row in rows), results_dir)
+    steps = table.steps if isinstance(table, Rung) else None
+    seconds = cost.prices(((keys[row.id], row) for row in rows), results_dir, steps)
     return [(run, seconds.get(run.cost_key)) for run in planned if run.id not in ended]
 
 
@@ -94,9 +98,9 @@ def unread(table: Table, planned: Mapping[str, Sequence[Run]], runs_dir: Path) -
     Nothing is said of a size of which not all runs are in `runs_dir`.
     """
     lines: dict[str, None] = {}
-    for size, part in table.by_size.items():
+    for size, part in table.sizes.items():
         records = [saved for run in planned[size] if (saved := Record.read(runs_dir / run.name))]
-        complete = len(records) == len(expand(table, SIZES[size]))
+        complete = len(records) == len(expand(table, size))
         lines |= dict.fromkeys(_unread(part, records) if complete and records else [])
     return list(lines)
 

@@ -1,55 +1,143 @@
-"""The index of all tables, results/README.md."""
+"""results/README.md: what is known of every table, a question a row; then what small sizes say of large ones."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from timescales.reports import markdown, wording
-from timescales.reports.report import Report
+from timescales.papers import judge
+from timescales.papers.judge import AGAINST, FOR
+from timescales.papers.ladder import Climb, kept_signs
+from timescales.papers.parse import stands_for
+from timescales.papers.table import PAPER, Claim
+from timescales.reports import wording
+from timescales.reports.markdown import grid
+from timescales.reports.report import Judged, Report
 
-INDEX = """\
-Written by `make report` from the records.
-At *paper size*, runs use the paper's settings. The *small-scale version* of a table runs on a CPU in minutes. Its
-verdict is about the ranking of the models alone, and it has its own claims, often fewer than the paper has.
-[docs/statistics.md](../docs/statistics.md) defines the verdicts.
-The column *missing runs* gives the hours that the missing runs at paper size need. They are estimated from finished
-runs of the same kind, otherwise from a few steps on the fastest machine that was timed ([speed.csv](speed.csv)). They
-are upper bounds, since tasks may stop early. A run that several tables share is counted in each of them.
-*Conclusions* are claims that the paper makes: they hold, are refuted or too small for the paper to have seen (by at
-least the paper's number of runs), or are undecided. In a study of our own (`ours_...`) they are hypotheses, written
-before most of their runs ([what was known before](../docs/papers/ours.md)). *Values* are printed ones: they agree, are
-close, differ or are undecided. Counts are of what was run. Each p is corrected for the other tests of its table
-(Benjamini-Hochberg): of the differences that a table calls significant, 5 % are expected to be false. *Calibrated*: a
-setting was chosen by looking at this result; it is shown, and not counted.
-What published models and data say without a training is in [reanalysed](reanalysed/README.md).
-[LOG.md](LOG.md) has dated notes, also on what went wrong. [bench](bench) has the speed measurements.
+INTRO = """\
+Written by `make report` from the committed runs. Each answer goes by runs with the paper's own settings; *at smaller
+sizes* says what the rungs of the table's ladder have shown, which is no verdict on the paper.
+"""
+READING = """\
+## How to read it
+
+- A **conclusion** is a sentence of a paper. It *holds*, is *refuted* or is *undecided*, by where the 95 % interval of
+  our runs lies. A **value** is a printed number: it *agrees*, *differs* or is *undecided*.
+- A **rung** is a smaller size of the same experiment, with seeds that nothing was chosen by. There a conclusion is
+  *seen*, *opposite seen* or *unclear*.
+- [docs/statistics.md](../docs/statistics.md) has the rules on one page. [verdicts.json](verdicts.json) has every
+  verdict for machines. [LOG.md](LOG.md) has dated notes, also on what went wrong. [bench](bench) has measurements of
+  speed.
+  [archived/small](archived/small) keeps the small-scale runs that the ladders replaced.
 """
 
 
 def index(reports: Sequence[Report]) -> str:
-    """results/README.md: every table with its verdicts."""
-    head = ["table", "source", "paper size", "conclusions and values", "small-scale version", "missing runs"]
-    body = [_index_row(report) for report in reports]
-    return "\n".join(["# Results", "", *outcome(reports), "", INDEX, *markdown.grid(head, body), ""])
+    """Write results/README.md."""
+    papers = [report for report in reports if report.table.paper != "ours"]
+    studies = [report for report in reports if report.table.paper == "ours"]
+    lines = ["# Results: what is known", "", *summary(papers), "", INTRO]
+    lines += ["## The papers' questions", "", *grid(["question", "answer so far", "evidence"], questions(papers)), ""]
+    lines += [*predicts(reports), READING]
+    lines += ["## All tables", "", *grid(HEAD, [row(report) for report in papers]), ""]
+    lines += ["## Studies of our own", "", *grid(HEAD, [row(report) for report in studies]), ""]
+    return "\n".join(lines)
 
 
-def _index_row(report: Report) -> list[str]:
+HEAD = ("table", "from", "conclusions", "printed values", "runs at the paper's size", "missing", "rungs run")
+
+
+def summary(reports: Sequence[Report]) -> list[str]:
+    """How many tables have a decided conclusion, and how many conclusions are decided, in two sentences."""
+    decided = [r for r in reports if any(r.counts[0].get(word) for word in (*FOR, *AGAINST))]
+    words = [wording.counted(sum_of(reports, k), kind) for k, kind in enumerate(("conclusions", "printed values"))]
+    return [
+        f"We rerun {len(reports)} tables and figures of three papers and check every sentence that the papers draw",
+        f"from them. At the papers' own sizes some conclusion of {len(decided)} tables is decided: {'; '.join(words)}.",
+    ]
+
+
+def sum_of(reports: Sequence[Report], k: int) -> dict[str, int]:
+    """The counts of conclusions (k = 0) or of printed values (k = 1) of several tables together."""
+    total: dict[str, int] = {}
+    for report in reports:
+        for word, count in report.counts[k].items():
+            total[word] = total.get(word, 0) + count
+    return total
+
+
+def questions(reports: Sequence[Report]) -> list[list[str]]:
+    """A row for each table that asks a question: the question, the answer, a link."""
+    return [[r.table.question.asks, answer(r), _link(r)] for r in reports if r.table.question]
+
+
+def answer(report: Report) -> str:
+    """Answer a table's question by the claims that it names, at the paper's size and on the ladder."""
+    assert report.table.question is not None
+    own = [each for line in report.table.question.by for each in report.every_claim if _is(report, each, line)]
+    words = [each.word for each in own]
+    if all(word == judge.NOT_RUN for word in words):
+        told = "**Open** at the paper's size"
+    else:
+        lead = "Yes" if set(words) <= set(FOR) else "No" if set(words) <= set(AGAINST) else ""
+        lead = lead or ("Undecided" if not set(words) & {*FOR, *AGAINST} else "In part")
+        told = f"**{lead}**: " + "; ".join(map(_told, own))
+    small = [
+        text for line in report.table.question.by for climb in report.climbs for text in _small(report, climb, line)
+    ]
+    return f"{told}. At smaller sizes: {'; '.join(small)}" if small else told
+
+
+def _is(report: Report, each: Judged[Claim], line: str) -> bool:
+    claim = stands_for(report.table.claims, line)
+    return claim is not None and each.item.number == claim.number
+
+
+def _told(each: Judged[Claim]) -> str:
+    verdict = each.verdicts[0]
+    effect = wording.effect(each.item, verdict.interval)
+    return f"{wording.claim_in_words(each.item)} {each.word}" + (f" ({effect})" if effect else "")
+
+
+def _small(report: Report, climb: Climb, line: str) -> list[str]:
+    """What the rungs say of a claim, by word: "plstm faster than chrono: unclear at t20, opposite seen at t200"."""
+    claim = stands_for(report.table.claims, line)
+    if not climb.claim.of or claim is None or stands_for(report.table.claims, climb.claim.of) is not claim:
+        return []
+    told = [f"{step.short or step.word} at {step.name}" for step in climb.steps if step.word != judge.NOT_RUN]
+    return [f"{wording.claim_in_words(climb.claim)}: {', '.join(told)}"] if told else []
+
+
+def predicts(reports: Sequence[Report]) -> list[str]:
+    """How often the sign of an effect at the smallest size is that at the largest: does `make small` predict?"""
+    climbs = [climb for report in reports for climb in report.climbs]
+    same, total = kept_signs(climbs)
+    lines = ["## Does `make small` predict?", ""]
+    if total < 2:
+        return [*lines, f"Not known yet: {total} conclusions have runs at two sizes.", ""]
+    told = wording.interval(wording.percent(judge.rate(same, total)))
+    lines.append(
+        f"Of {total} conclusions with runs at two sizes or more, {same} have at the largest size the sign that they "
+        f"have at the first rung: {told} %. A coin would give 50 %."
+    )
+    return [*lines, ""]
+
+
+def row(report: Report) -> list[str]:
+    """The row of a table in the list of all."""
+    kinds = ("hypotheses" if report.table.paper == "ours" else "conclusions", "printed values")
+    told = [wording.counted(counts, kind) for counts, kind in zip(report.counts, kinds, strict=True)]
+    runs = f"{len(report.rows[PAPER])} of {len(report.planned[PAPER])}"
+    return [_link(report), report.table.source, *told, runs, wording.price(report.price()), rungs(report)]
+
+
+def rungs(report: Report) -> str:
+    """Which rungs of a ladder have run: "t20 15 of 15, t100 3 of 25"; "none" is a table that can have no ladder."""
+    ladder = report.table.ladder
+    if ladder is None or ladder.none:
+        return "no ladder"
+    return ", ".join(f"{name}: {len(report.rows[name])} of {len(report.planned[name])}" for name in ladder.rungs)
+
+
+def _link(report: Report) -> str:
     name = report.table.name
-    link = f"[{name}]({name}/table.md)" if report.all_rows else name
-    verdict = report.verdict
-    verdicts = [wording.text(verdict), wording.counts(verdict.counts), wording.text(report.small_verdict)]
-    return [link, report.table.source, *verdicts, wording.price(report.price_of({}))]
-
-
-def outcome(reports: Sequence[Report]) -> list[str]:
-    """What became of all tables, in a line for each size; the verdicts' remarks are left out."""
-    return [f"Of {len(reports)} tables and figures:", "", *(f"- {line}" for line in outcome_lines(reports))]
-
-
-def outcome_lines(reports: Sequence[Report]) -> list[str]:
-    """The lines of `outcome`: how many tables have which verdict at each size."""
-    sizes = {
-        "At paper size": [report.verdict for report in reports],
-        "Small-scale version": [report.small_verdict for report in reports],
-    }
-    return [f"{size}: {wording.most_common(verdicts)}." for size, verdicts in sizes.items()]
+    return f"[{name}]({name}/table.md)" if report.all_rows else name

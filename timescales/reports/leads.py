@@ -11,7 +11,7 @@ from typing import Any
 
 from timescales import plotting
 from timescales.files import csv_rows
-from timescales.papers.verdict import Outcome
+from timescales.papers.judge import AGAINST, FOR, NOT_RUN, UNDECIDED
 from timescales.reports.report import Report
 
 BENCH = "amd-epyc-1-threads.csv"  # in results/bench
@@ -32,17 +32,10 @@ SPEED = {
 }
 # What the second one shows, from the left, and the colour.
 DECIDED = {
-    Outcome.HOLD: ("holds", "#1e8449"),
-    Outcome.AGREE: ("agrees", "#1e8449"),
-    Outcome.CLOSE: ("close", "#7dcea0"),
-    Outcome.REFUTED: ("refuted", "#c0392b"),
-    Outcome.TOO_SMALL: ("too small", "#c0392b"),
-    Outcome.DIFFER: ("differs", "#c0392b"),
-    Outcome.DEPENDS: ("depends on a setting", "#f5b041"),
-    Outcome.UNDECIDED: ("undecided", "#f9e79f"),
-    Outcome.CALIBRATED: ("calibrated", "#aed6f1"),
-    Outcome.CANNOT: ("cannot be decided", "#aaaaaa"),
-    Outcome.NOT_RUN: ("not run", "#e3e3e3"),
+    **dict.fromkeys(FOR, "#1e8449"),
+    **dict.fromkeys(AGAINST, "#c0392b"),
+    UNDECIDED: "#f9e79f",
+    NOT_RUN: "#e3e3e3",
 }
 
 
@@ -81,20 +74,20 @@ def draw_decided(figure: Any, reports: Sequence[Report]) -> None:
     (ax,) = plotting.panels(figure, width=7.0, height=4.4)
     names = [name for name, _ in shown]
     left = [0] * len(shown)
-    drawn = {outcome for _, counts in shown for outcome in counts}
-    for outcome, (words, colour) in DECIDED.items():
-        if outcome in drawn:
-            numbers = [counts.get(outcome, 0) for _, counts in shown]
-            ax.barh(names, numbers, left=left, color=colour, label=words, height=0.8)
+    drawn = {word for _, counts in shown for word in counts}
+    for word, colour in DECIDED.items():
+        if word in drawn:
+            numbers = [counts.get(word, 0) for _, counts in shown]
+            ax.barh(names, numbers, left=left, color=colour, label=word, height=0.8)
             left = [a + b for a, b in zip(left, numbers, strict=True)]
     ax.set(xlabel="conclusions (printed values where the paper concludes nothing)", ylim=(-0.6, len(shown) - 0.4))
     ax.tick_params(axis="y", labelsize=7)
     for name in (name for name, counts in shown if not counts):
-        ax.text(0.2, name, "nothing of it is at hand", va="center", fontsize=7)
+        ax.text(0.2, name, "its text is not available", va="center", fontsize=7)
     plotting.legend_at_right(ax)
 
 
-def counted(report: Report) -> dict[Outcome, int]:
-    """How many of a table's conclusions count as what; of its values where it has none."""
-    counts = report.verdict.counts
-    return {} if counts is None else dict(counts.conclusions or counts.values)
+def counted(report: Report) -> dict[str, int]:
+    """How many of a table's conclusions have which word; of its values where it has no conclusions."""
+    conclusions, values = report.counts
+    return dict(conclusions or values)

@@ -1,38 +1,19 @@
-"""A report as a page: results/<table>/table.md. `wording.py` says verdicts and numbers in words."""
+"""The page of a table, table.md: an answer, a picture, the ladder, the claims and the values with their verdicts."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+import string
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from timescales import paths
-from timescales.papers import reanalysed
+from timescales.papers import judge
 from timescales.papers.reanalysed import Evidence
-from timescales.papers.table import Assumption, Cell, columns
-from timescales.papers.verdict import (
-    AGAINST,
-    FOR,
-    CellResult,
-    ClaimResult,
-    Outcome,
-    Verdict,
-    Word,
-    items,
-)
-from timescales.reports.report import Origin, Report, Setting
-from timescales.reports.wording import (
-    counts,
-    number,
-    numbers,
-    p_text,
-    price,
-    printed,
-    say,
-    settings,
-    text,
-    with_sd,
-)
-from timescales.runs.metrics import is_steps
+from timescales.papers.table import PAPER, RATES, Assumption, Cell, Claim, matches
+from timescales.reports import wording
+from timescales.reports.forest import printed_lead
+from timescales.reports.report import Judged, Report
+from timescales.reports.wording import number, printed, settings
 
 
 def grid(head: Sequence[Any], body: Sequence[Sequence[Any]]) -> list[str]:
@@ -42,310 +23,313 @@ def grid(head: Sequence[Any], body: Sequence[Sequence[Any]]) -> list[str]:
 
 
 def table(report: Report) -> str:
-    """table.md: each cell a row, with its verdict; claims; the small-scale version; what is assumed; cost."""
-    lines = _head(report)
-    lines += ["## Paper size", "", f"{len(report.rows['paper'])} of {len(report.planned['paper'])} runs are there.", ""]
-    lines += _cells(report)
-    for title, results in claims(report).items():
-        lines += _claims(title, results)
-    lines += ([CLAIMS, ""] if report.claims else []) + bootstrap(report)
-    lines += evidence(report) + small_scale(report) + about_the_paper(report) + cost(report)
+    """Write table.md."""
+    found = report.table
+    runs = f"{len(report.rows[PAPER])} of {len(report.planned[PAPER])} runs have ended"
+    lines = [f"# {found.title}", "", f"{found.name}: {found.source}."]
+    lines += ["", f"**Is it reproduced?** {wording.answer(report)}"]
+    lines += [f"At the paper's size {runs}{_price(report)}. {_chance(report)}".rstrip(), ""]
+    if verdicts_drawn(report):
+        lines += [f"![Claims and values of {found.name}](verdicts.png)", "", READING, ""]
+    lines += climbs(report) + claims(report) + values(report) + layout(report)
+    if figures_drawn(report):
+        lines += ["## The curves", "", f"![{found.title}](figure.png)", ""]
+    lines += evidence(report) + bootstrap(report) + about_the_paper(report) + runs_and_cost(report)
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _head(report: Report) -> list[str]:
-    table = report.table
-    lines = [f"# {table.name}: {table.title}", "", f"{table.source}; {table.unit}."]
-    lines += [f"At paper size: **{text(report.verdict)}**{_in_brackets(counts(report.verdict.counts))}."]
-    lines += [f"Small-scale version: **{text(report.small_verdict)}**."]
-    lines += ["", "```bash", *commands(report), "```", ""]
-    if table.figure:
-        lines += [f"![{table.title}](figure.png)", ""]
-    if known := decided(report):
-        lines += ["What is known:", "", *(f"- {line}" for line in known), ""]
-    if any(map(is_steps, columns(table))):
-        lines += [
-            "`>N`: a run that never reached the threshold, and took N steps. Of steps the median is shown.",
-            "",
-        ]
-    return lines
+READING = """\
+A line is a 95 % interval. A claim *holds* and a value *agrees* if the line is inside the shaded region; outside it is
+*refuted* or *differs*; across an edge it is *undecided* ([the rules](../../docs/statistics.md)). Several lines in a
+row: the values of a setting that the paper leaves open; the item is decided if all say the same."""
 
 
-def decided(report: Report) -> list[str]:
-    """What became of each conclusion, where a table's word does not say it, and what is known without a training."""
-    shown = report.claims if report.verdict.word in (Word.MIXED, Word.PARTLY_DECIDED) else []
-    decided = (*FOR, *AGAINST, Outcome.DEPENDS, Outcome.CALIBRATED)
-    lines = [
-        f"`{results[0].claim.text}`: {', '.join(text(result.verdict) for result in results)}"
-        for _, results in items([result for result in shown if result.claim.decides])
-        if any(result.outcome in decided for result in results)
-    ]
-    return lines + ([f"without a training: {reanalysed.in_words(report.reanalysed)}"] if report.reanalysed else [])
+def verdicts_drawn(report: Report) -> bool:
+    """Whether there is anything to draw in verdicts.png."""
+    return any(v.interval or v.values for judged in report.judged for v in judged)
 
 
-def _in_brackets(words: str) -> str:
-    return f" ({words})" if words else ""
+def figures_drawn(report: Report) -> bool:
+    """Whether there is anything to draw in figure.png."""
+    shown = [row for size, rows in report.rows.items() if size != RATES for row in rows]
+    return any(matches(row.axes, figure.where) for figure in report.table.figure for row in shown)
 
 
-def commands(report: Report) -> list[str]:
-    """What makes the runs: of the paper's size, and of the small-scale version if there is one."""
-    name = report.table.name
-    paper, small = (
-        f"make reproduce TABLE={name}    # paper size",
-        f"make small TABLE={name}        # small-scale version",
+def _price(report: Report) -> str:
+    told = wording.price(report.price())
+    return f" (missing: {told}, on one CPU core)" if told else ""
+
+
+def _chance(report: Report) -> str:
+    """How many tests chance alone would decide."""
+    tests = sum(v.interval is not None for each in report.claims for v in each.verdicts)
+    if tests < 2:
+        return ""
+    return (
+        f"If nothing differed, chance alone would decide about {0.05 * tests:.1f} of the {tests} tests of conclusions."
     )
-    if report.own or not paths.in_checkout():
-        program = "python train.py" if paths.in_checkout() else "timescales-train"
-        command = f"{program} --config-dir FOLDER table={name}" if report.own else f"{program} table={name}"
-        where = f"; FOLDER has table/{name}.yaml" if report.own else ""
-        paper = f"{command}                 # paper size{where}"
-        small = f"{command} profile=small    # small-scale version"
-    return [paper, small] if report.table.tiny else [paper]
 
 
-def _cells(report: Report) -> list[str]:
-    if not report.cells:
+# --- the ladder -------------------------------------------------------------------------------------------------------
+
+
+def climbs(report: Report) -> list[str]:
+    """The ladder: what was seen at smaller sizes, and how it moves with size."""
+    ladder = report.table.ladder
+    if ladder is None:
         return []
-    return [*grid(*cells(report)), "", *([CELLS, ""] if prints_values(report) else [])]
-
-
-def prints_values(report: Report) -> bool:
-    """Whether the table prints any value; one of our own studies prints none."""
-    return any(result.cell.value is not None for result in report.cells)
-
-
-def cells(report: Report) -> tuple[list[str], list[list[str]]]:
-    """The printed values with their verdicts: head and body of a table. Where none is printed: our values."""
-    keys = list(dict.fromkeys(key for result in report.cells for key in result.cell.where))
-    labelled = any(result.cell.label for result in report.cells)
-    others = report.other_selections
-    head = [*(["what"] if labelled else []), *(key.split(".")[-1] for key in keys)]
-    head += [
-        *("paper", "95 %", "margin", "ours", "n", "median", "every seed", "verdict", "agrees to within"),
-        *("p different", "p spread"),
-        *(f"ours if select={o}" for o in others),
-        "missing runs",
+    if ladder.none:
+        return ["## At smaller sizes", "", ladder.none, ""]
+    lines = ["## At smaller sizes", "", f"What grows from rung to rung: {ladder.over}. {_commands(report)}", ""]
+    if any(s.verdict.interval for climb in report.climbs for s in climb.steps):
+        lines += [f"![The claims of {report.table.name} by size](ladder.png)", ""]
+    names = list(ladder.rungs)
+    body = [
+        [
+            wording.claim_in_words(climb.claim),
+            *(next((wording.step(climb, s) for s in climb.steps if s.name == name), "") for name in names),
+            wording.slope(climb),
+            climb.trend,
+        ]
+        for climb in report.climbs
     ]
-    body = []
-    for k, result in enumerate(report.cells):
-        row = [result.cell.label] if labelled else []
-        row += [say(result.cell.where.get(key, "")) for key in keys] + _cell(result)
-        row += [_other(results[k]) for results in others.values()]
-        missing = "" if result.verdict.word == Word.CANNOT else price(report.price_of(result.cell.where))
-        body.append([*row, missing])
-    return (head, body) if prints_values(report) else _our_values(head, body)
+    lines += grid(["claim", *names, "with each doubling", "trend"], body)
+    lines += ["", LADDER, ""]
+    lines += [f"- {name}: {rung.differs}; {_ended(report, name)}." for name, rung in ladder.rungs.items()]
+    return [*lines, *_rates(report), ""]
 
 
-# Columns that compare with a printed value.
-OF_PRINTED = ("paper", "95 %", "margin", "verdict", "agrees to within", "p different", "p spread")
+LADDER = """\
+*Seen*: the interval of the effect is inside the region that is claimed; *opposite seen*: outside; else *unclear*. A
+rung is *too short* if no model gets anywhere there, *too easy* if all models reach the ceiling. What a rung says is no
+verdict on the paper."""
 
 
-def _our_values(head: Sequence[str], body: Sequence[Sequence[str]]) -> tuple[list[str], list[list[str]]]:
-    """A table of cells without the columns that compare, and without those that are empty in all rows."""
-    filled = [any(row[k] for row in body) for k in range(len(head))]
-    kept = [k for k, name in enumerate(head) if name == "ours" or (filled[k] and name not in OF_PRINTED)]
-    return [head[k] for k in kept], [[row[k] for k in kept] for row in body]
+def _commands(report: Report) -> str:
+    name = report.table.name
+    return f"`make small TABLE={name}` runs the first rung, `make reproduce TABLE={name} RUNG=NAME` another one."
 
 
-CELLS = """\
-*95 %*: where the mean of our runs is expected if they are like the paper's, by the paper's spread (by ours where none
-is printed). *Agrees to within*: the smallest margin at which two one-sided tests show that both means are equivalent.
-A value *agrees* inside the interval if that is no more than *margin*, else it is *consistent, imprecise*; outside it
-is *close*, or *higher* or *lower*. It is outside if *p different* is below .05, in brackets corrected for all values
-of the table (Benjamini-Hochberg). *Less stable*: more runs failed or ended at chance than in the paper, or *p spread*
-(F test) is below .05. [The rules](../../docs/statistics.md)."""
+def _ended(report: Report, size: str) -> str:
+    done, planned = len(report.rows[size]), len(report.planned[size])
+    open_ = wording.price(report.price(size))
+    return f"{done} of {planned} runs have ended" + (f", {open_} missing" if open_ else "")
 
 
-CLAIMS = """\
-*p for* and *p against*: tests of the claim and of its opposite; *p small*: that the difference is too small for the
-paper to have seen (its runs show such a one once in three). In brackets corrected for all claims of the table
-(Benjamini-Hochberg); below .05 the claim holds, is refuted, or is too small."""
-
-
-def _cell(result: CellResult) -> list[str]:
-    """The columns from the printed value to the verdict."""
-    sample = result.sample
-    values = [value for _, value in sample.values]
-    seeds = " ".join(map(number, values)) if len(values) <= 10 else f"{number(min(values))} to {number(max(values))}"
-    median = "" if sample.median is None else number(sample.median)
-    ours = with_sd(sample.mean, sample.sd)
-    margin = "" if result.cell.value is None else number(result.cell.margin)
-    before = [printed(result.cell), _expected(result), margin, ours, str(sample.n or ""), median, seeds]
-    return [*before, *_verdict_on_value(result.verdict), p_text(result.verdict.p_wider)]
-
-
-def _expected(result: CellResult) -> str:
-    """The prediction interval of the printed value."""
-    value, gap = result.cell.value, result.verdict.gap
-    return "" if value is None or gap is None else f"{value - gap.half_width:.4g} to {value + gap.half_width:.4g}"
-
-
-def _verdict_on_value(verdict: Verdict) -> list[str]:
-    """The columns of a verdict on a value: its word, the margin that is shown, p of a difference."""
-    return [text(verdict), "" if verdict.gap is None else number(verdict.gap.within), p_text(verdict.p_against)]
-
-
-def _verdict(verdict: Verdict) -> list[str]:
-    """The columns of a verdict on a claim, and its p values."""
-    return [text(verdict), *map(p_text, (verdict.p_for, verdict.p_against, verdict.p_small))]
-
-
-def _other(result: CellResult) -> str:
-    """A cell under another selection of values."""
-    mean = with_sd(result.sample.mean, result.sample.sd)
-    return f"{mean}: {text(result.verdict)}" if mean else ""
-
-
-def value_rows(report: Report) -> list[list[Any]]:
-    """Every printed value as a row: what, the paper's, ours, n, the verdict, what it agrees to within, p different."""
-    rows: list[list[Any]] = []
-    for result in report.cells:
-        what = ": ".join(filter(None, [result.cell.label, settings(result.cell.where)]))
-        sample = result.sample
-        ours = with_sd(sample.mean, sample.sd)
-        rows.append([what, printed(result.cell), ours, sample.n, *_verdict_on_value(result.verdict)])
-    return rows
-
-
-def bootstrap(report: Report) -> list[str]:
-    """Differences of perplexity between runs on the same words, where there are any."""
-    if not report.bootstrap:
+def _rates(report: Report) -> list[str]:
+    """How the learning rates of the rungs were chosen."""
+    rates = report.table.ladder and report.table.ladder.rates
+    if not rates or not report.rows.get(RATES):
         return []
-    head = ["runs", "words", "LSTM minus MTS", "95 %", "authors' interval (99.9 %)"]
+    found: dict[str, list[tuple[float, str]]] = {}
+    for row in report.rows[RATES]:
+        value = row.value(rates.column)
+        rest = {k: v for k, v in row.axes.items() if k in ("model", "model.gate", "model.power")}
+        shown = "no value" if value is None else number(value)
+        found.setdefault(wording.in_words(rest), []).append((row.axes["optimizer.lr"], shown))
+    told = "; ".join(f"{name}: {', '.join(f'{r:g}: {v}' for r, v in sorted(of))}" for name, of in found.items())
+    return [f"- Learning rates were chosen on seed 100, by {rates.metric} after half of the steps: {told}."]
+
+
+# --- claims and values ------------------------------------------------------------------------------------------------
+
+LETTERS = [*string.ascii_lowercase, *map("".join, itertools.product(string.ascii_lowercase, repeat=2))]
+
+
+def claims(report: Report) -> list[str]:
+    """A row for each conclusion, and for each question of ours that decides nothing; the paper's words below."""
+    ours = report.table.paper == "ours"
+    title = "What we expected" if ours else "What the paper concludes"
+    lines = _claims(report, report.claims, title)
+    beside = [each for each in report.every_claim if not each.item.decides]
+    return lines + _claims(report, beside, "What else we look at")
+
+
+def _claims(report: Report, shown: Sequence[Judged[Claim]], title: str) -> list[str]:
+    if not shown:
+        return []
+    quotes = list(dict.fromkeys(source_of(each.item) for each in shown))
     body = []
-    for found in report.bootstrap:
-        intervals = [_interval(found.interval), _interval(found.authors_interval)]
-        body.append([settings(found.where), found.words, number(found.mean), *intervals])
-    return ["### Paired bootstrap of the difference", "", *grid(head, body), ""]
+    for each in shown:
+        leads = printed_lead(each.item, report)
+        lead = " to ".join(f"{x:+.3g}" for x in dict.fromkeys((min(leads), max(leads)))) if leads else ""
+        letter = LETTERS[quotes.index(source_of(each.item))]
+        name = wording.claim_in_words(each.item) + "†" * each.item.calibrated
+        body.append([name, lead, ours_of(each), wording.group_verdict(each), wording.notes(each.verdicts), letter])
+    head = ["claim", "printed", "ours, 95 %", "verdict", "notes", ""]
+    kept = [k for k in range(len(head)) if k in (0, 3, 5) or any(row[k] for row in body)]
+    lines = [f"## {title}", "", *grid([head[k] for k in kept], [[row[k] for k in kept] for row in body]), ""]
+    return [*lines, " ".join(f"**{LETTERS[k]}** {quote}" for k, quote in enumerate(quotes)), *_dagger(shown), ""]
+
+
+def _dagger(shown: Sequence[Judged[Any]]) -> list[str]:
+    if not any(each.item.calibrated for each in shown):
+        return []
+    return ["", "†: a setting was chosen by looking at this result, so it is shown and not counted."]
+
+
+def ours_of(each: Judged[Any]) -> str:
+    """Our effect, or our value, with its interval under each value of the settings that the paper leaves open."""
+    said: dict[str, list[str]] = {}
+    for item, verdict in zip(each.items, each.verdicts, strict=True):
+        told = verdict.interval
+        text = wording.effect(item, told) if isinstance(item, Claim) else wording.interval(told)
+        if text:
+            said.setdefault(text, []).append(item.under)
+    if len(said) < 2:
+        return "".join(said)
+    return "; ".join(f"{text} ({', '.join(filter(None, under))})" for text, under in said.items())
+
+
+def source_of(claim: Claim) -> str:
+    """The paper's words for a claim and their place; what we expected and when; or why we look at it."""
+    if claim.quote:
+        return f'"{claim.quote}" ({claim.at}).'
+    return f"{claim.hypothesis} (written {claim.dated})." if claim.hypothesis else f"{claim.ours}."
+
+
+def values(report: Report) -> list[str]:
+    """A row for each printed value, or in a study of our own for each value that it measures."""
+    shown = report.values
+    if not shown:
+        return []
+    assumed = report.table.assumed
+    if not any(each.item.value is not None for each in shown):
+        body = [[wording.value_in_words(each.item, assumed), _mean(each)] for each in shown]
+        return ["## What we measure", "", *grid(["what", f"mean, 95 % ({report.table.unit})"], body), ""]
+    body = []
+    for each in shown:
+        cell = each.item
+        if cell.value is not None:
+            name = wording.value_in_words(cell, assumed) + "†" * cell.calibrated
+            unit = f" {cell.unit}" if cell.unit != report.table.unit else ""
+            told = [wording.group_verdict(each), wording.notes(each.verdicts)]
+            body.append([name, f"{printed(cell)}{unit}", number(cell.margin), ours_of(each), *told])
+    head = ["value", f"printed ({report.table.unit})", "margin", "ours, 95 %", "verdict", "notes"]
+    return ["## What the paper prints", "", *grid(head, body), *_dagger(shown), ""]
+
+
+def _mean(each: Judged[Cell]) -> str:
+    """The mean of a value that no paper prints."""
+    told = []
+    for cell, verdict in zip(each.items, each.verdicts, strict=True):
+        if verdict.values:
+            under = f" ({cell.under})" if len(each.items) > 1 else ""
+            found = judge.contrast([verdict.values], [1])
+            told.append(f"{wording.interval(found)}{under}, {len(verdict.values)} runs")
+    return "; ".join(told)
+
+
+def layout(report: Report) -> list[str]:
+    """The printed values beside ours in the paper's own layout, where the table says what its columns and rows are."""
+    form = report.table.layout
+    if not form:
+        return []
+    cells = [each for each in report.values if each.item.value is not None]
+    columns, rows = (form[key] for key in ("columns", "rows"))
+    named: dict[str, dict[str, list[str]]] = {}
+    for each in cells:
+        where = each.item.where
+        row = wording.in_words({key: where[key] for key in rows if key in where})
+        column = wording.in_words({columns: where[columns]}) if columns in where else ""
+        told = f"{printed(each.item)}<br>{ours_of(each)}".removesuffix("<br>")
+        named.setdefault(row, {}).setdefault(column, []).append(told)
+    heads = list(dict.fromkeys(column for row in named.values() for column in row))
+    body = [[name, *("<br>".join(row.get(head, [])) for head in heads)] for name, row in named.items()]
+    intro = "The paper's own layout: the printed value above, ours with its interval below it."
+    return ["## In the paper's layout", "", intro, "", *grid(["", *heads], body), ""]
+
+
+# --- what needs no training -------------------------------------------------------------------------------------------
 
 
 def evidence(report: Report) -> list[str]:
-    """What needs no training, beside what our runs say."""
+    """What the authors' published models and the data say, beside what our runs say."""
     if not report.reanalysed:
         return []
-    ours = {id(found.cell): text(found.verdict) for found in report.cells}
-    ours |= {id(found.claim): text(found.verdict) for found in report.claims}
+    ours = {id(item): verdict.word for items, verdicts in zip(
+        (report.table.claims, report.table.cells), report.judged, strict=True
+    ) for item, verdict in zip(items, verdicts, strict=True)}  # fmt: skip
     body = [[*evidence_row(found), ours.get(id(found.item), "")] for found in report.reanalysed]
     head = ["what", "paper", "reanalysed", "of", "verdict", "our runs"]
-    return ["### Without a training", "", EVIDENCE, "", *grid(head, body), ""]
+    return ["## Without a training", "", EVIDENCE, "", *grid(head, body), ""]
 
 
 EVIDENCE = """\
-The same numbers from the authors' own published models, and from the data alone. *As printed*: a model's number has the
-printed digits, one of data is within the tolerance, a claim's two numbers have its order.
+The same numbers from the authors' own published models, and from the data. *As printed*: a model's number has the
+printed digits, one of the data is within the tolerance, a claim's two numbers have its order.
 [All numbers, and the command](../reanalysed/README.md)."""
 
 
 def evidence_row(found: Evidence) -> list[str]:
-    """What is printed, where, the number or the two that a claim compares, of what they are, and the verdict."""
+    """What is printed, where, the numbers, of what they are, and the verdict."""
     item, numbers = found.item, " against ".join(map(number, found.numbers))
     if isinstance(item, Cell):
-        words = item.label or settings(item.where)
-        return [
-            words,
-            " ".join(filter(None, [printed(item), item.at and f"({item.at})"])),
-            numbers,
-            found.of,
-            found.word,
-        ]
-    return [item.text, f'"{item.quote}" ({item.at})', numbers, found.of, found.word]
+        place = " ".join(filter(None, [printed(item), item.at and f"({item.at})"]))
+        return [item.label or settings(item.where), place, numbers, found.of, found.word]
+    return [wording.claim_in_words(item), f'"{item.quote}" ({item.at})', numbers, found.of, found.word]
 
 
-def _interval(ends: tuple[float, float]) -> str:
-    return f"[{number(ends[0])}, {number(ends[1])}]"
+def bootstrap(report: Report) -> list[str]:
+    """Differences of perplexity between LSTM and MTS runs on the same words, as a footnote: they are of single runs."""
+    pairs: dict[str, tuple[str, dict[str, str]]] = {}
+    for row in report.rows[PAPER] if "bins" in report.table.probe else ():
+        if row.blocks:
+            where = {key: value for key, value in row.axes.items() if key.partition(".")[0] != "model"}
+            pairs.setdefault(str(where), (wording.in_words(where), {}))[1][row.axes["model"]] = row.blocks
+    lines = [line for where, texts in pairs.values() for line in _resampled(where, texts)]
+    return ["LSTM minus MTS, by a bootstrap over blocks of the same words (single runs):", "", *lines, ""] * bool(lines)
 
 
-def claims(report: Report) -> dict[str, list[ClaimResult]]:
-    """The claims by title: the paper's conclusions, or the hypotheses of our own study; and what we look at beside."""
-    study = any(result.claim.hypothesis for result in report.claims)
-    parts = {
-        "What the paper concludes": [result for result in report.claims if result.claim.quote],
-        "What we expected": [result for result in report.claims if result.claim.hypothesis],
-        "What else we look at" if study else "What the paper does not conclude, and we look at": [
-            result for result in report.claims if not result.claim.decides
-        ],
-    }
-    return {title: results for title, results in parts.items() if results}
+def _resampled(where: str, texts: dict[str, str]) -> Iterator[str]:
+    from timescales.analysis import bins
+
+    if {"lstm", "mts"} <= set(texts):
+        found = bins.summary(bins.resampled(texts["lstm"], texts["mts"]))
+        for k, words in enumerate((*bins.NAMES, "all")):
+            told = judge.Interval(*(float(found[key][k]) for key in ("low", "mean", "high")))
+            yield f"- {where}, {words}: {wording.interval(told, signed=True)}"
 
 
-def _claims(title: str, results: Sequence[ClaimResult]) -> list[str]:
-    if not results:
-        return []
-    told = any(map(source_of, results))
-    small = any(result.verdict.p_small for result in results)
-    ps = ["p for", "p against", *(["p small"] if small else [])]
-    head = ["claim", "verdict", *ps, "ours", *(["source"] if told else [])]
-    body = [
-        [
-            result.claim.text,
-            *_verdict(result.verdict)[: 1 + len(ps)],
-            numbers(result),
-            *([source_of(result)] if told else []),
-        ]
-        for result in results
-    ]
-    return [f"### {title}", "", *grid(head, body), ""]
-
-
-def source_of(result: ClaimResult) -> str:
-    """The paper's words for a claim and their place; what we expected and when; or why we look at it."""
-    claim = result.claim
-    if claim.quote:
-        return f'"{claim.quote}" ({claim.at})'
-    return f"{claim.hypothesis} (written {claim.dated})" if claim.hypothesis else claim.ours
-
-
-def small_scale(report: Report) -> list[str]:
-    """The small-scale version: a row for each configuration, its mean, and its own claims."""
-    small, rows = report.table.tiny, report.small_settings
-    if small is None or not rows:
-        return []
-    head = [*(key.split(".")[-1] for key in rows[0].axes), f"{small.metric} ({small.unit})"]
-    head += ["n", "every seed", "", "minutes a run"]
-    return [
-        *("## Small-scale version", ""),
-        "The small-scale version runs on a CPU. It checks the ranking of the models, not the values.",
-        *(f"({settings(report.small_shared)})", ""),
-        *(*grid(head, [_setting(row) for row in rows]), ""),
-        *_claims("The order expected at this size", report.small_claims),
-    ]
-
-
-def _setting(row: Setting) -> list[str]:
-    mean = with_sd(row.mean, row.sd)
-    failed = f"{row.failed} failed, not in the mean" if row.failed else ""
-    values = " ".join(map(number, row.values))
-    return [*map(say, row.axes.values()), mean, str(row.runs), values, failed, f"{row.minutes:.1f}"]
+# --- about the paper and the runs -------------------------------------------------------------------------------------
 
 
 def about_the_paper(report: Report) -> list[str]:
     """What the paper cites, what it does not say, and what contradicts itself in it."""
-    table, lines = report.table, []
-    if table.cited:
-        body = [[cited.label, printed(cited), cited.source] for cited in table.cited]
+    found, lines = report.table, []
+    if found.cited:
+        body = [[cited.label, printed(cited), cited.source] for cited in found.cited]
         lines += ["## Other people's models, cited", "", *grid(["model", "value", "source"], body), ""]
-    if table.assumed:
-        lines += ["## What the paper does not state, and what is assumed", ""]
-        lines += [f"- `{key}`: {_assumed(assumption)}" for key, assumption in table.assumed.items()] + [""]
-    if table.notes:
-        lines += ["## Notes", "", *(f"- {note}" for note in table.notes), ""]
+    if found.assumed:
+        lines += ["## What the paper does not state, and what we assume", ""]
+        lines += [f"- `{key}`: {_assumed(assumption)}" for key, assumption in found.assumed.items()] + [""]
+    if found.notes:
+        lines += ["## Notes", "", *(f"- {note}" for note in found.notes), ""]
     return lines
 
 
 def _assumed(assumption: Assumption) -> str:
-    return assumption.said + (" (calibrated)" if assumption.calibrated else "")
+    said = assumption.said
+    if assumption.tries:
+        said += f" (other values to try: {', '.join(map(wording.say, assumption.tries))})"
+    if assumption.shown:
+        said += f" (each is judged: {', '.join(assumption.shown.values())})"
+    return f"{said}. **Chosen by looking at results**" if assumption.calibrated else said
 
 
-def cost(report: Report) -> list[str]:
-    """How long the runs took on which machines, and with which code."""
-    return ["## Cost and origin", "", *(line for origin in report.origins for line in _origin(origin))]
-
-
-def _origin(origin: Origin) -> list[str]:
-    places = {
-        f"{machine}, {threads} thread{'s' if threads != 1 else ''}": hours
-        for (machine, threads), hours in origin.hours.items()
-    }
-    lines = [f"- {origin.size}: {hours:.2f} h on {place}" for place, hours in sorted(places.items())]
-    lines += [f"- {origin.size}: code of {', '.join(origin.commits)}"] if origin.commits else []
-    return lines + [f"- {origin.size}: not the whole data: {part}" for part in origin.partial]
+def runs_and_cost(report: Report) -> list[str]:
+    """Where the numbers come from: machines, hours, commits."""
+    lines = []
+    for size, rows in report.rows.items():
+        if rows:
+            hours: dict[str, float] = {}
+            for row in rows:
+                device = f"{row.machine}, {row.threads} thread{'s' if row.threads != 1 else ''}"
+                hours[device] = hours.get(device, 0.0) + row.seconds / 3600
+            told = "; ".join(f"{h:.1f} h on {device}" for device, h in hours.items())
+            commits = ", ".join(sorted({str(row.commit) for row in rows}))
+            lines.append(f"- {size}: {len(rows)} runs, {told}; commits {commits}.")
+            lines += [f"  Part of the data: {p}." for p in sorted({row.partial for row in rows if row.partial})]
+    if not lines:
+        return []
+    return ["## Runs", "", "Every run, with its values, seed and commit: [runs.csv](runs.csv).", "", *lines]

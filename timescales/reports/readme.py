@@ -12,10 +12,10 @@ from typing import Any
 
 from timescales import paths, plotting
 from timescales.files import csv_rows, write_atomic
-from timescales.papers.table import Row, matches
-from timescales.papers.verdict import CellResult, sum_of
-from timescales.reports import markdown, wording
-from timescales.reports.report import Report, by_paper, name_of
+from timescales.papers.table import PAPER, Cell, matches
+from timescales.reports import index, markdown, wording
+from timescales.reports.report import Judged, Report, by_paper, name_of
+from timescales.runs.store import Row
 
 README = paths.ROOT / "README.md"
 PICTURE = "ours_elapsed_time"  # the table whose runs the README's picture shows
@@ -57,18 +57,18 @@ def write(blocks: Mapping[str, str]) -> None:
     write_atomic(README, put(README.read_text(), blocks).encode())
 
 
-def cells(report: Report) -> dict[str, CellResult]:
-    """The cells that the picture shows and that have runs, by label."""
-    found = {result.cell.label: result for result in report.cells if result.sample.mean is not None}
+def cells(report: Report) -> dict[str, Judged[Cell]]:
+    """The values that the picture shows and that have runs, by label."""
+    found = {each.item.label: each for each in report.values if each.verdicts[0].values}
     return {label: found[label] for label in SHOWN if label in found}
 
 
 def picture(report: Report) -> str:
     """The picture and the numbers in it."""
-    shown = cells(report)
-    values = [f"{SHOWN[label][0]} {result.sample.mean or 0.0:.1f} %" for label, result in shown.items()]
-    runs = " or ".join(str(n) for n in sorted({result.sample.n for result in shown.values()}))
-    return PICTURE_TEXT.format(table=PICTURE, runs=runs, values="; ".join(values))
+    shown = {label: each.verdicts[0].values for label, each in cells(report).items()}
+    told = "; ".join(f"{SHOWN[label][0]} {statistics.fmean(own):.1f} %" for label, own in shown.items())
+    runs = " or ".join(str(n) for n in sorted({len(own) for own in shown.values()}))
+    return PICTURE_TEXT.format(table=PICTURE, runs=runs, values=told)
 
 
 def draw(report: Report) -> Path:
@@ -76,8 +76,8 @@ def draw(report: Report) -> Path:
 
     def fill(figure: Any) -> None:
         (ax,) = plotting.panels(figure, width=7.0, height=3.8)
-        for label, result in cells(report).items():
-            rows = [row for row in report.rows["paper"] if matches(row.axes, result.cell.where)]
+        for label, each in cells(report).items():
+            rows = [row for row in report.rows[PAPER] if matches(row.axes, each.item.where)]
             _draw_runs(ax, label, rows[0].axes["model"], [_curve(report, row) for row in rows])
         ax.set(xlabel="epoch (thin line: one seed)", ylabel="validation accuracy (%)", xlim=(0, None), ylim=(45, 100))
         ax.legend(frameon=False, fontsize=8, loc="center right", bbox_to_anchor=(1, 0.7))
@@ -106,17 +106,16 @@ def _draw_runs(ax: Any, label: str, model: str, curves: Sequence[Sequence[tuple[
 
 
 def tables(reports: Sequence[Report]) -> str:
-    """A row for each paper, and one for our own studies: its tables with their verdicts, in how many runs."""
+    """A row for each paper, and one for our own studies: its tables, its runs, what is decided, what rungs have run."""
     body = [
         [
             f"[{name_of(own)}](docs/papers/{paper}.md): {', '.join(map(_link, own))}",
-            f"{sum(len(report.rows['paper']) for report in own)} of {sum(len(r.planned['paper']) for r in own)}",
-            wording.counts(sum_of([report.verdict.counts for report in own if report.verdict.counts])),
-            *verdicts(own),
+            f"{sum(len(report.rows[PAPER]) for report in own)} of {sum(len(r.planned[PAPER]) for r in own)}",
+            *counts(own),
         ]
         for paper, own in by_paper(reports).items()
     ]
-    return "\n".join(markdown.grid(["tables", "runs", "conclusions and values", "at paper size", "small-scale"], body))
+    return "\n".join(markdown.grid(["tables", "runs at the paper's size", "conclusions", "printed values"], body))
 
 
 def _link(report: Report) -> str:
@@ -124,10 +123,10 @@ def _link(report: Report) -> str:
     return f"[{name}](results/{name}/table.md)" if report.all_rows else name
 
 
-def verdicts(reports: Sequence[Report]) -> list[str]:
-    """How many tables have each verdict, at paper size and of their small-scale versions, the most frequent first."""
-    small = [report.small_verdict for report in reports if report.table.tiny]
-    return [wording.most_common([report.verdict for report in reports]), wording.most_common(small)]
+def counts(reports: Sequence[Report]) -> list[str]:
+    """What is decided of the conclusions, and of the printed values, of several tables together."""
+    kind = "hypotheses" if reports[0].table.paper == "ours" else "conclusions"
+    return [wording.counted(index.sum_of(reports, k), kind) for k, kind in enumerate((kind, "printed values"))]
 
 
 CONFIGS = ("A", "B", "B512", "C", "D", "F")

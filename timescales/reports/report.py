@@ -1,94 +1,75 @@
-"""A table and what its runs say of it: all that a report shows is computed here. The pages only write it."""
+"""A table with its runs and its verdicts: everything that a report shows is computed here, and nothing is trained."""
 
 from __future__ import annotations
 
 import functools
-import statistics
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Generic, TypeVar
 
 from timescales.config import Config
 from timescales.config.compose import Composer
 from timescales.config.run import Axes, Run
-from timescales.config.schema import MODEL_DEFAULTS
-from timescales.papers import load, reanalysed
-from timescales.papers.cells import in_unit, judge_cells, judge_selection, spread, typical
-from timescales.papers.claims import judge_claims
-from timescales.papers.table import SIZES, Grid, Row, Select, SmallTable, Table, Where, expand, matches
-from timescales.papers.verdict import CellResult, ClaimResult, Verdict, Word, judge_small, judge_table
+from timescales.papers import judge, ladder, load, reanalysed
+from timescales.papers.judge import Verdict
+from timescales.papers.ladder import Climb
+from timescales.papers.table import PAPER, Cell, Claim, Table, expand
 from timescales.reports import gather
-from timescales.runs.metrics import is_steps
-
-OF_EVERY_MODEL = {f"model.{key}": value for key, value in MODEL_DEFAULTS.items()}
-
-if TYPE_CHECKING:  # needed only where small-scale versions are reported
-    import pandas
+from timescales.runs.store import Row
 
 
 @dataclass(frozen=True)
 class Price:
-    """What the open runs will take."""
+    """The time that open runs will take: that of the runs whose cost is known, and how many are not known."""
 
-    timed: int  # runs of a kind whose cost is known, and
-    seconds: float  # what they take together
-    untimed: int  # the other runs
+    timed: int
+    seconds: float
+    untimed: int
 
 
 def price(each: Collection[float | None]) -> Price:
-    """What open runs will take together; each: the seconds of one, if they are known."""
+    """Add up the seconds of open runs; None for a run whose cost is not known."""
     timed = [seconds for seconds in each if seconds is not None]
     return Price(len(timed), sum(timed), len(each) - len(timed))
 
 
-@dataclass(frozen=True)
-class Difference:
-    """LSTM minus MTS perplexity on words of some frequency, by paired bootstrap over blocks of the same words."""
-
-    where: Axes  # the settings of the two runs
-    words: str
-    mean: float
-    interval: tuple[float, float]  # 95 %
-    authors_interval: tuple[float, float]  # 99.9 %
+Item = TypeVar("Item", Claim, Cell)
 
 
 @dataclass(frozen=True)
-class Setting:
-    """A configuration of the small-scale version, and the values of its runs in the table's unit."""
+class Judged(Generic[Item]):
+    """A claim or a printed value with its verdict under each value of the settings that its paper leaves open."""
 
-    axes: Axes
-    runs: int
-    values: Sequence[float]  # of every run that has one
-    mean: float | None  # of those that count; of steps to a threshold the median
-    sd: float | None
-    failed: int
-    minutes: float  # the mean of a run
+    items: Sequence[Item]
+    verdicts: Sequence[Verdict]
 
+    @property
+    def item(self) -> Item:
+        """The claim or the value; of several views the first."""
+        return self.items[0]
 
-@dataclass(frozen=True)
-class Origin:
-    """Where the numbers of one size come from."""
-
-    size: str
-    hours: Mapping[tuple[str | None, int | None], float]  # by machine and threads
-    commits: Sequence[str]
-    partial: Sequence[str]  # what runs lacked of the whole data
+    @property
+    def word(self) -> str:
+        """Its one word: decided where all views say the same."""
+        return judge.word_of({verdict.word for verdict in self.verdicts})
 
 
 @dataclass(frozen=True)
 class Report:
     """A table, its runs as far as there are any, and what they say.
 
-    `rows` and `planned` are by size: "paper", and "tiny" for the small-scale version.
+    `rows` and `planned` are by size: "paper", the names of the ladder's rungs, "rates".
     """
 
     table: Table
     rows: Mapping[str, Sequence[Row]]
-    planned: Mapping[str, Sequence[Axes]]  # the axes of all its runs, also of those in `missing`
-    results: Path  # where reports and committed curves lie
+    planned: Mapping[str, Sequence[Axes]]  # the settings of all runs, also of those in `missing`
+    results: Path  # where committed runs and curves are stored
+    out: Path  # where the report is written
     missing: Sequence[str] = ()  # why some runs cannot be composed here
-    open_runs: Sequence[tuple[Run, float | None]] = ()  # each with the seconds that it will take, if they are known
+    open_runs: Mapping[str, Sequence[tuple[Run, float | None]]] = field(default_factory=dict)  # with their seconds
     dropped: int = 0  # committed runs that are not the table's any more
     kinds: set[str] = field(default_factory=set)  # `Run.cost_key` of all runs that can be composed
     own: bool = False  # a table in the user's own folder, which make does not know
@@ -97,66 +78,56 @@ class Report:
 
     @property
     def folder(self) -> Path:
-        """Where the report lies."""
-        return self.results / self.table.name
+        """The folder of the report."""
+        return self.out / self.table.name
 
     @property
     def all_rows(self) -> list[Row]:
-        """The rows of both sizes."""
-        return [row for rows in self.rows.values() for row in rows]
-
-    def complete(self, size: str) -> bool:
-        """Whether all runs of a size have ended."""
-        return len(self.rows[size]) >= len(self.planned[size])
-
-    @functools.cached_property
-    def cells(self) -> list[CellResult]:
-        """The printed values, judged."""
-        return judge_cells(self.table.cells, self.rows["paper"])
+        """The rows of all sizes, each run once: rungs of a ladder may share runs."""
+        found: dict[str, Row] = {}
+        for rows in self.rows.values():
+            for row in rows:
+                found.setdefault(row.id, row)
+        return list(found.values())
 
     @functools.cached_property
-    def claims(self) -> list[ClaimResult]:
-        """The claims, judged by the runs of the paper's size."""
-        return self._judged(self.table, "paper")
+    def judged(self) -> tuple[list[Verdict], list[Verdict]]:
+        """The verdicts on all claims and all values at the paper's size, in the table's order."""
+        return judge.judge(self.table, self.rows[PAPER])
+
+    @property
+    def claims(self) -> list[Judged[Claim]]:
+        """The paper's conclusions, or the hypotheses of our own study, each once."""
+        return [each for each in self.every_claim if each.item.decides]
+
+    @property
+    def every_claim(self) -> list[Judged[Claim]]:
+        """The claims, those of ours too that decide nothing, each once."""
+        return _by_number(self.table.claims, self.judged[0])
+
+    @property
+    def values(self) -> list[Judged[Cell]]:
+        """The printed values, each once; in a study of our own the values that it measures."""
+        return _by_number(self.table.cells, self.judged[1])
+
+    @property
+    def counts(self) -> tuple[Counter[str], Counter[str]]:
+        """How many conclusions, and how many printed values, have each word."""
+        return judge.counts(self.table.claims, self.judged[0]), judge.counts(self.table.cells, self.judged[1])
 
     @functools.cached_property
-    def small_claims(self) -> list[ClaimResult]:
-        """The claims of the small-scale version, judged by its runs."""
-        return self._judged(self.table.tiny, "tiny") if self.table.tiny else []
-
-    def _judged(self, table: Table, size: str) -> list[ClaimResult]:
-        return judge_claims(table.claims, self.rows[size], self.planned[size])
-
-    @functools.cached_property
-    def verdict(self) -> Verdict:
-        """The table's verdict, at the paper's size."""
-        return judge_table(self.cells, self.claims, self.rows["paper"], self.complete("paper"))
-
-    @functools.cached_property
-    def small_verdict(self) -> Verdict:
-        """The verdict of the small-scale version."""
-        claims = [result.verdict for result in self.small_claims]
-        return judge_small(self.table, claims, self.rows["tiny"], self.complete("tiny"))
-
-    @functools.cached_property
-    def other_selections(self) -> dict[Select, list[CellResult]]:
-        """The cells as they are if the runs' values had been selected in another way."""
-        rows = self.rows["paper"]
-        return {select: judge_selection(self.cells, select, rows) for select in self.table.other_selections()}
+    def climbs(self) -> list[Climb]:
+        """The claims of the ladder over its rungs."""
+        return ladder.climbs(self.table, self.rows)
 
     @functools.cached_property
     def reanalysed(self) -> list[reanalysed.Evidence]:
-        """What the authors' published models and the data alone say of its values and claims."""
+        """What the authors' published models and the data alone say of the table's values and claims."""
         return reanalysed.judge(self.table, reanalysed.read(self.results))
 
-    @property
-    def useful_runs(self) -> Sequence[tuple[Run, float | None]]:
-        """The open runs; none of a table of which nothing can be decided."""
-        return [] if self.verdict.word == Word.CANNOT else self.open_runs
-
-    def price_of(self, where: Where) -> Price:
-        """What the open runs with these settings will take on a machine like those that were timed."""
-        return price([seconds for run, seconds in self.useful_runs if matches(run.axes, where)])
+    def price(self, size: str = PAPER) -> Price:
+        """The time that the open runs of a size will take on a machine like those that were timed."""
+        return price([seconds for _, seconds in self.open_runs.get(size, ())])
 
     def curve(self, row: Row) -> list[dict[str, float]]:
         """A run's curve."""
@@ -172,64 +143,48 @@ class Report:
         except MissingData:
             return {}
 
-    @functools.cached_property
-    def bootstrap(self) -> list[Difference]:
-        """Differences of perplexity between LSTM and MTS runs on the same words."""
-        return _bootstrap(self.rows["paper"]) if "bins" in self.table.probe else []
 
-    @functools.cached_property
-    def small_settings(self) -> list[Setting]:
-        """The configurations of the small-scale version that have runs, in their order."""
-        return _settings(self.table.tiny, self.rows["tiny"]) if self.table.tiny else []
-
-    @functools.cached_property
-    def small_shared(self) -> Axes:
-        """The settings that all runs of the small-scale version share beyond the paper's."""
-        if self.table.tiny is None:
-            return {}
-        first, *others = (grid.settings for grid in self.table.tiny.sets or (Grid({}),))
-        varying = varying_axes(self.rows["tiny"])
-        shared = {
-            key: value for key, value in first.items() if all(key in other and other[key] == value for other in others)
-        }
-        return {key: value for key, value in shared.items() if key not in varying}
-
-    @property
-    def origins(self) -> list[Origin]:
-        """Where the numbers come from, by size."""
-        return [_origin(size, rows) for size, rows in self.rows.items()]
+def _by_number(items: Sequence[Item], verdicts: Sequence[Verdict]) -> list[Judged[Item]]:
+    found: dict[int, list[tuple[Item, Verdict]]] = {}
+    for item, verdict in zip(items, verdicts, strict=True):
+        found.setdefault(item.number, []).append((item, verdict))
+    return [Judged([i for i, _ in each], [v for _, v in each]) for each in found.values()]
 
 
-def make(name: str, composer: Composer, results_dir: Path, runs_dir: Path | None = None, own: bool = False) -> Report:
-    """The report of the table of this name.
+def make(
+    name: str, composer: Composer, results: Path, runs: Path | None = None, own: bool = False, out: Path | None = None
+) -> Report:
+    """Make the report of the table of this name.
 
     Runs that cannot be composed (a task that is not there) are named in it. Raises ConfigError if there is no table.
 
     Args:
-        results_dir: where reports and committed runs lie.
-        runs_dir: where trained runs lie that count too; None: only committed ones count.
-        own: whether the table lies in the user's own folder.
+        results: where committed runs are stored.
+        runs: where trained runs are stored that count too; None: only committed ones count.
+        own: whether the table is in the user's own folder.
+        out: where the report is written, `results` by default.
     """
     table = load.table(name)
     composed, missing = gather.planned_runs(table, composer)
-    rows, dropped = gather.gather(table, composed, results_dir, runs_dir)
+    rows, dropped = gather.gather(table, composed, results, runs)
     return Report(
         table=table,
-        rows=rows,
-        planned={size: expand(table, profile) for size, profile in SIZES.items()},
-        results=results_dir,
+        rows={size: [row for row in of_size if not row.stale] for size, of_size in rows.items()},
+        planned={size: expand(table, size) for size in table.sizes},
+        results=results,
+        out=out or results,
         missing=missing,
-        open_runs=gather.open_runs(composed["paper"], rows["paper"], results_dir),
+        open_runs={size: gather.open_runs(table.sizes[size], composed[size], rows[size], results) for size in rows},
         dropped=dropped,
         kinds={run.cost_key for of_size in composed.values() for run in of_size},
         own=own,
-        unread=gather.unread(table, composed, runs_dir) if runs_dir else [],
+        unread=gather.unread(table, composed, runs) if runs else [],
         configs={run.id: run.config for of_size in composed.values() for run in of_size},
     )
 
 
 def by_paper(reports: Iterable[Report]) -> dict[str, list[Report]]:
-    """The reports of each paper's tables, and those of our own studies ("ours")."""
+    """Group reports by their papers, those of our own studies as "ours"."""
     papers: dict[str, list[Report]] = {}
     for report in reports:
         papers.setdefault(report.table.paper, []).append(report)
@@ -239,74 +194,3 @@ def by_paper(reports: Iterable[Report]) -> dict[str, list[Report]]:
 def name_of(paper: Sequence[Report]) -> str:
     """The name of the paper whose reports these are: "Chien et al. 2021"."""
     return paper[0].table.source.split(",")[0]
-
-
-def settings_frame(rows: Sequence[Row]) -> pandas.DataFrame:
-    """The settings of runs as text, a row for each run; where a run does not have a setting, NaN.
-
-    One that every model has is at its default where a run does not name it.
-    """
-    import pandas
-
-    frame = pandas.DataFrame([{key: str(value) for key, value in row.axes.items()} for row in rows])
-    return frame.fillna({key: str(value) for key, value in OF_EVERY_MODEL.items() if key in frame})
-
-
-def varying_axes(rows: Sequence[Row]) -> list[str]:
-    """The settings, except the seed, that have several values among those runs that have them."""
-    frame = settings_frame(rows)
-    return [key for key in frame.columns if key != "seed" and frame[key].nunique() > 1]
-
-
-def _settings(table: SmallTable, rows: Sequence[Row]) -> list[Setting]:
-    """The rows of a small-scale version by configuration."""
-    if not rows:
-        return []
-    keys = varying_axes(rows)
-    groups = settings_frame(rows).groupby(keys or (lambda _: 0), sort=False, dropna=False)
-    return [_setting(table, keys, [rows[k] for k in group.index]) for _, group in groups]
-
-
-def _setting(table: SmallTable, keys: Sequence[str], rows: Sequence[Row]) -> Setting:
-    column = table.column
-    everyone = is_steps(column)  # a run that failed has a value, too, as in claims
-    counted = [row for row in rows if everyone or table.succeeded(row)]
-    values = [in_unit(table, value) for row in counted if (value := row.value(column)) is not None]
-    return Setting(
-        axes={key: rows[0].axes.get(key, OF_EVERY_MODEL.get(key, "")) for key in keys},
-        runs=len(rows),
-        values=[in_unit(table, value) for row in rows if (value := row.value(column)) is not None],
-        mean=typical(table, values) if values else None,
-        sd=spread(table, values),
-        failed=len(rows) - len(counted),
-        minutes=statistics.fmean(row.seconds for row in rows) / 60,
-    )
-
-
-def _bootstrap(rows: Sequence[Row]) -> list[Difference]:
-    from timescales.analysis import bins
-
-    pairs: dict[str, tuple[Axes, dict[str, str]]] = {}
-    for row in rows:
-        if row.blocks:
-            where: Axes = {key: value for key, value in row.axes.items() if key.partition(".")[0] != "model"}
-            pairs.setdefault(str(where), (where, {}))[1][row.axes["model"]] = row.blocks
-    differences = []
-    for where, texts in pairs.values():
-        if {"lstm", "mts"} <= set(texts):
-            found = bins.summary(bins.resampled(texts["lstm"], texts["mts"]))
-            for k, words in enumerate((*bins.NAMES, "all")):
-                value = {key: float(values[k]) for key, values in found.items()}
-                interval = (value["low"], value["high"])
-                authors = (value["authors_low"], value["authors_high"])
-                differences.append(Difference(where, words, value["mean"], interval, authors))
-    return differences
-
-
-def _origin(size: str, rows: Sequence[Row]) -> Origin:
-    hours: dict[tuple[str | None, int | None], float] = {}
-    for row in rows:
-        device = row.machine, row.threads
-        hours[device] = hours.get(device, 0.0) + row.seconds / 3600
-    commits = sorted({str(row.commit) for row in rows})
-    return Origin(size, hours, commits, sorted({row.partial for row in rows if row.partial}))

@@ -1,6 +1,6 @@
 """Do a table's claims hold if settings that the paper does not state are varied?
 
-Each assumed setting that names other values (`try`) is changed, one at a time, in the table's small-scale version.
+Each assumed setting that names other values (`try`) is changed, one at a time, at the first rung of the table's ladder.
 """
 
 from __future__ import annotations
@@ -15,10 +15,12 @@ from timescales.config.run import Axes, Run, run_of
 from timescales.errors import ConfigError
 from timescales.files import write_atomic
 from timescales.papers import load
-from timescales.papers.claims import judge_claims
-from timescales.papers.table import Grid, SmallTable, columns, expand
+from timescales.papers.judge import judge_claim
+from timescales.papers.ladder import OF_RUNGS
+from timescales.papers.table import Grid, Rung, columns, expand
 from timescales.reports import markdown, wording
 from timescales.runs import found, store
+from timescales.runs.metrics import is_steps
 from timescales.runs.record import Record
 from timescales.runs.store import Row
 
@@ -36,7 +38,7 @@ class Variation:
         return f"{self.key}={wording.say(self.value)}" if self.key else "as assumed"
 
 
-def variations(table: SmallTable, composer: Composer) -> list[Variation]:
+def variations(table: Rung, composer: Composer) -> list[Variation]:
     """All as assumed, then each other value to try. One that changes no run is left out."""
     base, assumed = Variation(), table.assumed.items()
     # Another `select` needs no other runs: the report has a column for it.
@@ -50,7 +52,7 @@ def ids(runs: Sequence[Run]) -> list[str]:
     return [run.id for run in runs]
 
 
-def narrowed(table: SmallTable, overrides: Sequence[str], composer: Composer) -> SmallTable:
+def narrowed(table: Rung, overrides: Sequence[str], composer: Composer) -> Rung:
     """The table of those runs that overrides choose, with the settings that they give, which then are not varied.
 
     A setting is left out for a model that does not have it, as in a sweep.
@@ -62,7 +64,7 @@ def narrowed(table: SmallTable, overrides: Sequence[str], composer: Composer) ->
                 check_choice(value)
             wanted.setdefault(value.key_or_group, []).append(value.value())
     grids = []
-    for axes in expand(table, None, wanted):
+    for axes in expand(table, narrow=wanted):
         given = {key: value for key, value in axes.items() if not key.startswith(OF_GROUPS)}
         request = load.request(table, given)
         absent = [key for key in wanted if key.startswith(OF_GROUPS) and not composer.has(request, key)]
@@ -71,12 +73,12 @@ def narrowed(table: SmallTable, overrides: Sequence[str], composer: Composer) ->
     return replace(table, runs=tuple(grids), assumed=assumed)
 
 
-def runs_of(table: SmallTable, composer: Composer, variation: Variation) -> list[Run]:
+def runs_of(table: Rung, composer: Composer, variation: Variation) -> list[Run]:
     """The runs under a variation; a model that does not have the setting stays as it is."""
     return [_varied(table, axes, composer, variation) for axes in expand(table)]
 
 
-def _varied(table: SmallTable, axes: Axes, composer: Composer, variation: Variation) -> Run:
+def _varied(table: Rung, axes: Axes, composer: Composer, variation: Variation) -> Run:
     changed = {**axes, variation.key: variation.value} if variation.key else axes
     try:
         cfg = composer(load.request(table, changed))
@@ -87,7 +89,7 @@ def _varied(table: SmallTable, axes: Axes, composer: Composer, variation: Variat
     return replace(run_of(cfg), axes=changed)
 
 
-def gather(table: SmallTable, composer: Composer, results_dir: Path, runs_dir: Path) -> dict[str, list[Row]]:
+def gather(table: Rung, composer: Composer, results_dir: Path, runs_dir: Path) -> dict[str, list[Row]]:
     """Rows of the runs under each variation, from `runs_dir` or as committed; by the variation's words."""
     kept = store.read_rows(results_dir / table.name / "sensitivity.csv")
     committed = {row.id: row for row in [*store.committed(results_dir).values(), *kept]}
@@ -98,14 +100,14 @@ def gather(table: SmallTable, composer: Composer, results_dir: Path, runs_dir: P
         for run in runs_of(table, composer, variation):
             there = found.look(runs_dir / run.name, committed.get(run.id))
             if (outcome := there.outcome) is not None:
-                row = store.row(outcome, run.axes, "tiny", columns(table)) if isinstance(outcome, Record) else outcome
+                row = store.row(outcome, run.axes, "small", columns(table)) if isinstance(outcome, Record) else outcome
                 # A setting that only one model has must not keep its runs from being compared with the others'.
                 axes = {key: value for key, value in run.axes.items() if key in own or key != variation.key}
                 rows[variation.words].append(replace(row, axes=axes))
     return rows
 
 
-def page(table: SmallTable, rows: Mapping[str, Sequence[Row]], own: bool = False) -> str:
+def page(table: Rung, rows: Mapping[str, Sequence[Row]], own: bool = False) -> str:
     """A row for each variation, a column for each claim; own: the table lies in the user's own folder."""
     head = ["setting", "runs", *(claim.text for claim in table.claims)]
     body = [[words, len(group), *_said(table, group)] for words, group in rows.items()]
@@ -114,17 +116,19 @@ def page(table: SmallTable, rows: Mapping[str, Sequence[Row]], own: bool = False
         command = f"python scripts/sensitivity.py --config-dir FOLDER {table.name}"
     lines = [
         *(f"# {table.name}: settings that the paper does not state, varied", ""),
-        *(f"`{command}`: the small-scale version, one assumed setting changed at a time.", ""),
+        *(f"`{command}`: the first rung, one assumed setting changed at a time.", ""),
     ]
     return "\n".join([*lines, *markdown.grid(head, body), ""])
 
 
-def _said(table: SmallTable, rows: Sequence[Row]) -> Iterator[str]:
-    for result in judge_claims(table.claims, rows):
-        yield f"{wording.text(result.verdict)}: {wording.numbers(result)}"
+def _said(table: Rung, rows: Sequence[Row]) -> Iterator[str]:
+    for claim in table.claims:
+        ratio = is_steps(claim.column) and "fails" not in claim.sign
+        found = judge_claim(claim, rows, [row.axes for row in rows], ratio=ratio)
+        yield f"{OF_RUNGS[found.word]}: {wording.effect(claim, found.interval, ratio)}"
 
 
-def write(table: SmallTable, rows: Mapping[str, Sequence[Row]], results_dir: Path, own: bool = False) -> str:
+def write(table: Rung, rows: Mapping[str, Sequence[Row]], results_dir: Path, own: bool = False) -> str:
     """Write results/<table>/sensitivity.{csv,md}; returns the page."""
     folder = results_dir / table.name
     folder.mkdir(parents=True, exist_ok=True)

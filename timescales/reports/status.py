@@ -15,14 +15,14 @@ from timescales.config.run import Run
 from timescales.errors import ConfigError, nearest
 from timescales.experiment import command, plan
 from timescales.papers import load
-from timescales.papers.table import SIZES, Table, Where, matches, varying
+from timescales.papers.table import Rung, Table, Where, matches, varying
 from timescales.reports.wording import say
 from timescales.runs import cost, found, store
 from timescales.runs.found import Found
 from timescales.runs.record import Record
 from timescales.runs.store import Row
 
-HEAD = ("table", "profile", "done", "committed", "missing", "begun", "stale", "failed", "left", "why not")
+HEAD = ("table", "size", "done", "committed", "missing", "begun", "stale", "failed", "left", "why not")
 STATES = ("finished", "committed", "missing", "interrupted", "stale")
 PLAN_HEAD = ("seed", "state", "directory")
 
@@ -32,7 +32,7 @@ class Status:
     """How far a table is at one size."""
 
     table: Table
-    size: str  # "paper" or "tiny"
+    size: str  # "paper" or the name of a rung
     runs: list[tuple[Run, Found]]  # each with what there is of it
     why: list[str]  # what stands in the way of the other runs
     seconds: dict[str, float] = field(default_factory=dict)  # what a run takes, by cost_key
@@ -53,7 +53,7 @@ class Status:
         counts = [count[word] for word in STATES]
         bad = count["diverged"] + count["failed"]
         why = "; ".join(dict.fromkeys(self.why))
-        return [self.table.name, SIZES[self.size] or self.size, *counts, bad, self._left(), why]
+        return [self.table.name, self.size, *counts, bad, self._left(), why]
 
     def _left(self) -> str:
         unknown = sum(run.cost_key not in self.seconds for run in self.todo)
@@ -102,13 +102,11 @@ def status(
         absent: data sets that are not on this machine.
     """
     table, committed = load.table(name), store.committed(results_dir)
-    for size, profile in SIZES.items():
-        runs, why = plan.table_runs(table, profile, composer)
-        if not runs and not why:
-            continue  # no small-scale version
+    for size, part in table.sizes.items():
+        runs, why = plan.table_runs(table, size, composer)
         far = Status(table, size, [(run, found.look(runs_dir / run.name, committed.get(run.id))) for run in runs], why)
         ended = [(run.cost_key, there.outcome) for run, there in far.runs if there.outcome is not None]
-        far.seconds = cost.prices(ended, results_dir)
+        far.seconds = cost.prices(ended, results_dir, part.steps if isinstance(part, Rung) else None)
         if far.todo and (missing := [name for name in table.needs if name in absent]):
             far.why.append(f"python scripts/fetch_data.py {' '.join(missing)}")
         yield far
@@ -147,7 +145,7 @@ def how_it_was_made(word: str, composer: Composer, results_dir: Path) -> str:
     outcome: Any = row if saved is None else saved
     config = saved.config if saved is not None else _config_of(*rows[0], composer)
     places = [_from_here(directory)] if directory else []
-    places += [f"{results_dir.name}/{name} ({SIZE_WORDS[row.profile]})" for name, row in rows]
+    places += [f"{results_dir.name}/{name} ({row.rung})" for name, row in rows]
     lines = [
         ("run", identity.slug(config, str(run_id))),
         ("state", there.word),
@@ -168,9 +166,6 @@ def _from_here(path: Path) -> str:
     """A path, relative to the working directory if it is below it."""
     here = Path.cwd()
     return str(path.relative_to(here) if path.is_relative_to(here) else path)
-
-
-SIZE_WORDS = {"paper": "paper size", "tiny": "small scale"}
 
 
 def _committed(run_id: str, results_dir: Path) -> Iterator[tuple[str, Row]]:

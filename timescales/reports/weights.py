@@ -12,7 +12,7 @@ from pathlib import Path
 
 from timescales.config import Settings
 from timescales.files import write_atomic
-from timescales.papers.table import Table
+from timescales.papers.table import PAPER, Table
 from timescales.reports.report import Report
 from timescales.runs import weights
 from timescales.runs.record import Record, State
@@ -20,7 +20,6 @@ from timescales.runs.store import Row
 from timescales.runs.weights import FOLDER, INDEX, SUFFIX, About, Entry
 
 OF_TABLE, OF_ALL = 2_000_000, 28_000_000  # bytes
-SIZES = {"paper": "the paper's size", "tiny": "the small-scale version"}
 
 
 def write(report: Report) -> list[Path]:
@@ -37,11 +36,11 @@ def write(report: Report) -> list[Path]:
             continue
         assert row.directory is not None
         tensors, about = weights.of_run(row.directory)
-        about |= {"table": report.table.name, "size": row.profile, "settings": dict(row.axes)}
+        about |= {"table": report.table.name, "size": row.rung, "settings": dict(row.axes)}
         content = weights.packed(tensors, about)
         before = kept.pop(row.id, 0)
         fits = len(content) <= room + before
-        known[row.id] = Entry(row.id, row.seed, row.profile, len(content), fits, row.axes)
+        known[row.id] = Entry(row.id, row.seed, row.rung, len(content), fits, row.axes)
         for old in (folder / f"{row.id}{SUFFIX}", folder / f"{row.id}.md"):
             old.unlink(missing_ok=True)  # of an earlier training
         if fits:
@@ -122,7 +121,7 @@ def card(about: About, table: Table) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in trained["versions"].items())
     lines = {
         "id, seed": f"`{about['id']}`, {about['seed']}",
-        "size": SIZES[about["size"]],
+        "size": "the paper's size" if about["size"] == PAPER else f"rung {about['size']}",
         "settings": _settings(about["settings"]),
         "parameters": f"{about['parameters']:,}",
         "best validation": at,

@@ -1,163 +1,214 @@
-"""Numbers, settings, verdicts and prices in words. Only here do verdicts become text."""
+"""Numbers, intervals, settings, claims and prices as people write them."""
 
 from __future__ import annotations
 
-from collections import Counter
+import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from timescales.config.run import Axes
-from timescales.papers.table import Cell, Cited
-from timescales.papers.verdict import (
-    WAITING,
-    ClaimResult,
-    Comparison,
-    Counts,
-    Failures,
-    Outcome,
-    P,
-    Side,
-    Verdict,
-    Word,
-)
-from timescales.reports.report import Price
-from timescales.runs.metrics import Censored
+from timescales.papers.judge import AGAINST, FOR, NOT_RUN, UNDECIDED, Interval, Verdict
+from timescales.papers.ladder import Climb, Step
+from timescales.papers.table import Cell, Cited, Claim, Measure
+from timescales.reports.report import Judged, Price, Report
+from timescales.runs.metrics import STEPS_TO, Censored, is_steps
 
 
 def number(value: float) -> str:
-    """A number as people write it in a table; a censored one as ">3000"."""
+    """A number with up to four digits; a censored one as ">3000", an infinite one as "?"."""
     if isinstance(value, Censored):
         return str(value)
-    return f"{value:.4g}" if abs(value) < 1000 else f"{value:.0f}"
+    if math.isinf(value):
+        return "?"
+    return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.3g}" if abs(value) < 100 else f"{value:.4g}"
 
 
 def say(value: Any) -> str:
-    """A setting for people."""
+    """A setting's value for people."""
     return {True: "yes", False: "no", None: "none"}[value] if isinstance(value, bool | None) else str(value)
 
 
 def settings(axes: Axes) -> str:
-    """Settings for people: "model=plstm, task.T=200"."""
+    """Settings as they are typed: "model=plstm, task.T=200"."""
     return ", ".join(f"{key}={say(value)}" for key, value in axes.items())
 
 
-# The words of a table that is a study of hypotheses, where those of a paper's table would not say what became of them.
-OF_STUDIES = {Word.REPRODUCED: "all hypotheses hold", Word.NOT_REPRODUCED: "no hypothesis holds"}
+# How a setting's value is said where the value does not say what it is a value of.
+SAYS = {"task.T": "T = {}", "task.high": "T up to {}", "model.power": "p = {}", "model.alpha": "alpha = {}"}
+SAYS |= {"model.hidden_size": "{} units", "optimizer.lr": "rate {}", "loop.max_steps": "{} steps", "task": "{}"}
+SAYS |= {"model": "{}", "task.sampling": "{}", "task.corpus": "{}", "model.core": "{}", "task.length": "length {}"}
 
 
-def text(verdict: Verdict) -> str:
-    """A verdict with its remarks: "holds under t/125 (n=2, 1 of 3 groups)"."""
-    under = [f"under {verdict.under}"] if verdict.under else []
-    return " ".join([word(verdict), *under, *(f"({remark})" for remark in remarks(verdict))])
+def in_words(axes: Axes) -> str:
+    """Settings in words: "plstm, T = 200"; a gate stands for the gated model, and a flag is "with" or "without"."""
+    return ", ".join(filter(None, (_in_words(key, value) for key, value in axes.items())))
 
 
-def word(verdict: Verdict) -> str:
-    """A verdict's word; of a study of hypotheses "all hypotheses hold" in place of "reproduced", and the like."""
-    study = verdict.counts is not None and verdict.counts.hypotheses
-    return OF_STUDIES.get(verdict.word, verdict.word) if study else verdict.word
-
-
-def remarks(verdict: Verdict) -> list[str]:
-    """What restricts a verdict: "1 of 3 failed", "n=2, 1 of 3 groups", "part of the data"."""
-    found = _less_stable(verdict) if verdict.word == Word.LESS_STABLE else []
-    found += [verdict.why] if verdict.why else []
-    few = [f"n={verdict.n}"] if verdict.few else []
-    if verdict.groups and verdict.groups[0] < verdict.groups[1]:
-        few.append("{} of {} groups".format(*verdict.groups))
-    if few:
-        found.append(", ".join(few))
-    if verdict.partial:
-        found.append("part of the data")
-    if verdict.calibrated:
-        found.append("calibrated")
-    return found
-
-
-def _less_stable(verdict: Verdict) -> list[str]:
-    """Why a value is less stable than the paper's, and where its median is."""
-    found = ["{} of {} failed".format(*verdict.failed)] if verdict.failed else []
-    found += ["{} of {} at chance".format(*verdict.at_chance)] if verdict.at_chance else []
-    found += ["{} of {} never reached the threshold".format(*verdict.censored)] if verdict.censored else []
-    if verdict.p_wider is not None and verdict.p_wider.significant:
-        found.append("larger spread")
-    if verdict.gap is not None:
-        found.append(f"median {'inside' if verdict.gap.median == Word.AGREES else verdict.gap.median}")
-    return [", ".join(found)] if found else []
-
-
-def counts(found: Counts | None) -> str:
-    """What a table's word follows from: "6 of 11 conclusions hold, 2 refuted, 3 undecided; 11 of 18 values agree".
-
-    These are of what was run and counts. What is not run, cannot be decided or was calibrated stands in brackets.
-    """
-    if found is None:
+def _in_words(key: str, value: Any) -> str:
+    if key.startswith("loop.") and key != "loop.max_steps":
         return ""
-    conclusions = _counted(found.conclusions, "hypotheses" if found.hypotheses else "conclusions", Outcome.HOLD)
-    return "; ".join(filter(None, [conclusions, _counted(found.values, "values", Outcome.AGREE)]))
+    if key == "model.gate":
+        names = value if isinstance(value, list) else [value]
+        return "gate " + " or ".join("plain" if name == "-" else str(name) for name in names)
+    values = " or ".join(map(say, value)) if isinstance(value, list) else say(value)
+    if key in SAYS:
+        return SAYS[key].format(values)
+    name = key.rpartition(".")[2].replace("_", " ")
+    if isinstance(value, bool):
+        return f"{'with' if value else 'without'} {name.replace(' input', ' as input')}"
+    return f"{name} {values}"
 
 
-def _counted(found: Mapping[Outcome, int], kind: str, best: Outcome) -> str:
-    judged = sum(found.values()) - sum(found.get(outcome, 0) for outcome in WAITING)
-    waiting = [f"{found[outcome]} {outcome}" for outcome in WAITING if found.get(outcome)]
-    if not judged:
-        return f"{kind}: {', '.join(waiting)}" if waiting else ""
-    others = [outcome for outcome in Outcome if outcome not in (best, *WAITING) and found.get(outcome)]
-    more = "".join(f", {found[outcome]} {outcome}" for outcome in others)
-    return f"{found.get(best, 0)} of {judged} {kind} {best}{more}" + (f" ({', '.join(waiting)})" if waiting else "")
+SIGNS = {">": "better than", ">=": "not worse than", "~": "like"}
 
 
-def text_with_counts(verdict: Verdict) -> str:
-    """A table's verdict with the counts behind it."""
-    return ": ".join(filter(None, [text(verdict), counts(verdict.counts)]))
+def claim_in_words(claim: Claim) -> str:
+    """A claim's line for people: "plstm better than lstm (async, without time as input)"."""
+    sides = [in_words(side) for side in claim.sides]
+    if claim.than:
+        return f"{sides[0]}: {metric_in_words(claim.metric)} {'above' if claim.higher else 'below'} " + (
+            f"{metric_in_words(claim.than)}{_where(claim)}"
+        )
+    if len(sides) == 1:
+        return f"{sides[0]} {claim.sign}{_where(claim)}"
+    faster = is_steps(claim.column) and claim.sign == ">"
+    sign = "faster than" if faster else SIGNS.get(claim.sign, claim.sign)
+    metric = "" if faster or not claim.metric.startswith("probe/") else f" in {metric_in_words(claim.metric)}"
+    times = f" {number(claim.times)} times" if claim.times != 1 else ""
+    by = f" by more than {number(claim.by)}" if claim.by else ""
+    return f"{sides[0]} {sign} {sides[1]}{times}{by}{metric}{_where(claim)}"
 
 
-def p_text(p: P | None) -> str:
-    """A p value, in brackets corrected for the other tests of its family."""
-    return "" if p is None else f"{p.raw:.2g} ({p.corrected:.2g})"
+def _where(claim: Claim) -> str:
+    return f" ({in_words(claim.place)})" if claim.place else ""
 
 
-def numbers(result: ClaimResult) -> str:
-    """The numbers behind the verdict on a claim."""
-    found, groups = result.numbers, result.verdict.groups
-    if found is None:
+def metric_in_words(metric: str) -> str:
+    """A metric for people: "probe/bins/below_100" as "bins, below 100"."""
+    return re.sub(r"^(probe|data)/", "", metric).replace("/", ", ").replace("_", " ")
+
+
+def value_in_words(cell: Cell, assumed: Mapping[str, Any]) -> str:
+    """What a printed value is of, without settings that the paper does not state."""
+    where = {key: value for key, value in cell.where.items() if key not in assumed}
+    return ": ".join(filter(None, [cell.label, in_words(where)]))
+
+
+def measured(measure: Measure) -> str:
+    """What is measured, with its unit, for an axis."""
+    if is_steps(measure.metric):
+        return f"{measure.metric.removeprefix(STEPS_TO).split()[0]}: training steps until it is reached"
+    return f"{metric_in_words(measure.metric)} ({measure.unit})"
+
+
+def interval(told: Interval | None, signed: bool = False) -> str:
+    """An estimate with its interval: "+24.9 [21.5, 28.2]"; without an interval the estimate alone."""
+    if told is None:
         return ""
-    if isinstance(found, Comparison):
-        words = _comparison(found)
-    else:
-        words = " against ".join(map(_failures, [found] if isinstance(found, Failures) else found))
-    return words + (f"; the weakest of {groups[0]} groups" if groups and groups[0] > 1 else "")
+    mid = f"{'+' if signed and told.mid > 0 else ''}{number(told.mid)}"
+    if math.isinf(told.low) and math.isinf(told.high):
+        return mid
+    return f"{mid} [{number(told.low)}, {number(told.high)}]"
 
 
-def _failures(found: Failures) -> str:
-    return f"{found.failed} of {found.ended} runs fail"
+def percent(told: Interval) -> Interval:
+    """A share of runs as a percentage."""
+    return Interval(*(100 * x for x in told))
 
 
-def _comparison(found: Comparison) -> str:
-    more = {"diverged": found.diverged, "failed": found.failed}
-    lost = "".join(f"; {number} {word}" for word, number in more.items() if number)
-    return f"{_side(found.first)} against {_side(found.second)}{lost}"
+def effect(claim: Claim, told: Interval | None, ratio: bool = False) -> str:
+    """The effect that a claim is about, with its interval and its unit."""
+    if told is None:
+        return ""
+    if "fails" in claim.sign:
+        return f"{interval(percent(told), signed=len(claim.sides) > 1)} % of runs"
+    if not ratio:
+        return interval(told, signed=True)
+    low, mid, high = (2.0**x if math.isfinite(x) else x for x in told)
+    least = "at least " if math.isinf(high) and math.isfinite(told.low) else ""
+    ends = "" if math.isinf(told.low) else f" [{low:.2g}, {'more' if math.isinf(high) else f'{high:.2g}'}]"
+    return f"{least}{mid:.2g} times as fast{ends}"
 
 
-def _side(side: Side) -> str:
-    return f"{number(side.value)} (n={side.n})"
+def step(climb: Climb, at: Step) -> str:
+    """What one rung says of a claim: the word and the effect."""
+    if at.short:
+        return at.short
+    return f"{at.word}: {effect(climb.claim, at.verdict.interval, climb.ratio)}".removesuffix(": ")
+
+
+def slope(climb: Climb) -> str:
+    """The change of an effect with each doubling of the size."""
+    if climb.slope is None:
+        return ""
+    if climb.ratio:
+        low, mid, high = (2.0**x if math.isfinite(x) else x for x in climb.slope)
+        return interval(Interval(low, mid, high)) + " times"
+    return effect(climb.claim, climb.slope)
+
+
+# --- tables ---
+
+
+def counted(found: Mapping[str, int], kind: str) -> str:
+    """Counts in words: "5 of 16 conclusions hold, 1 refuted, 10 undecided (3 not run)"; "" where there is nothing."""
+    total = sum(found.values()) - found.get(NOT_RUN, 0)
+    if not sum(found.values()):
+        return ""
+    if not total:
+        return f"none of {found[NOT_RUN]} {kind} has been run"
+    yes, no = ("hold", "refuted") if kind != "printed values" else ("agree", "differ")
+    favour, against = (sum(found.get(word, 0) for word in words) for words in (FOR, AGAINST))
+    rest = f" ({found[NOT_RUN]} not run)" if found.get(NOT_RUN) else ""
+    return f"{favour} of {total} {kind} {yes}, {against} {no}, {found.get(UNDECIDED, 0)} undecided{rest}"
+
+
+def answer(report: Report) -> str:
+    """Answer in one sentence whether a table is reproduced at the paper's size."""
+    conclusions, values = report.counts
+    kind = "hypotheses" if report.table.paper == "ours" else "conclusions"
+    told = "; ".join(filter(None, [counted(conclusions, kind), counted(values, "printed values")]))
+    favour, against, open_ = (
+        sum(found.get(word, 0) for found in (conclusions, values) for word in words)
+        for words in (FOR, AGAINST, (UNDECIDED, NOT_RUN))
+    )
+    if not told:
+        return "The text that we have states no conclusion and no value for it."
+    if not favour and not against:
+        return f"Not known yet: {told}."
+    lead = "In part" if favour and against else "No" if against else "Yes" if not open_ else "So far yes"
+    return f"{lead}: {told}."
+
+
+def group_verdict(judged: Judged[Any]) -> str:
+    """The word of an item; where its views disagree, their words, too."""
+    words = list(dict.fromkeys(verdict.word for verdict in judged.verdicts))
+    return judged.word if len(words) == 1 else f"{judged.word} ({', '.join(v.word for v in judged.verdicts)})"
+
+
+def notes(verdicts: Sequence[Verdict]) -> str:
+    """What else there is to know of an item, of all its views."""
+    return "; ".join(dict.fromkeys(", ".join(verdict.notes) for verdict in verdicts if verdict.notes))
 
 
 def price(runs: Price) -> str:
-    """What missing runs will take."""
-    minutes = runs.seconds / 60
-    time = f"{minutes:.0f} min" if minutes < 60 else f"{minutes / 60:.{1 if minutes < 600 else 0}f} h"
-    timed = [f"{_runs(runs.timed)}: {time}"] if runs.timed else []
+    """The time that open runs will take."""
+    timed = [f"{_runs(runs.timed)}: {duration(runs.seconds)}"] if runs.timed else []
     untimed = [f"{_runs(runs.untimed)} not timed"] if runs.untimed else []
     return ", ".join(timed + untimed)
 
 
+def duration(seconds: float) -> str:
+    """A time in minutes or hours."""
+    minutes = seconds / 60
+    if minutes < 60:
+        return f"{max(1, round(minutes))} min"
+    return f"{minutes / 60:.{1 if minutes < 600 else 0}f} h"
+
+
 def _runs(count: int) -> str:
     return f"{count} run{'s' if count > 1 else ''}"
-
-
-def most_common(verdicts: Sequence[Verdict]) -> str:
-    """How many verdicts have each word, the most frequent first: "8 *not run*, 1 *reproduced*"."""
-    return ", ".join(f"{n} *{words}*" for words, n in Counter(map(word, verdicts)).most_common())
 
 
 def with_sd(mean: float | None, sd: float | None) -> str:

@@ -10,6 +10,7 @@ from timescales.reports import markdown
 from timescales.reports.gather import thinned
 from timescales.reports.report import Report
 from timescales.runs import store
+from timescales.runs.store import Row
 
 POINTS = 200  # of a committed curve
 
@@ -20,7 +21,7 @@ def write(report: Report) -> list[Path]:
     Where a run's row goes, its curve and blocks stay: another table may draw them. No row goes while some runs of the
     table cannot be composed here (`report.missing`): it may be one of theirs.
     """
-    folder, rows = report.folder, report.all_rows
+    folder, rows = report.folder, every_row(report)
     if not rows:
         return []
     ids = {row.id for row in rows}
@@ -36,6 +37,11 @@ def write(report: Report) -> list[Path]:
         path.parent.mkdir(exist_ok=True)
         write_atomic(path, text.encode())
     return list(files)
+
+
+def every_row(report: Report) -> list[Row]:
+    """The rows of all sizes; a run of several rungs stands in each."""
+    return [row for rows in report.rows.values() for row in rows]
 
 
 def _curve(points: Sequence[Mapping[str, float]]) -> str:

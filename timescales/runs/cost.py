@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -47,12 +48,20 @@ def known() -> dict[str, float]:
     return {row.kind: float(row.seconds) for row in ordered}
 
 
-def prices(runs: Iterable[tuple[str, Record | Row]], results: Path | None = None) -> dict[str, float]:
-    """Seconds that a run takes, by cost_key: of the longest of `runs` that finished on the whole data, else an upper
-    bound from a few steps on the fastest machine that was timed. runs: cost_key and row, or record, of each.
+def prices(
+    runs: Iterable[tuple[str, Record | Row]], results: Path | None = None, typical: float | None = None
+) -> dict[str, float]:
+    """Estimate the seconds that a run takes, by cost_key.
+
+    That is the time of the longest of `runs` that finished on the whole data; else an upper bound from a few steps on
+    the fastest machine that was timed.
+
+    Args:
+        runs: cost_key and row, or record, of each.
+        typical: the steps that a run usually takes, where it may stop before its last one.
     """
     ordered = sorted(rows(results), key=lambda row: -float(row.seconds))
-    bounds = {row.kind: float(row.seconds) for row in ordered}
+    bounds = {row.kind: float(row.seconds) * min(1.0, (typical or math.inf) / float(row.steps)) for row in ordered}
     spent: dict[str, float] = {}
     for cost_key, run in runs:
         if run.status == "finished" and not run.partial:

@@ -27,7 +27,7 @@ class Row:
     """
 
     id: str
-    profile: str = "paper"  # or "tiny"
+    rung: str = "paper"  # or the name of a rung of the table's ladder
     status: str
     seed: int
     axes: Axes  # with the seed, which stands in a column of its own in runs.csv
@@ -75,12 +75,12 @@ def row(record: Record, axes: Axes, size: str, metrics: Iterable[str]) -> Row:
     """A record as a row of runs.csv.
 
     Args:
-        size: "paper" or "tiny", the value of its column "profile".
+        size: "paper" or the name of a rung, the value of its column "rung".
         metrics: as a table names them; a column each.
     """
     return Row(
         **{key: getattr(record, key) for key in COPIED},
-        profile=size,
+        rung=size,
         axes=axes,
         seconds=round(record.seconds, 1),
         partial="; ".join(record.partial),

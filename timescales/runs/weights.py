@@ -41,7 +41,7 @@ class Entry:
 
     id: str
     seed: int
-    size: str  # "paper" or "tiny"
+    size: str  # "paper" or the name of a rung
     bytes: int
     kept: bool
     settings: Settings
@@ -258,7 +258,7 @@ def _file(word: str, results: Path) -> Path | None:
 def _of_table(table: str, model: str, seed: int, where: Settings | None, results: Path) -> Path:
     """The weights of a run of a table."""
     rows = [row for row in store.read_rows(results / table / "runs.csv") if row.status == "finished"]
-    entries = [Entry(row.id, row.seed, row.profile, 0, _file(row.id, results) is not None, row.axes) for row in rows]
+    entries = [Entry(row.id, row.seed, row.rung, 0, _file(row.id, results) is not None, row.axes) for row in rows]
     entries = [each for each in entries if each.size == "paper"] or entries
     path = _file(_chosen(entries, f"{table}/{model}", model, seed, where).id, results)
     assert path is not None

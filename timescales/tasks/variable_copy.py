@@ -28,9 +28,7 @@ class VariableCopy(Copy):
 
     answers = slice(None)  # each sequence has its own
 
-    def __init__(
-        self, *, low: int = 200, high: int = 500, solved: float | None = None, **sizes: Unpack[Sizes]
-    ) -> None:
+    def __init__(self, *, low: int = 200, high: int = 500, solved: float | None = None, **sizes: Unpack[Sizes]) -> None:
         if not 0 <= low <= high:
             raise ValueError(f"low and high must fulfil 0 <= low <= high, not {low} and {high}")
         super().__init__(T=high, solved=solved, **sizes)

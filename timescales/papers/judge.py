@@ -1,0 +1,347 @@
+"""Verdicts: where a 95 % confidence interval lies relative to a region.
+
+Inside the region a claim *holds* and a printed value *agrees*. Outside it is *refuted*, or it *differs*. If the
+interval crosses an edge of the region, or if there is none, it is *undecided*; if runs are missing and the others
+decide nothing, it is *not run*. All else, such as runs that failed, is a note beside the word. docs/statistics.md
+states the rules on one page.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy import stats
+
+from timescales.papers.table import FAILING, Axes, Cell, Claim, Measure, Table, expand, matches
+from timescales.runs.metrics import Censored, is_steps
+from timescales.runs.store import Row
+
+LEVEL = 0.95
+Region = tuple[float, float]
+REGIONS: dict[str, Region] = {
+    "fails": (0.5, math.inf),
+    "never fails": (-math.inf, 0.5),
+    "sometimes fails": (0.0, math.inf),
+}
+OF_CLAIMS = {1: "holds", -1: "refuted", 0: "undecided"}
+OF_VALUES = {1: "agrees", -1: "differs", 0: "undecided"}
+FOR, AGAINST, UNDECIDED, NOT_RUN = ("holds", "agrees"), ("refuted", "differs"), "undecided", "not run"
+WORDS = (*FOR, *AGAINST, UNDECIDED, NOT_RUN)
+
+
+class Interval(NamedTuple):
+    """An estimate between the ends of its confidence interval. The ends are infinite where there is no interval."""
+
+    low: float
+    mid: float
+    high: float
+
+    def place(self, low: float, high: float) -> int:
+        """Compare with a region: 1 inside, -1 outside, 0 across an edge.
+
+        An end that is within rounding of an edge counts as across.
+        """
+        error = 1e-9 * max(1.0, *(abs(x) for x in (*self, low, high) if math.isfinite(x)))
+        if (low == -math.inf or self.low > low + error) and (high == math.inf or self.high < high - error):
+            return 1
+        return -1 if self.high < low - error or self.low > high + error else 0
+
+
+# --- intervals ---
+
+
+def contrast(samples: Sequence[Sequence[float]], weights: Sequence[float], level: float = LEVEL) -> Interval:
+    """Estimate a weighted sum of means: of one sample its mean (Student), of two their difference (Welch)."""
+    mid = float(sum(w * np.mean(x) for x, w in zip(samples, weights, strict=True)))
+    if min(map(len, samples)) < 2:
+        return Interval(-math.inf, mid, math.inf)
+    errors = [w * w * np.var(x, ddof=1) / len(x) for x, w in zip(samples, weights, strict=True)]
+    if sum(errors) == 0.0:
+        return Interval(mid, mid, mid)
+    df = sum(errors) ** 2 / sum(e * e / (len(x) - 1) for x, e in zip(samples, errors, strict=True))
+    half = float(stats.t.ppf(0.5 + level / 2, df)) * math.sqrt(sum(errors))
+    return Interval(mid - half, mid, mid + half)
+
+
+def rate(failed: int, runs: int, level: float = LEVEL) -> Interval:
+    """Estimate a share of runs (Wilson)."""
+    ends = stats.binomtest(failed, runs).proportion_ci(level, "wilson")
+    return Interval(float(ends.low), failed / runs, float(ends.high))
+
+
+def combined(parts: Sequence[Interval], weights: Sequence[float]) -> Interval:
+    """Estimate a weighted sum of independent estimates (Zou and Donner 2008); of two rates it is Newcombe's method."""
+    mid = sum(w * part.mid for part, w in zip(parts, weights, strict=True))
+    low, high = (
+        math.hypot(
+            *(
+                w * (part.mid - (part.low if (w > 0) == down else part.high))
+                for part, w in zip(parts, weights, strict=True)
+                if w
+            )
+        )
+        for down in (True, False)
+    )
+    return Interval(mid - low, mid, mid + high)
+
+
+Time = tuple[float, float]  # the earliest and the latest time at which an event may have come
+
+
+def shift(first: Sequence[Time], second: Sequence[Time], level: float = LEVEL) -> Interval:
+    """Estimate how much larger the first values are (Hodges and Lehmann, ends by the ranks of Mann and Whitney).
+
+    A time that is known only as "later than x" is (x, infinity).
+    """
+    lows = sorted(x[0] - y[1] for x in first for y in second)
+    highs = sorted(x[1] - y[0] for x in first for y in second)
+    mid = float(np.median([x[0] - y[0] for x in first for y in second]))
+    k = _rank(len(first), len(second), level)
+    return Interval(lows[k - 1], mid, highs[-k]) if k else Interval(-math.inf, mid, math.inf)
+
+
+@functools.cache
+def _rank(n: int, m: int, level: float) -> int:
+    """Find the largest k with 2 P(U < k) <= 1 - level: the k-th difference from either end bounds a shift. 0: none."""
+    allowed, k = (1 - level) / 2 * math.comb(n + m, n), 0
+    while sum(_orders(n, m, u) for u in range(k + 1)) <= allowed:
+        k += 1
+    return k
+
+
+@functools.cache
+def _orders(n: int, m: int, u: int) -> int:
+    """Count the orders of n and m values whose U (Mann and Whitney) is u."""
+    if u < 0:
+        return 0
+    return int(u == 0) if 0 in (n, m) else _orders(n - 1, m, u - m) + _orders(n, m - 1, u)
+
+
+def contrast_of(first: Sequence[float], second: Sequence[float]) -> Interval:
+    """Estimate the difference of two means (Welch)."""
+    return contrast([first, second], (1, -1))
+
+
+def ranks_of(first: Sequence[float], second: Sequence[float]) -> Interval:
+    """Estimate the difference of two groups of values by ranks."""
+    return shift([(x, x) for x in first], [(x, x) for x in second])
+
+
+# --- claims ---
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A word, the interval that it follows from, and what else there is to know.
+
+    interval: of several groups of runs the one that supports the claim least. each: all of them by group. n: runs of
+    the smaller side. values: of a printed value every run's value.
+    """
+
+    word: str
+    interval: Interval | None = None
+    region: Region = (-math.inf, math.inf)
+    each: Sequence[tuple[str, Interval]] = ()
+    n: int = 0
+    notes: Sequence[str] = ()
+    values: Sequence[float] = ()
+
+
+def region_of(claim: Claim, ratio: bool = False) -> Region:
+    """The region in which the effect of a claim must lie. ratio: of times, which are compared as powers of 2."""
+    if claim.sign in REGIONS:
+        return REGIONS[claim.sign]
+    if claim.sign == "~":
+        return -claim.tolerance, claim.tolerance
+    if claim.sign == ">=":
+        return -claim.tolerance, math.inf
+    return (0.0 if ratio else float(claim.by)), math.inf
+
+
+def judge_claim(
+    claim: Claim, rows: Sequence[Row], planned: Sequence[Axes], pair: bool = False, ratio: bool = False
+) -> Verdict:
+    """Judge a claim by all runs that ended. It must hold in each group of runs, and one group refutes it.
+
+    planned: the settings of all runs of the claim's size. pair, ratio: as for `effect`.
+    """
+    groups, wanted = claim.groups(rows, lambda row: row.axes), claim.groups(planned, lambda axes: axes)
+    low, high = region_of(claim, ratio)
+    found = {shared: told for shared, sides in groups.items() if (told := effect(claim, sides, pair, ratio))}
+    ran, plan = (sum(len(side) for sides in of.values() for side in sides) for of in (groups, wanted))
+    failures = _failures(claim, groups)
+    if not found:
+        return Verdict(NOT_RUN if ran < plan else UNDECIDED, notes=failures)
+    places = [told.place(low, high) for told in found.values()]
+    word = OF_CLAIMS[min(places) if -1 in places or len(found) == len(wanted) else 0]
+    weakest = min(found.values(), key=lambda told: (told.place(low, high), min(told.mid - low, high - told.mid)))
+    notes = [f"{ran} of {plan} runs"] * (ran < plan)
+    if ran < plan and word == UNDECIDED:
+        word = NOT_RUN
+    if len(found) > 1 and len(set(places)) > 1:
+        refuted = f", refuted in {places.count(-1)}" if -1 in places else ""
+        notes.append(f"holds in {places.count(1)}{refuted} of {len(found)} groups")
+    notes += failures if claim.sign not in FAILING else []
+    notes += ["part of the data"] * any(row.partial for sides in groups.values() for side in sides for row in side)
+    n = min(len(side) for shared in found for side in groups[shared])
+    return Verdict(word, weakest, (low, high), [*found.items()], n, notes)
+
+
+def effect(claim: Claim, sides: Sequence[Sequence[Row]], pair: bool = False, ratio: bool = False) -> Interval | None:
+    """Estimate by how much the first side is better; of "fails" the share of runs that do. None without values.
+
+    Args:
+        sides: the runs of each side, failed ones too.
+        pair: compare runs of the same seed with each other.
+        ratio: of times, estimate how many times as fast the first side is, as a power of 2.
+    """
+    if "fails" in claim.sign:
+        known = [[not told for row in side if (told := claim.succeeded(row)) is not None] for side in sides]
+        shares = [rate(sum(side), len(side)) for side in known if side]
+        if len(shares) < len(sides):
+            return None
+        return combined(shares, (1, -1)) if len(sides) == 2 else shares[0]
+    sign, factor = (1, claim.times) if claim.higher else (-1, 1 / claim.times)
+    if claim.than:
+        pairs = [[row.value(column) for column in claim.columns] for row in sides[0]]
+        both = [sign * claim.scale * (x - factor * y) for x, y in pairs if x is not None and y is not None]
+        return contrast([both], [1]) if both else None
+    rated = [at_best_rate(claim, side) for side in sides]
+    values = [{row.seed: x for row in side if (x := _value(claim, row)) is not None} for side in rated]
+    if not all(values):
+        return None
+    if is_steps(claim.column):
+        return _of_times(claim, [list(side.values()) for side in values], factor, ratio)
+    # A run that diverged without a value counts as the worst of all.
+    worst = sign * min(sign * x for side in values for x in side.values())
+    lost = [{r.seed: worst for r in side if r.status != "finished" and _value(claim, r) is None} for side in rated]
+    first, second = ({**x, **y} for x, y in zip(values, lost, strict=True))
+    if pair:
+        same = [sign * (first[seed] - factor * second[seed]) for seed in first if seed in second]
+        return contrast([same], [1]) if same else None
+    signed = [[sign * x for x in first.values()], [sign * factor * x for x in second.values()]]
+    # Where a table names chance, runs have two fates: ranks keep their power there, and means lose it.
+    return ranks_of(*signed) if claim.chance is not None else contrast_of(*signed)
+
+
+def _of_times(claim: Claim, sides: Sequence[Sequence[float]], factor: float, ratio: bool) -> Interval:
+    of = math.log2 if ratio else float
+    first, second = (
+        [(of(f * x), math.inf if isinstance(x, Censored) else of(f * x)) for x in side]
+        for side, f in zip(sides, (1, factor), strict=True)
+    )
+    return shift(first, second) if claim.higher else shift(second, first)
+
+
+def _value(claim: Claim, row: Row) -> float | None:
+    """The value of a run in the printed unit; times stay as they are."""
+    value = row.value(claim.column)
+    return value if value is None or is_steps(claim.column) else value * claim.scale
+
+
+def at_best_rate(measure: Measure, rows: Sequence[Row]) -> Sequence[Row]:
+    """Of several learning rates the runs at the one with the best mean, among those at which no run failed."""
+    if measure.reduce == "mean":
+        return rows
+    rates: dict[Any, list[Row]] = {}
+    for row in rows:
+        rates.setdefault(row.axes.get("optimizer.lr"), []).append(row)
+    if len(rates) == 1:
+        return rows  # nothing to choose from
+    kept = [x for x in rates.values() if all(measure.succeeded(r) and r.value(measure.column) is not None for r in x)]
+    if not kept:
+        return []
+    return measure.best(kept, key=lambda own: float(np.mean([row.values[measure.column] for row in own])))
+
+
+def _failures(measure: Measure, groups: dict[str, list[list[Row]]]) -> list[str]:
+    each = [(sum(measure.succeeded(r) is False for r in side), len(side)) for s in groups.values() for side in s]
+    told = ", ".join(f"{failed} of {of}" for failed, of in each)
+    return [f"failed: {told}"] if any(failed for failed, _ in each) else []
+
+
+# --- printed values ---
+
+
+def judge_value(cell: Cell, rows: Sequence[Row]) -> Verdict:
+    """Judge a printed value by the interval of our mean, against the value give or take its margin."""
+    own = [row for row in rows if matches(row.axes, cell.where)]
+    if cell.value is None or not own:
+        return Verdict(NOT_RUN if cell.value is not None else "", values=_values(cell, own))
+    region = (cell.value - cell.margin, cell.value + cell.margin)
+    good = [row for row in (own if cell.reduce == "max" else at_best_rate(cell, own)) if cell.succeeded(row)]
+    notes = [f"{lost} of {len(own)} failed"] if (lost := sum(cell.succeeded(row) is False for row in own)) else []
+    if chance := sum(map(cell.at_chance, own)):
+        notes.append(f"{chance} of {len(own)} at chance")
+    notes += ["part of the data"] * any(row.partial for row in own)
+    told, values = estimate(cell, good), _values(cell, good)
+    word = UNDECIDED if told is None else OF_VALUES[told.place(*region)]
+    if word == UNDECIDED and len(own) < cell.planned:
+        word, notes = NOT_RUN, [f"{len(own)} of {cell.planned} runs", *notes]
+    return Verdict(word, told, region, n=len(good), notes=notes, values=values)
+
+
+def _values(measure: Measure, rows: Sequence[Row]) -> list[float]:
+    """The values of runs in the printed unit."""
+    scale = 1.0 if is_steps(measure.column) else measure.scale
+    return [x * scale for row in rows if (x := row.value(measure.column)) is not None]
+
+
+def estimate(cell: Cell, rows: Sequence[Row]) -> Interval | None:
+    """Estimate the value of a cell from its runs that succeeded.
+
+    There is no interval where the value is one number of all runs: computed by an analysis, a median time, the best.
+    """
+    values = _values(cell, rows)
+    single: float | None = None
+    if cell.compute:
+        module, _, function = cell.compute.partition(".")
+        single = getattr(importlib.import_module(f"timescales.analysis.{module}"), function)(rows)
+        if single is None:
+            return None
+    elif not values:
+        return None
+    elif is_steps(cell.column):
+        single = float(np.median(values))
+    elif cell.reduce == "max":
+        single = float(cell.best(values))
+    if single is not None:
+        return Interval(-math.inf, single, math.inf)
+    told = contrast([values], [1])
+    if cell.unit == "percent":
+        told = Interval(max(told.low, 0.0), told.mid, min(told.high, 100.0))
+    return told
+
+
+# --- tables ---
+
+
+def judge(table: Table, rows: Sequence[Row]) -> tuple[list[Verdict], list[Verdict]]:
+    """Judge all claims and all printed values of a table at the paper's size, in its order."""
+    planned = expand(table)
+    return [judge_claim(claim, rows, planned) for claim in table.claims], [judge_value(c, rows) for c in table.cells]
+
+
+def counts(items: Sequence[Claim | Cell], verdicts: Sequence[Verdict]) -> Counter[str]:
+    """Count each claim or value once, by its word.
+
+    One that is judged under several values of a setting is undecided where their words differ. One that a setting was
+    chosen by, a claim of ours that decides nothing, and a value that is not printed are not counted.
+    """
+    words: dict[int, set[str]] = {}
+    for item, verdict in zip(items, verdicts, strict=True):
+        if verdict.word and not item.calibrated and (isinstance(item, Cell) or item.decides):
+            words.setdefault(item.number, set()).add(verdict.word)
+    return Counter(word_of(each) for each in words.values())
+
+
+def word_of(words: set[str]) -> str:
+    """The one word for an item that is judged under several values of a setting."""
+    return NOT_RUN if NOT_RUN in words else UNDECIDED if len(words) > 1 else next(iter(words))

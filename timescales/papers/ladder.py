@@ -1,0 +1,167 @@
+"""Ladders: what the runs of each rung say of a claim, and how the effect moves with size.
+
+At a rung a claim is *seen* if the interval of its effect lies inside the claim's region, *opposite seen* if it lies
+outside, else *unclear*. Over the rungs the effect *grows*, *shrinks* or is *flat* if the interval of its slope says so,
+else its trend is *unclear*. No verdict on a paper follows from a rung: the words are others for that reason.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from timescales.papers import judge
+from timescales.papers.judge import Interval, Verdict
+from timescales.papers.parse import stands_for
+from timescales.papers.table import PAPER, Claim, Competence, Rung, Table, Threshold, column, expand, group
+from timescales.runs.metrics import is_steps
+from timescales.runs.store import Row
+
+SEEN, OPPOSITE, UNCLEAR = "seen", "opposite seen", "unclear"
+OF_RUNGS = {"holds": SEEN, "refuted": OPPOSITE, judge.UNDECIDED: UNCLEAR, judge.NOT_RUN: judge.NOT_RUN}
+TRENDS = ("grows", "shrinks", "flat", UNCLEAR)
+FLAT = 1.25  # of times: a change of the ratio over the whole ladder that is no larger is none
+
+
+@dataclass(frozen=True)
+class Step:
+    """A claim at one rung. at: the size of the rung. short: why the rung does not count, "" if it does."""
+
+    name: str
+    at: float
+    verdict: Verdict
+    word: str
+    short: str = ""
+
+    @property
+    def counts(self) -> bool:
+        """Whether the rung has an effect that can be compared with that of other rungs."""
+        return not self.short and self.verdict.interval is not None and self.word != judge.NOT_RUN
+
+
+@dataclass(frozen=True)
+class Climb:
+    """A claim over the rungs of a ladder, from the smallest, and at the paper's size where it has runs there.
+
+    ratio: whether effects are powers of 2 of how many times as fast the first side is. tolerance: a change over the
+    whole ladder this small is none.
+    """
+
+    claim: Claim
+    steps: Sequence[Step]
+    paper: Verdict | None
+    ratio: bool
+    tolerance: float
+
+    @property
+    def unit(self) -> str:
+        """The unit of the effect."""
+        if "fails" in self.claim.sign:
+            return "share of runs"
+        return "times as fast" if self.ratio else self.claim.unit
+
+    @functools.cached_property
+    def slope(self) -> Interval | None:
+        """The change of the effect with each doubling of the size, by a line through the rungs on log size."""
+        known = [(step.at, step.verdict.interval) for step in self.steps if step.counts and step.verdict.interval]
+        if len(known) < 2:
+            return None
+        x = np.log2([at for at, _ in known])
+        return judge.combined([told for _, told in known], [*((x - x.mean()) / ((x - x.mean()) ** 2).sum())])
+
+    @property
+    def trend(self) -> str:
+        """How the effect moves with size: where the interval of the slope lies. "" with fewer than two rungs."""
+        if self.slope is None:
+            return ""
+        if self.slope.place(0.0, math.inf):
+            return "grows" if self.slope.low > 0 else "shrinks"
+        sizes = [step.at for step in self.steps if step.counts]
+        flat = self.tolerance / math.log2(sizes[-1] / sizes[0])
+        return "flat" if self.slope.place(-flat, flat) == 1 else UNCLEAR
+
+    @property
+    def signs(self) -> list[bool]:
+        """Whether the effect is on the claim's side of no effect, at each size that counts, from the smallest."""
+        edge = 0.5 if self.claim.sign in ("fails", "never fails") else 0.0
+        found = [step.verdict.interval for step in self.steps if step.counts]
+        if self.paper is not None and self.paper.interval is not None:
+            found.append(self.paper.interval)
+        return [told.mid > edge for told in found if told is not None]
+
+
+def climbs(table: Table, rows: Mapping[str, Sequence[Row]]) -> list[Climb]:
+    """Judge each claim of a table's ladder at every rung. rows: by size.
+
+    Claims of several rungs are the same if they stand for the same claim of the paper, or have the same text.
+    """
+    ladder = table.ladder
+    if ladder is None:
+        return []
+    claims = {claim.of or claim.text: claim for rung in ladder.rungs.values() for claim in rung.claims}
+    short = {name: too_short_or_easy(rung.competence, rung, rows.get(name, ())) for name, rung in ladder.rungs.items()}
+    found = []
+    for key, claim in claims.items():
+        ratio = is_steps(claim.column) and "fails" not in claim.sign
+        steps = []
+        for name, rung in ladder.rungs.items():
+            own = next((each for each in rung.claims if key == (each.of or each.text)), None)
+            if own is not None:
+                pair = ladder.pair == "seed"
+                verdict = judge.judge_claim(own, rows.get(name, ()), expand(table, name), pair, ratio)
+                word = OF_RUNGS[verdict.word]
+                lacks = short[name] if word != judge.NOT_RUN else ""
+                steps.append(Step(name, float(rung.at or 0), verdict, UNCLEAR if lacks else word, lacks))
+        own = claim.tolerance if claim.unit == table.unit else 0.0  # the table's tolerance is in its own unit
+        given = own if ladder.flat is None else ladder.flat
+        flat = math.log2(ladder.flat or FLAT) if ratio else given
+        found.append(Climb(claim, steps, _at_the_paper(table, claim, rows, ratio), ratio, flat))
+    return found
+
+
+def _at_the_paper(table: Table, claim: Claim, rows: Mapping[str, Sequence[Row]], ratio: bool) -> Verdict | None:
+    """What the runs at the paper's size say of the claim that a rung's claim stands for; None without any runs."""
+    own = stands_for(table.claims, claim.of) if claim.of else None
+    if own is None:
+        return None
+    verdict = judge.judge_claim(own, rows.get(PAPER, ()), expand(table), ratio=ratio)
+    return verdict if verdict.interval is not None else None
+
+
+def too_short_or_easy(competence: Competence | None, rung: Rung, rows: Sequence[Row]) -> str:
+    """Say why the runs of a rung compare nothing: "too short" or "too easy"; "" if they do, or if there are none."""
+    if competence is None or not rows:
+        return ""
+    settings: dict[str, list[Row]] = {}
+    for row in rows:
+        settings.setdefault(group(row.axes), []).append(row)
+
+    def share(own: Sequence[Row], threshold: Threshold) -> float:
+        values = [row.value(column(threshold.metric, rung.select)) for row in own]
+        return sum(x is not None and threshold.reached(x) for x in values) / len(values)
+
+    if max(share(own, competence.reach) for own in settings.values()) < competence.share:
+        return "too short"
+    if competence.ceiling and min(share(own, competence.ceiling) for own in settings.values()) == 1.0:
+        return "too easy"
+    return ""
+
+
+def kept_signs(climbs: Sequence[Climb], back: int | None = None) -> tuple[int, int]:
+    """Count the claims whose effect has, at a smaller size, the sign that it has at the largest.
+
+    Args:
+        back: how many sizes below the largest; None: at the smallest.
+
+    Returns: how many keep it, of how many that have runs at both sizes.
+    """
+    pairs = []
+    for climb in climbs:
+        signs = climb.signs
+        if len(signs) >= 2 and (back is None or len(signs) > back):
+            pairs.append((signs[0] if back is None else signs[-1 - back], signs[-1]))
+    return sum(small == large for small, large in pairs), len(pairs)

@@ -1,0 +1,254 @@
+"""Pictures of verdicts: the claims and values of a table (verdicts.png), and its ladder (ladder.png).
+
+A line is a 95 % interval. It is green inside the region that is claimed, red outside, grey across an edge.
+"""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from timescales.files import write_atomic
+from timescales.papers import judge
+from timescales.papers.judge import Interval, Verdict
+from timescales.papers.ladder import OPPOSITE, SEEN, Climb
+from timescales.papers.table import PAPER, Cell, Claim, matches
+from timescales.plotting import small_png
+from timescales.reports import wording
+from timescales.reports.report import Judged, Report
+
+GREEN, RED, GREY, BLUE, REGION = "#1a7f4b", "#c0392b", "#8a8a8a", "#2b6cb0", "#dcefe2"
+LOOK = {  # colour and marker of each word
+    **dict.fromkeys((*judge.FOR, SEEN), (GREEN, "o")),
+    **dict.fromkeys((*judge.AGAINST, OPPOSITE), (RED, "X")),
+}
+FAR = 8.0  # margins: a value beyond is drawn at the edge
+
+
+def look(word: str) -> tuple[str, str]:
+    """The colour and the marker of a verdict."""
+    return LOOK.get(word, (GREY, "D"))
+
+
+def draw(report: Report) -> list[Path]:
+    """Write verdicts.png and ladder.png of a table, each where there is something to draw; returns their paths."""
+    pictures = {"verdicts.png": verdicts(report), "ladder.png": ladder(report)}
+    written = []
+    for name, figure in pictures.items():
+        path = report.folder / name
+        if figure is None:
+            path.unlink(missing_ok=True)
+        else:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomic(path, small_png(figure))
+            written.append(path)
+    return written
+
+
+def _figure(width: float, height: float) -> Any:
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, height), dpi=110, layout="constrained")
+
+
+# --- claims and values ------------------------------------------------------------------------------------------------
+
+
+def verdicts(report: Report) -> Any:
+    """Draw the claims that have an interval at the left, a panel for each unit, and the values at the right."""
+    claims = [each for each in report.claims if any(v.interval for v in each.verdicts)]
+    values = [each for each in report.values if any(v.interval or v.values for v in each.verdicts)]
+    if not claims and not values:
+        return None
+    columns: list[dict[str, list[Any]]] = [found for found in (_by_unit(claims), _by_unit(values)) if found]
+    rows = max(sum(map(len, column.values())) + 2.2 * len(column) for column in columns)
+    figure = _figure(7.5 * len(columns), 0.32 * rows + 0.9)
+    grid = figure.add_gridspec(1, len(columns))
+    for k, column in enumerate(columns):
+        parts = grid[k].subgridspec(len(column), 1, height_ratios=[len(own) + 1.6 for own in column.values()])
+        for m, (unit, own) in enumerate(column.items()):
+            ax = figure.add_subplot(parts[m])
+            if isinstance(own[0].item, Claim):
+                _claims_on(ax, own, unit, report)
+            else:
+                _values_on(ax, own, unit, report)
+    figure.legend(handles=_legend(), loc="outside upper left", ncols=5, frameon=False, fontsize=8)
+    return figure
+
+
+def _by_unit(each: Sequence[Judged[Any]]) -> dict[str, list[Any]]:
+    found: dict[str, list[Any]] = {}
+    for judged in each:
+        item = judged.item
+        fails = isinstance(item, Claim) and "fails" in item.sign
+        found.setdefault("% of runs that fail" if fails else item.unit, []).append(judged)
+    return found
+
+
+def _legend() -> list[Any]:
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    dots = [("holds, agrees", GREEN, "o"), ("refuted, differs", RED, "X"), ("undecided", GREY, "D")]
+    lines = [Line2D([], [], color=colour, marker=mark, label=name) for name, colour, mark in dots]
+    return [
+        *lines,
+        Patch(color=REGION, label="what is claimed, or printed"),
+        Line2D([], [], color=BLUE, marker="|", ls="", ms=10, mew=1.5, label="printed by the paper"),
+    ]
+
+
+def _rows(ax: Any, names: Sequence[str], title: str) -> None:
+    """Label the rows of a panel, the first at the top."""
+    ax.set_yticks(range(len(names)), [textwrap.shorten(name, 78, placeholder=" ...") for name in names], fontsize=8)
+    ax.set_ylim(len(names) - 0.4, -0.6)
+    ax.tick_params(axis="y", length=0)
+    ax.tick_params(axis="x", labelsize=8)
+    ax.spines[["top", "right", "left"]].set_visible(False)
+    ax.set_title(title, loc="left", fontsize=9)
+
+
+def _claims_on(ax: Any, claims: Sequence[Judged[Claim]], unit: str, report: Report) -> None:
+    shares = unit.startswith("%")
+    drawn = [[_percent(v) if shares else v for v in each.verdicts] for each in claims]
+    leads = [[] if shares else printed_lead(each.item, report) for each in claims]
+    ends = [x for own in drawn for v in own if v.interval for x in v.interval] + [x for own in leads for x in own]
+    low, high = _limits([0.0, *ends])
+    for y, (own, lead) in enumerate(zip(drawn, leads, strict=True)):
+        region = [max(low, min(high, x)) for x in own[0].region]
+        ax.barh(y, region[1] - region[0], left=region[0], height=0.86, color=REGION, zorder=1)
+        for k, verdict in enumerate(own):
+            _line(ax, y + (k - (len(own) - 1) / 2) * 0.36, verdict.interval, verdict.word, low, high)
+        ax.vlines(lead, y - 0.43, y + 0.43, color=BLUE, lw=1.5, zorder=5)
+    ax.axvline(0, color="black", lw=0.8, zorder=2)
+    ax.set_xlim(low, high)
+    title = "What the paper concludes" if report.table.paper != "ours" else "What we expected"
+    what = unit if shares else f"lead of the first side, {unit}"
+    _rows(ax, [wording.claim_in_words(each.item) for each in claims], f"{title}: {what}")
+
+
+def _percent(verdict: Verdict) -> Verdict:
+    told = verdict.interval and wording.percent(verdict.interval)
+    return Verdict(verdict.word, told, (100 * verdict.region[0], 100 * verdict.region[1]))
+
+
+def _limits(values: Sequence[float]) -> tuple[float, float]:
+    known = [x for x in values if math.isfinite(x)]
+    room = 0.06 * ((max(known) - min(known)) or 1.0)
+    return min(known) - room, max(known) + room
+
+
+def _line(ax: Any, y: float, told: Interval | None, word: str, low: float, high: float) -> None:
+    if told is not None:
+        colour, mark = look(word)
+        ax.plot([max(told.low, low), min(told.high, high)], [y, y], color=colour, lw=2, zorder=3)
+        ax.plot(max(low, min(high, told.mid)), y, mark, color=colour, ms=5.5, zorder=4)
+
+
+def _values_on(ax: Any, values: Sequence[Judged[Cell]], unit: str, report: Report) -> None:
+    """Draw values: where they are printed their distance from it in margins, else in their unit."""
+    printed = all(each.item.value is not None for each in values)
+
+    def place(cell: Cell, x: float) -> float:
+        return max(-FAR, min(FAR, (x - cell.value) / cell.margin)) if printed and cell.value is not None else x
+
+    points = []
+    for y, each in enumerate(values):
+        for k, (cell, verdict) in enumerate(zip(each.items, each.verdicts, strict=True)):
+            dy = y + (k - (len(each.items) - 1) / 2) * 0.36
+            if verdict.interval:
+                told = Interval(*(place(cell, x) for x in verdict.interval))
+                _line(ax, dy, told, verdict.word, -math.inf, math.inf)
+            runs = [place(cell, x) for x in verdict.values]
+            ax.plot(runs, [dy] * len(runs), ".", color="black", ms=3.5, alpha=0.6, zorder=5)
+            points += runs
+    if printed:
+        ax.axvspan(-1, 1, color=REGION, zorder=0)
+        ax.axvline(0, color=BLUE, lw=1)
+        ax.set_xlim(-FAR * 1.03, FAR * 1.03)
+        ax.set_xticks([-8, -4, 0, 4, 8], ["below -8", "-4", "printed", "+4", "above 8"])
+        title = f"What it prints: distance of our values, in margins ({unit}); a dot is a run"
+    else:
+        ax.set_xlim(*_limits(points))
+        title = f"What we measure: {unit}; a dot is a run"
+    names = [wording.value_in_words(e.item, report.table.assumed) + "†" * e.item.calibrated for e in values]
+    _rows(ax, names, title)
+
+
+def printed_lead(claim: Claim, report: Report) -> list[float]:
+    """The differences between the printed values behind a claim, one for each group of runs; [] where none is."""
+    table = report.table
+    if "fails" in claim.sign or claim.than:
+        return []
+    known = [cell for cell in table.cells if cell.value is not None and cell.column == claim.column]
+    axes = {id(cell): next(a for a in report.planned[PAPER] if matches(a, cell.where)) for cell in known}
+    pairs = [(s[0][0].value, s[1][0].value) for s in claim.groups(known, lambda cell: axes[id(cell)]).values()]
+    sign = 1 if claim.higher else -1
+    return [sign * (a - b * claim.times) for a, b in pairs if a is not None and b is not None]
+
+
+# --- the ladder -------------------------------------------------------------------------------------------------------
+
+ACROSS = 3  # panels beside each other
+
+
+def ladder(report: Report) -> Any:
+    """Draw a panel for each claim of the ladder: a row for each rung from the smallest, the paper's size last."""
+    climbs = [climb for climb in report.climbs if any(s.verdict.interval for s in climb.steps)]
+    if not climbs:
+        return None
+    down = -(-len(climbs) // ACROSS)
+    across = min(ACROSS, len(climbs))
+    tall = max(len(climb.steps) for climb in climbs) + 1
+    figure = _figure(4.9 * across, down * (0.32 * tall + 1.15))
+    axes = figure.subplots(down, across, squeeze=False).flat
+    for ax, climb in zip(axes, climbs, strict=False):
+        _climb_on(ax, climb, report)
+    for ax in [*axes][len(climbs) :]:
+        ax.remove()
+    for ax in figure.axes[len(climbs) :]:
+        ax.remove()
+    return figure
+
+
+def _climb_on(ax: Any, climb: Climb, report: Report) -> None:
+    shares = "fails" in climb.claim.sign
+    rungs = [
+        (step.name.replace("_", ", "), _percent(step.verdict) if shares else step.verdict, step) for step in climb.steps
+    ]
+    paper = climb.paper and (_percent(climb.paper) if shares else climb.paper)
+    known = [v.interval for v in (*(v for _, v, _ in rungs), paper) if v and v.interval]
+    lead = [] if climb.ratio or shares else _lead(climb, report)
+    low, high = _limits([0.0, *(x for told in known for x in told), *lead])
+    region = judge.region_of(climb.claim, climb.ratio)
+    region = (100 * region[0], 100 * region[1]) if shares else region
+    ax.axvspan(max(region[0], low), min(region[1], high), color=REGION, zorder=0)
+    names = []
+    for y, (name, verdict, step) in enumerate(rungs):
+        _line(ax, y, verdict.interval, step.word, low, high)
+        names.append(f"{name} ({step.short})" if step.short else name)
+    if paper is not None:
+        _line(ax, len(rungs), paper.interval, paper.word, low, high)
+    ax.vlines(lead, len(rungs) - 0.4, len(rungs) + 0.4, color=BLUE, lw=1.5, zorder=5)
+    ax.axvline(0, color="black", lw=0.8)
+    ax.set_xlim(low, high)
+    names.append("paper's size" if paper is not None or lead else "paper's size: open")
+    trend = f"; with size it {climb.trend}" if climb.trend in ("grows", "shrinks") else ""
+    trend = {"flat": "; with size flat", "unclear": "; trend unclear"}.get(climb.trend, trend)
+    title = textwrap.fill(f"{wording.claim_in_words(climb.claim)}{trend}", 58)
+    _rows(ax, names, title)
+    if climb.ratio:
+        span = math.floor(high) - math.ceil(low)
+        ticks = range(math.ceil(low), math.floor(high) + 1, max(1, round(span / 4)))
+        ax.set_xticks([*ticks], [f"{2.0**t:g}" for t in ticks])
+    ax.set_xlabel("% of runs" if shares else climb.unit, fontsize=8)
+
+
+def _lead(climb: Climb, report: Report) -> list[float]:
+    from timescales.papers.parse import stands_for
+
+    own = stands_for(report.table.claims, climb.claim.of) if climb.claim.of else None
+    return printed_lead(own, report) if own is not None and own.column == climb.claim.column else []
