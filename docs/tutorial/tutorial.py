@@ -96,28 +96,28 @@ shell(f"python train.py --config-dir {FOLDER} task=frequency model=decay {SMALL}
 # %% [markdown]
 # ## A table of your own
 #
-# One run says little. A table is one yaml: the runs, and the order that they should have. `profile=small` takes the
-# settings below `small`; without it the runs have the paper's size.
+# One run says little. A table is one yaml: the runs, and the order that they should have. `rung=small` takes the first
+# rung of the table's ladder; without it the runs have the full size.
 
 # %%
 print((FOLDER / "table" / "decay_waves.yaml").read_text())
 
 # %% [markdown]
-# The two runs above are among the four of the table and are not trained again.
+# The two runs above are among the six of the rung and are not trained again.
 
 # %%
-shell(f"python train.py --config-dir {FOLDER} table=decay_waves profile=small logger=csv device=cpu")
+shell(f"python train.py --config-dir {FOLDER} table=decay_waves rung=small logger=csv device=cpu")
 shell(f"python scripts/report.py --config-dir {FOLDER} decay_waves")
 
 # %% [markdown]
-# The report has every run behind every number, the verdict on the claim, and the p-value of Welch's test. It uses the
-# last epoch (`select: last`); the lines above give each run's best one.
+# The report says whether the claim was seen at this size: whether the 95 % interval of the difference lies above 0. It
+# uses the last epoch (`select: last`); the lines above give each run's best one. `runs.csv` has every run.
 
 # %%
 report = (FOLDER / "results" / "decay_waves" / "table.md").read_text()
-print(report[report.index("## Small-scale version") :])
+print(report[report.index("## At smaller sizes") : report.index("## Runs")])
 
 # %% [markdown]
-# Two seeds of a small network are an indication, not more. Without `profile=small` the table has three seeds at the
-# paper's size. Where to go from here: `python scripts/analyse.py RUN_DIR` draws what a run has learned, `-m` sweeps
+# Three seeds of a small network are an indication, not more. Without `rung=small` the table has three seeds at its full
+# size. Where to go from here: `python scripts/analyse.py RUN_DIR` draws what a run has learned, `-m` sweeps
 # over any settings, and CONTRIBUTING.md says how a model, a task or a table becomes part of the package.

@@ -58,6 +58,13 @@ class Run:
         """The same for runs that differ in their seed alone."""
         return identity.family(self.config, self.id)
 
+    def with_seed(self, seed: int) -> Run:
+        """The same run with another seed, in its own directory, where no other key of the configuration names the seed."""
+        config = {**self.config, "seed": seed}
+        run_id = identity.identity(config)
+        directory = paths.RUNS / identity.slug(config, run_id)
+        return replace(self, config={**config, "run_dir": str(directory)}, id=run_id, directory=directory)
+
     def within(self, folder: Path) -> Run:
         """The same run in `folder`, under its own name."""
         directory = folder / self.name

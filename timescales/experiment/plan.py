@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -17,7 +18,7 @@ from timescales.config.run import Run, run_of
 from timescales.config.values import spell
 from timescales.errors import ConfigError
 from timescales.papers import load
-from timescales.papers.table import Table, expand, varying
+from timescales.papers.table import Table, expand, group, varying
 from timescales.runs import found, store
 from timescales.runs.found import Action, Found
 from timescales.runs.store import Row
@@ -152,14 +153,25 @@ def requests_of(table: Table, size: str, composer: Composer, narrow: Sequence[Ov
 
 
 def table_runs(table: Table, size: str, composer: Composer) -> tuple[list[Run], list[str]]:
-    """A table's runs, and a line for each run that cannot be composed here: it has, say, a task that is not there.
+    """List a table's runs, and a line for each run that cannot be composed here, such as one of a task that is missing.
 
-    Raises errors for which `messages.one_line` has no line.
+    A setting is composed once for all of its seeds, since to compose takes most of the time. Raises errors for which
+    `messages.one_line` has no line.
     """
-    runs, wrong = [], []
+    runs: list[Run] = []
+    wrong: list[str] = []
+    composed: dict[str, Run] = {}
     for axes in expand(table, size):
+        setting = group(axes)
         try:
-            runs.append(replace(run_of(composer(load.request(table, axes))), axes=axes))
+            if setting in composed and "run_dir" not in axes:
+                run = composed[setting].with_seed(axes["seed"])
+            else:
+                cfg = composer(load.request(table, axes))
+                run = run_of(cfg)
+                if "seed" in axes and not re.search(r"\$\{[^}]*seed", str(cfg)):
+                    composed[setting] = run
+            runs.append(replace(run, axes=axes))
         except Exception as error:
             if (line := messages.one_line(error)) is None:
                 raise

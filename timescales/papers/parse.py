@@ -436,7 +436,7 @@ def _wrong(claim: Claim, told: Node) -> str | None:
         return 'needs both hypothesis, what we expect and why, and dated, the day it was written: "2026-11-25"'
     if claim.sign in FAILING and claim.success is None:
         return 'needs success: "valid/accuracy > 0.5" or the like: which runs fail?'
-    source = {"claim", "quote", "at", "hypothesis", "dated", "ours", "of"}
+    source = {"claim", "quote", "at", "hypothesis", "dated", "ours", "of", "words"}
     by_failures = claim.sign in (*FAILING, FAILS_MORE_OFTEN)
     if by_failures and (more := sorted(told.keys() - source - {"success", "calibrated"})):
         return f"goes by success alone: leave out {', '.join(more)}"

@@ -174,7 +174,7 @@ class Claim(Measure):
 
     KEYS: ClassVar[tuple[str, ...]] = (
         *("claim", "quote", "at", "hypothesis", "dated", "ours", "metric", "than", "unit", "better", "tolerance"),
-        *("times", "by", "success", "reduce", "calibrated", "of"),
+        *("times", "by", "success", "reduce", "calibrated", "of", "words"),
     )
     claim: str
     quote: str = ""  # the words of the paper that state it; [...] for what is left out
@@ -186,6 +186,7 @@ class Claim(Measure):
     than: str = ""  # another metric: the runs of the only side have `metric` better than this one
     times: Number = 1  # `>` by this factor
     by: Number = 0  # `>` by more than this, in the printed unit
+    words: str = ""  # the claim in plain words, where its line would not be understood
     of: str = ""  # of a rung's claim: the line of the paper's claim that it stands for
     calibrated: bool = False  # a setting was chosen by looking at what this is about (see Assumption)
     # Read from the line:

@@ -25,6 +25,7 @@ LOOK = {  # colour and marker of each word
     **dict.fromkeys((*judge.FOR, SEEN), (GREEN, "o")),
     **dict.fromkeys((*judge.AGAINST, OPPOSITE), (RED, "X")),
 }
+MOST_VALUES = 60  # more are no picture: the page lists them
 FAR = 8.0  # margins: a value beyond is drawn at the edge
 
 
@@ -61,6 +62,7 @@ def verdicts(report: Report) -> Any:
     """Draw the claims that have an interval at the left, a panel for each unit, and the values at the right."""
     claims = [each for each in report.claims if any(v.interval for v in each.verdicts)]
     values = [each for each in report.values if any(v.interval or v.values for v in each.verdicts)]
+    values = values if len(values) <= MOST_VALUES else []
     if not claims and not values:
         return None
     columns: list[dict[str, list[Any]]] = [found for found in (_by_unit(claims), _by_unit(values)) if found]
@@ -144,7 +146,8 @@ def _limits(values: Sequence[float]) -> tuple[float, float]:
 def _line(ax: Any, y: float, told: Interval | None, word: str, low: float, high: float) -> None:
     if told is not None:
         colour, mark = look(word)
-        ax.plot([max(told.low, low), min(told.high, high)], [y, y], color=colour, lw=2, zorder=3)
+        known = math.isfinite(told.low) or math.isfinite(told.high)  # a single run has no interval
+        ax.plot([max(told.low, low), min(told.high, high)], [y, y], color=colour, lw=2 * known, zorder=3)
         ax.plot(max(low, min(high, told.mid)), y, mark, color=colour, ms=5.5, zorder=4)
 
 

@@ -26,8 +26,7 @@ READING = """\
   *seen*, *opposite seen* or *unclear*.
 - [docs/statistics.md](../docs/statistics.md) has the rules on one page. [verdicts.json](verdicts.json) has every
   verdict for machines. [LOG.md](LOG.md) has dated notes, also on what went wrong. [bench](bench) has measurements of
-  speed.
-  [archived/small](archived/small) keeps the small-scale runs that the ladders replaced.
+  speed. [archived/small](archived/small) keeps the small-scale runs that the ladders replaced.
 """
 
 
@@ -52,7 +51,8 @@ def summary(reports: Sequence[Report]) -> list[str]:
     words = [wording.counted(sum_of(reports, k), kind) for k, kind in enumerate(("conclusions", "printed values"))]
     return [
         f"We rerun {len(reports)} tables and figures of three papers and check every sentence that the papers draw",
-        f"from them. At the papers' own sizes some conclusion of {len(decided)} tables is decided: {'; '.join(words)}.",
+        f"from them. At the papers' own sizes {'; '.join(words)}. The decided conclusions are of",
+        f"{', '.join(r.table.name for r in decided) or 'no table'}.",
     ]
 
 

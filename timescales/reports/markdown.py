@@ -62,7 +62,7 @@ def _price(report: Report) -> str:
 
 def _chance(report: Report) -> str:
     """How many tests chance alone would decide."""
-    tests = sum(v.interval is not None for each in report.claims for v in each.verdicts)
+    tests = sum(v.n > 1 and v.interval is not None for each in report.claims for v in each.verdicts)
     if tests < 2:
         return ""
     return (

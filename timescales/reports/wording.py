@@ -65,6 +65,8 @@ SIGNS = {">": "better than", ">=": "not worse than", "~": "like"}
 
 def claim_in_words(claim: Claim) -> str:
     """A claim's line for people: "plstm better than lstm (async, without time as input)"."""
+    if claim.words:
+        return claim.words
     sides = [in_words(side) for side in claim.sides]
     if claim.than:
         return f"{sides[0]}: {metric_in_words(claim.metric)} {'above' if claim.higher else 'below'} " + (
@@ -74,7 +76,8 @@ def claim_in_words(claim: Claim) -> str:
         return f"{sides[0]} {claim.sign}{_where(claim)}"
     faster = is_steps(claim.column) and claim.sign == ">"
     sign = "faster than" if faster else SIGNS.get(claim.sign, claim.sign)
-    metric = "" if faster or not claim.metric.startswith("probe/") else f" in {metric_in_words(claim.metric)}"
+    own = not faster and claim.metric in claim.text  # else it is the table's
+    metric = f" in {metric_in_words(claim.metric)}" if own else ""
     times = f" {number(claim.times)} times" if claim.times != 1 else ""
     by = f" by more than {number(claim.by)}" if claim.by else ""
     return f"{sides[0]} {sign} {sides[1]}{times}{by}{metric}{_where(claim)}"
@@ -169,10 +172,8 @@ def answer(report: Report) -> str:
     conclusions, values = report.counts
     kind = "hypotheses" if report.table.paper == "ours" else "conclusions"
     told = "; ".join(filter(None, [counted(conclusions, kind), counted(values, "printed values")]))
-    favour, against, open_ = (
-        sum(found.get(word, 0) for found in (conclusions, values) for word in words)
-        for words in (FOR, AGAINST, (UNDECIDED, NOT_RUN))
-    )
+    main = conclusions or values  # a paper that concludes nothing is judged by its values
+    favour, against, open_ = (sum(main.get(w, 0) for w in words) for words in (FOR, AGAINST, (UNDECIDED, NOT_RUN)))
     if not told:
         return "The text that we have states no conclusion and no value for it."
     if not favour and not against:
