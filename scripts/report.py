@@ -49,7 +49,7 @@ def write_pages(reports: Sequence[Report]) -> None:
     for path, text in pages(reports).items():
         files.write_atomic(path, text.encode())
     readme.draw(readme.pictured(reports))
-    leads.draw(reports, paths.RESULTS)
+    leads.draw(paths.RESULTS)
     figures.draw_times([found for found in reports if found.table.name in TIMES], paths.RESULTS / "times.png")
     readme.write(readme.parts(reports))
     for path, text in cards.pages(reports).items():

@@ -42,10 +42,9 @@ def main() -> None:
     with compose.composing() as composer:
         try:
             table = load.table(options.table)
+            size = table.size_of(options.rung)
             if options.hours is not None:
                 size = fitting(table, options.hours, composer)
-            else:
-                size = table.size_of(options.rung)
         except Exception as error:
             if (line := messages.one_line(error)) is None:
                 raise

@@ -59,7 +59,7 @@ class Run:
         return identity.family(self.config, self.id)
 
     def with_seed(self, seed: int) -> Run:
-        """The same run with another seed, in its own directory, where no other key of the configuration names the seed."""
+        """The same run with another seed, in its own directory. No other key of the configuration may name the seed."""
         config = {**self.config, "seed": seed}
         run_id = identity.identity(config)
         directory = paths.RUNS / identity.slug(config, run_id)

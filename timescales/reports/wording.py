@@ -52,6 +52,8 @@ def _in_words(key: str, value: Any) -> str:
         names = value if isinstance(value, list) else [value]
         return "gate " + " or ".join("plain" if name == "-" else str(name) for name in names)
     values = " or ".join(map(say, value)) if isinstance(value, list) else say(value)
+    if key == "loop.max_steps" and isinstance(value, int):
+        values = f"{value:,}"
     if key in SAYS:
         return SAYS[key].format(values)
     name = key.rpartition(".")[2].replace("_", " ")
