@@ -151,7 +151,7 @@ def summary(found: Report) -> list[str]:
     """What the runs of a table say, in lines: at each size that has runs, and where the page is."""
     lines = [f"{found.table.name}, {found.table.title}"]
     if found.rows[PAPER]:
-        lines.append(f"  the paper's size: {wording.answer(found)}")
+        lines.append(f"  at {wording.full_size(found)}: {wording.answer(found)}")
     for size in found.rows:
         steps = [(climb, step) for climb in found.climbs for step in climb.steps if step.name == size]
         if found.rows[size] and steps:

@@ -127,7 +127,7 @@ def _claims_on(ax: Any, claims: Sequence[Judged[Claim]], unit: str, report: Repo
         ax.vlines(lead, y - 0.43, y + 0.43, color=BLUE, lw=1.5, zorder=5)
     ax.axvline(0, color="black", lw=0.8, zorder=2)
     ax.set_xlim(low, high)
-    title = "What the paper concludes" if report.table.paper != "ours" else "What we expected"
+    title = "What we expected" if report.study else "What the paper concludes"
     what = unit if shares else f"lead of the first side, {unit}"
     _rows(ax, [wording.claim_in_words(each.item) for each in claims], f"{title}: {what}")
 

@@ -124,7 +124,7 @@ def predicts(reports: Sequence[Report]) -> list[str]:
 
 def row(report: Report) -> list[str]:
     """The row of a table in the list of all."""
-    kinds = ("hypotheses" if report.table.paper == "ours" else "conclusions", "printed values")
+    kinds = ("hypotheses" if report.study else "conclusions", "printed values")
     told = [wording.counted(counts, kind) for counts, kind in zip(report.counts, kinds, strict=True)]
     runs = f"{len(report.rows[PAPER])} of {len(report.planned[PAPER])}"
     return [_link(report), report.table.source, *told, runs, wording.price(report.price()), rungs(report)]

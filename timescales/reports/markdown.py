@@ -27,8 +27,9 @@ def table(report: Report) -> str:
     found = report.table
     runs = f"{len(report.rows[PAPER])} of {len(report.planned[PAPER])} runs have ended"
     lines = [f"# {found.title}", "", f"{found.name}: {found.source}."]
-    lines += ["", f"**Is it reproduced?** {wording.answer(report)}"]
-    lines += [f"At the paper's size {runs}{_price(report)}. {_chance(report)}".rstrip(), ""]
+    asked = "Do the hypotheses hold?" if report.study else "Is it reproduced?"
+    lines += ["", f"**{asked}** {wording.answer(report)}"]
+    lines += [f"At {wording.full_size(report)} {runs}{_price(report)}. {_chance(report)}".rstrip(), ""]
     if verdicts_drawn(report):
         lines += [f"![Claims and values of {found.name}](verdicts.png)", "", READING, ""]
     lines += climbs(report) + claims(report) + values(report) + layout(report)
@@ -138,8 +139,7 @@ LETTERS = [*string.ascii_lowercase, *map("".join, itertools.product(string.ascii
 
 def claims(report: Report) -> list[str]:
     """A row for each conclusion, and for each question of ours that decides nothing; the paper's words below."""
-    ours = report.table.paper == "ours"
-    title = "What we expected" if ours else "What the paper concludes"
+    title = "What we expected" if report.study else "What the paper concludes"
     lines = _claims(report, report.claims, title)
     beside = [each for each in report.every_claim if not each.item.decides]
     return lines + _claims(report, beside, "What else we look at")

@@ -111,6 +111,11 @@ class Report:
         return _by_number(self.table.cells, self.judged[1])
 
     @property
+    def study(self) -> bool:
+        """Whether it is a study of hypotheses, not a table of a paper."""
+        return any(claim.hypothesis for claim in self.table.claims)
+
+    @property
     def counts(self) -> tuple[Counter[str], Counter[str]]:
         """How many conclusions, and how many printed values, have each word."""
         return judge.counts(self.table.claims, self.judged[0]), judge.counts(self.table.cells, self.judged[1])

@@ -1,4 +1,4 @@
-"""The weights of a table's runs as files beside its report: results/TABLE/weights, each with a model card.
+"""The weights of a table's runs at the paper's size, beside its report: results/TABLE/weights, each with a model card.
 
 A run that a report finds in runs/ leaves its best weights there as ID.safetensors, with ID.md, its card. Runs are taken
 by their seed, as far as there is room: `OF_TABLE` for a table, `OF_ALL` for all. What finds no room is named in
@@ -30,7 +30,7 @@ def write(report: Report) -> list[Path]:
     in_all = sum(path.stat().st_size for path in report.results.glob(f"*/{FOLDER}/*{SUFFIX}"))
     room = min(OF_TABLE - sum(kept.values()), OF_ALL - in_all)
     files: dict[Path, bytes] = {}
-    for row in sorted(report.all_rows, key=lambda row: row.seed):
+    for row in sorted(report.rows[PAPER], key=lambda row: row.seed):
         left_out = row.id in known and not known[row.id].kept and known[row.id].bytes > room
         if left_out or not _has_more(row, folder, report.results):
             continue

@@ -172,7 +172,7 @@ def counted(found: Mapping[str, int], kind: str) -> str:
 def answer(report: Report) -> str:
     """Answer in one sentence whether a table is reproduced at the paper's size."""
     conclusions, values = report.counts
-    kind = "hypotheses" if report.table.paper == "ours" else "conclusions"
+    kind = "hypotheses" if report.study else "conclusions"
     told = "; ".join(filter(None, [counted(conclusions, kind), counted(values, "printed values")]))
     main = conclusions or values  # a paper that concludes nothing is judged by its values
     favour, against, open_ = (sum(main.get(w, 0) for w in words) for words in (FOR, AGAINST, (UNDECIDED, NOT_RUN)))
@@ -182,6 +182,11 @@ def answer(report: Report) -> str:
         return f"Not known yet: {told}."
     lead = "In part" if favour and against else "No" if against else "Yes" if not open_ else "So far yes"
     return f"{lead}: {told}."
+
+
+def full_size(report: Report) -> str:
+    """What the size of a table's own runs is called."""
+    return "full size" if report.study else "the paper's size"
 
 
 def group_verdict(judged: Judged[Any]) -> str:
