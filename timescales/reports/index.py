@@ -94,7 +94,7 @@ def _is(report: Report, each: Judged[Claim], line: str) -> bool:
 
 def _told(each: Judged[Claim]) -> str:
     verdict = each.verdicts[0]
-    effect = wording.effect(each.item, verdict.interval)
+    effect = wording.effect_with_unit(each.item, verdict.interval)
     return f"{wording.claim_in_words(each.item)} {each.word}" + (f" ({effect})" if effect else "")
 
 

@@ -136,6 +136,14 @@ def effect(claim: Claim, told: Interval | None, ratio: bool = False) -> str:
     return f"{least}{mid:.2g} times as fast{ends}"
 
 
+def effect_with_unit(claim: Claim, told: Interval | None) -> str:
+    """The effect of a claim at the paper's size with its unit: "+24.9 [21.5, 28.2] points"."""
+    if told is None or "fails" in claim.sign:
+        return effect(claim, told)
+    unit = "points" if claim.unit == "percent" else "steps earlier" if is_steps(claim.column) else claim.unit
+    return f"{effect(claim, told)} {unit}"
+
+
 def step(climb: Climb, at: Step) -> str:
     """What one rung says of a claim: the word and the effect."""
     if at.short:
