@@ -315,7 +315,7 @@ def estimate(cell: Cell, rows: Sequence[Row]) -> Interval | None:
     if single is not None:
         return Interval(-math.inf, single, math.inf)
     told = contrast([values], [1])
-    if cell.unit == "percent":
+    if cell.unit == "percent" and math.isfinite(told.low):
         told = Interval(max(told.low, 0.0), told.mid, min(told.high, 100.0))
     return told
 
