@@ -196,7 +196,9 @@ def test_a_run_that_diverged_has_failed_and_one_without_a_value_says_nothing():
 
 
 def test_a_claim_of_two_metrics_goes_by_the_differences_within_runs():
-    found = [made_row({"probe/a": a, "probe/b": b}, row) for row, a, b in zip(rows(HIGH), (9, 1, 5), (4, 0, 4))]
+    found = [
+        made_row({"probe/a": a, "probe/b": b}, row) for row, a, b in zip(rows(HIGH), (9, 1, 5), (4, 0, 4), strict=True)
+    ]
     claim = {"claim": "plstm", "metric": "probe/a", "than": "probe/b", "unit": "steps"}
     told = stats.ttest_1samp([5, 1, 1], 0).confidence_interval()
     close(judged_claim(claim, found).interval, told.low, 7 / 3, told.high)

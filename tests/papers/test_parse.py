@@ -11,13 +11,13 @@ from omegaconf import OmegaConf
 from timescales import errors, paths
 from timescales.papers import load
 from timescales.papers.parse import parse, parse_claim
-from timescales.papers.table import expand
 
 WHOLE = OmegaConf.to_container(OmegaConf.load(paths.conf() / "table" / "chien_table3.yaml"))["table"]
 SHOWN = [key for key, assumption in WHOLE["assumed"].items() if assumption.pop("shown", None)]
 # Each cell and claim once: the runs as assumed, without the settings that are shown.
 grid = {key: value for key, value in WHOLE["runs"][0].items() if key not in SHOWN}
 WHOLE["runs"] = [grid | {"task.time_input": [True, False]}]
+del WHOLE["ladder"], WHOLE["question"]  # they name claims
 WHOLE["cells"] = [cell for cell in WHOLE["cells"] if cell["where"]["model"] != "phased"]  # of runs of their own
 
 
@@ -196,7 +196,7 @@ def test_cells_and_claims_take_from_their_table_what_they_do_not_say():
     claims = ["plstm > lstm", {"claim": "plstm > lstm", "metric": "valid/loss", "better": "lower", "times": 2}]
     rung = {"at": 1, "set": {"task.time_input": False}, "select": "best", "claims": ["plstm > lstm"]}
     ladder = {"over": "x", "rungs": {"one": rung}}
-    table = parse(changed(cells=cells, claims=list(map(quoted, claims)), ladder=ladder, question=REMOVED))
+    table = parse(changed(cells=cells, claims=list(map(quoted, claims)), ladder=ladder))
     first, second = table.cells
     assert (first.column, first.scale, first.better, first.tolerance) == ("last test/accuracy", 100, "higher", 0.5)
     assert (second.column, second.scale, second.better, second.tolerance) == ("last test/loss", 1, "lower", 3)

@@ -8,7 +8,7 @@ from timescales.config import compose
 from timescales.config.run import run_of
 from timescales.papers import load
 from timescales.papers.parse import parse
-from timescales.papers.table import columns, expand
+from timescales.papers.table import expand
 from timescales.runs import metrics
 from timescales.runs.record import Record
 
