@@ -29,7 +29,7 @@ MADE = TABLE | {
 def made(tmp_path, monkeypatch):
     """made() reports a made-up table with 18 runs; its records lie in runs/, its report in results/.
 
-    By seed, in per cent: plstm 90.3, 90.4, 90.5 and lstm 60, 60.1, 60.2 at the paper's size, much the same at the rungs.
+    By seed, in per cent: plstm 90.3, 90.4, 90.5 and lstm 60, 60.1, 60.2, at each size.
     """
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(provenance, "golden", lambda task, model: None)
