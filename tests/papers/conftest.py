@@ -22,7 +22,6 @@ table:
   select: last
   better: higher
   unit: percent
-  n_min: 2
   tolerance: 1.0
   cells:
     - {where: {model: lstm}, value: 10.0}
@@ -30,9 +29,11 @@ table:
   claims: [{claim: "plstm > lstm", quote: pLSTM wins, at: section 1}]
   assumed: {optimizer.lr: {said: not stated, try: [0.1]}}
   probe: [steps]
-  tiny:
-    set: {task.T: 2, seed: 0}
-    claims: ["plstm ~ lstm"]
+  ladder:
+    over: task.T
+    rungs:
+      t2: {seeds: 1, set: {task.T: 2}, claims: ["plstm > lstm"]}
+      t4: {seeds: 1, set: {task.T: 4}, claims: [{claim: "plstm > lstm", of: "plstm > lstm"}]}
 """
 
 

@@ -11,26 +11,19 @@ from omegaconf import OmegaConf
 from timescales import errors, paths
 from timescales.papers import load
 from timescales.papers.parse import parse, parse_claim
-from timescales.papers.table import expand
 
 WHOLE = OmegaConf.to_container(OmegaConf.load(paths.conf() / "table" / "chien_table3.yaml"))["table"]
 SHOWN = [key for key, assumption in WHOLE["assumed"].items() if assumption.pop("shown", None)]
 # Each cell and claim once: the runs as assumed, without the settings that are shown.
 grid = {key: value for key, value in WHOLE["runs"][0].items() if key not in SHOWN}
 WHOLE["runs"] = [grid | {"task.time_input": [True, False]}]
+del WHOLE["ladder"], WHOLE["question"]  # they name claims
 WHOLE["cells"] = [cell for cell in WHOLE["cells"] if cell["where"]["model"] != "phased"]  # of runs of their own
 
 
 def changed(**changes):
-    """A whole table with other values of some keys; "tiny.KEY" is one of its small-scale version."""
-    node = copy.deepcopy(WHOLE)
-    for key, value in changes.items():
-        place, last = (node["small"], key.removeprefix("tiny_")) if key.startswith("tiny_") else (node, key)
-        if value is REMOVED:
-            del place[last]
-        else:
-            place[last] = value
-    return node
+    """A whole table with other values of some keys."""
+    return {key: value for key, value in {**copy.deepcopy(WHOLE), **changes}.items() if value is not REMOVED}
 
 
 REMOVED = object()
@@ -54,8 +47,11 @@ TABLES = [
     ({"select": "bst"}, "table.select must be one of best, last; not bst"),
     ({"better": "neither"}, "table.better must be one of higher, lower; not neither"),
     ({"reduce": "bst"}, "table.reduce must be one of mean, max, best_lr; not bst"),
-    ({"n_min": True}, "table.n_min must be a whole number; not true"),
-    ({"n_min": "two"}, "table.n_min must be a whole number; not two"),
+    ({"tolerance": True}, "table.tolerance must be a number; not true"),
+    ({"tolerance": "two"}, "table.tolerance must be a number; not two"),
+    ({"layout": {"columns": "model"}}, "table.layout takes columns, a setting, and rows"),
+    ({"question": {"asks": "Does it?"}}, "table.question.by is missing"),
+    ({"question": {"asks": "Does it?", "by": ["plstm wins"]}}, "question.by: 'plstm wins' is not one claim"),
     ({"claims": None}, f"table.claims {LIST}"),
     ({"unit": "%"}, "table.unit: with '%' a fraction is shown as it is; percent shows 100 times it"),
     ({"success": "valid/accuracy > nan"}, "cannot read 'valid/accuracy > nan'; write it like valid/accuracy >= 0.99"),
@@ -71,16 +67,7 @@ TABLES = [
     ({"cited": [{"label": "a", "value": 1, "source": "b", "sd": 1, "se": 1}]}, "cited[0] has sd and se: give one"),
     ({"figure": {"kind": "line"}}, "table.figure[0].x is missing"),
     ({"figure": {"kind": "probe", "probe": "steps"}}, "table.figure[0].xlabel is missing"),
-    ({"figure": {"kind": "cell"}}, "figure[0].kind must be one of cells, curves, line, probe, times; not cell"),
-    ({"tiny": {}}, "table.tiny is the older word for small: give one of them"),
-    ({"tiny_minutes": 0}, "table.small.minutes must be above 0, not 0"),
-    ({"tiny_minutes": -1}, "table.small.minutes must be above 0, not -1"),
-    ({"tiny_select": "bst"}, "table.small.select must be one of best, last; not bst"),
-    ({"tiny_sucess": "x"}, "table.small.sucess: no such key; did you mean success?"),
-    ({"tiny_success": "valid/loss<1"}, "cannot read 'valid/loss<1'; write it like"),
-    ({"tiny_set": REMOVED}, "table.small.set is missing; timescales/papers/table.py says"),
-    ({"tiny_claims": ["plstm wins"]}, "cannot read the claim 'plstm wins': A > B @ key=value"),
-    ({"tiny_claims": [{"metric": "test/loss"}]}, "table.small.claims[0].claim is missing"),
+    ({"figure": {"kind": "cell"}}, "figure[0].kind must be one of curves, line, probe, times; not cell"),
 ]
 
 
@@ -98,8 +85,6 @@ CELLS = [
     ({"se": 1.0}, ".n is missing: of how many runs se is; null where that is not printed"),
     ({"sd": 1.0, "n": 1}, ".n: one run has no sd"),
     ({"sd": 1.0, "se": 0.5, "n": 4}, " has sd and se: give one"),
-    ({"failed": -1}, ".failed must be at least 0, not -1"),
-    ({"n_min": 0}, ".n_min must be at least 1, not 0"),
     ({"value": float("nan")}, ".value must be a finite number, not nan"),
     ({"value": "2,0"}, ".value must be a number or null; not '2,0'"),
     ({"value": REMOVED}, ".value is missing"),
@@ -123,8 +108,7 @@ def test_a_cell_that_no_run_fills_is_named():
     assert "figure[0].floors must be true or false; not 0.3" in refused(
         changed(figure={"kind": "curves", "floors": 0.3})
     )
-    assert "kind: cells shows all cells" in refused(changed(figure={"kind": "cells", "where": {"model": "plstm"}}))
-    assert "floors: only kind: curves" in refused(changed(figure={"kind": "cells", "floors": True}))
+    assert "floors: only kind: curves" in refused(changed(figure={"kind": "times", "floors": True}))
     nothing = {"kind": "curves", "where": {"model": "ur"}}
     assert "no run is in the figure with where: {'model': 'ur'}" in refused(changed(figure=nothing))
     line = refused(changed(cells=[{"value": 1, "metric": "steps to x = 1"}]))
@@ -141,10 +125,6 @@ CLAIMS = [
     (GREATER | {"times": 0}, "claims[0].times must be above 0, not 0"),
     (GREATER | {"unit": "%"}, "claims[0].unit: with '%' a fraction is shown as it is"),
     (GREATER | {"metric": "steps to x>1"}, "cannot read 'x>1'; write it like "),
-    (
-        GREATER | {"failures": "leave"},
-        "claims[0].failures must be one of 'leave out', count, 'count if all fail'; not leave",
-    ),
     (GREATER | {"tolerance": 2}, "'plstm > lstm' is decided by a test: leave out tolerance"),
     (GREATER | {"than": "test/loss"}, "cannot read the claim 'plstm > lstm': `than` goes with one side alone"),
     ({"claim": "plstm", "than": 5}, "claims[0].than must be a text; not 5"),
@@ -174,27 +154,10 @@ def test_a_bad_claim_names_its_key_and_the_fix(claim, words):
     assert words in refused(changed(claims=[claim]))
 
 
-def test_a_set_with_models_is_for_the_runs_of_these_models():
-    common, own = {"task.sampling": "async", "task.time_input": False}, {"model.forget_init": 1.0}
-    sets = [common | {"model": ["plstm", "chrono"]}, common | own | {"model": "lstm"}]
-    table = parse(changed(tiny_set=sets, tiny_claims=["plstm > chrono"]))
-    grids = expand(table, "tiny")
-    assert {axes["model"] for axes in grids if "model.forget_init" in axes} == {"lstm"}
-    assert {axes["model"] for axes in grids if "model.forget_init" not in axes} == {"plstm", "chrono"}
-    assert "small.set names model gru, which no run has" in refused(changed(tiny_set=[common | {"model": "gru"}]))
-
-
-@pytest.mark.parametrize(
-    "claim", ["plstm > chrono @ model=chrono", "plstm task.time_input=true > lstm task.sampling=async", "ur > lstm"]
-)
-def test_a_small_version_must_decide_its_claims(claim):
-    assert f"no runs decide the claim '{claim}'" in refused(changed(tiny_claims=[claim]))
-
-
 def test_a_claim_about_failing_goes_by_success_alone():
-    claim = {"claim": "lstm fails", "metric": "test/loss", "failures": "count"}
+    claim = {"claim": "lstm fails", "metric": "test/loss", "tolerance": 1}
     line = refused(changed(success="valid/accuracy > 0.5", claims=[claim]))
-    assert "'lstm fails' goes by success alone: leave out failures, metric" in line
+    assert "'lstm fails' goes by success alone: leave out metric, tolerance" in line
     line = refused(changed(success="valid/accuracy > 0.5", claims=["ur fails"]))
     assert "no runs decide the claim 'ur fails'" in line
 
@@ -231,15 +194,15 @@ def test_a_good_table_is_taken(changes):
 def test_cells_and_claims_take_from_their_table_what_they_do_not_say():
     cells = [{"value": 1}, {"value": 2, "metric": "test/loss", "unit": "nats", "better": "lower", "tolerance": 3}]
     claims = ["plstm > lstm", {"claim": "plstm > lstm", "metric": "valid/loss", "better": "lower", "times": 2}]
-    table = parse(
-        changed(cells=cells, claims=list(map(quoted, claims)), tiny_select="best", tiny_claims=["plstm > lstm"])
-    )
+    rung = {"at": 1, "set": {"task.time_input": False}, "select": "best", "claims": ["plstm > lstm"]}
+    ladder = {"over": "x", "rungs": {"one": rung}}
+    table = parse(changed(cells=cells, claims=list(map(quoted, claims)), ladder=ladder))
     first, second = table.cells
     assert (first.column, first.scale, first.better, first.tolerance) == ("last test/accuracy", 100, "higher", 0.5)
     assert (second.column, second.scale, second.better, second.tolerance) == ("last test/loss", 1, "lower", 3)
     assert [claim.column for claim in table.claims] == ["last test/accuracy", "last valid/loss"]
     assert table.claims[1].text == "plstm > lstm (valid/loss, 2 times)"
-    assert [claim.column for claim in table.tiny.claims] == ["best test/accuracy"]
+    assert [claim.column for claim in table.sizes["one"].claims] == ["best test/accuracy"]
 
 
 def test_a_claim_decides_if_it_quotes_the_paper():
@@ -263,7 +226,7 @@ def test_a_table_that_cannot_be_reported_is_not_trained(quick, train, table_text
     """The command line refuses a bad table, of either size, in one line; nothing is trained."""
     path = quick / "conf" / "table" / "quick.yaml"
     path.write_text(table_text.replace("  unit: ", "  # unit: "))
-    for words in (["table=quick"], ["table=quick", "profile=tiny"]):
+    for words in (["table=quick"], ["table=quick", "rung=t2"]):
         outcome = train(*words, "logger=none")
         assert (outcome.status, outcome.err.count("\n")) == (1, 1)
         assert outcome.err.startswith("error: table/quick.yaml: table.unit is missing; timescales/papers/table.py says")
@@ -294,8 +257,8 @@ def test_an_analysis_that_is_not_there_is_named(quick, table_text, change, words
 
 def test_a_script_refuses_a_bad_table_in_one_line(quick, script, table_text):
     path = quick / "conf" / "table" / "quick.yaml"
-    path.write_text(table_text.replace("n_min: 2", "n_min: two"))
-    words = "error: table/quick.yaml: table.n_min must be a whole number; not two"
+    path.write_text(table_text.replace("tolerance: 1.0", "tolerance: two"))
+    words = "error: table/quick.yaml: table.tolerance must be a number; not two"
     assert script("status", "quick", "--list") == words
     assert script("report", "quick") == words
 

@@ -27,7 +27,7 @@ def test_a_table_is_swept_probed_skipped_and_shared(train, quick, monkeypatch):
     assert len(records()) == 4
     for one in records():
         assert one["probes"] == {"steps/parameters": one["parameters"]}
-        assert not {"table", "profile", "skip"} & set(one["config"])
+        assert not {"table", "rung", "skip"} & set(one["config"])
         assert one["config"]["logger"]["table"] == "quick"  # the tag at W&B
     again = train("table=quick", "logger=none")
     assert "4 runs: 4 finished, skipped; 0 to run" in again.out
@@ -48,11 +48,20 @@ def test_a_table_is_swept_probed_skipped_and_shared(train, quick, monkeypatch):
     assert "runs that fill no cell of quick: 1 of 2" in some.out
 
 
-def test_small_scale_is_another_set_of_runs(train, quick):
-    outcome = train("table=quick", "profile=small", "logger=none")
+def test_a_rung_is_another_set_of_runs(train, quick):
+    outcome = train("table=quick", "rung=t4", "logger=none")
     assert "2 runs: 0 finished, skipped; 2 to run" in outcome.out
-    assert "2 runs: 2 finished, skipped" in train("table=quick", "profile=tiny", "logger=none").out  # the older word
-    assert {saved["config"]["task"]["T"] for saved in records()} == {2}
+    assert {(saved["config"]["task"]["T"], saved["seed"]) for saved in records()} == {(4, 200)}
+    outcome = train("table=quick", "rung=small", "logger=none")
+    assert "2 runs: 0 finished, skipped; 2 to run" in outcome.out
+    for word in ("rung=t2", "profile=small", "profile=tiny"):  # the first rung; the latter two are older words
+        assert "2 runs: 2 finished, skipped" in train("table=quick", word, "logger=none").out
+    assert {saved["config"]["task"]["T"] for saved in records()} == {2, 4}
+    wrong = train("table=quick", "rung=t3", "logger=none")
+    assert (wrong.status, wrong.err.count("\n")) == (1, 1)
+    assert "rung=t3" in wrong.err
+    assert "t2, t4" in wrong.err
+    assert "rung=t2" in train("rung=t2", "logger=none").err, "a rung is of a table"
 
 
 def test_a_sweep_stops_in_time_and_the_next_call_goes_on(train, quick):
@@ -111,26 +120,23 @@ def test_a_task_that_is_not_there_is_named(train, quick):
         assert train("table=quick", seeds, "model=lstm", "task=copy", "logger=none").status == 0
 
 
-def test_a_table_without_a_small_version_and_without_assumptions(quick, train, table_text):
+def test_a_table_without_a_ladder_and_without_assumptions(quick, train, table_text):
     (quick / "conf" / "table" / "quick.yaml").write_text(
-        re.sub("(?m)^  assumed:.*$", "", table_text[: table_text.index("  tiny:")])
+        re.sub("(?m)^  assumed:.*$", "", table_text[: table_text.index("  ladder:")])
     )
-    outcome = train("table=quick", "profile=tiny", "logger=none")
-    assert (outcome.status, outcome.err) == (
-        1,
-        "error: profile=tiny: quick has no small-scale version (its key `small`)\n",
-    )
+    outcome = train("table=quick", "rung=small", "logger=none")
+    assert (outcome.status, outcome.err.count("\n")) == (1, 1)
+    assert "quick has no ladder" in outcome.err
     assert train("table=quick", "seed=0", "logger=none").status == 0
     with compose.composing() as composer:
         found = report.make("quick", composer, paths.RESULTS, paths.RUNS)
         (paper,) = status.status("quick", composer, paths.RESULTS, paths.RUNS)
     assert paper.line()[:5] == ["quick", "paper", 2, 0, 2]
-    assert {size: len(axes) for size, axes in found.planned.items()} == {"paper": 4, "tiny": 0}
-    assert (len(found.rows["paper"]), found.rows["tiny"]) == (2, [])
+    assert {size: len(axes) for size, axes in found.planned.items()} == {"paper": 4}
+    assert (len(found.rows["paper"]), found.climbs) == (2, [])
     text = markdown.table(found)
-    assert "Small-scale version: **no small-scale version**" in text
     assert "make small" not in text
-    assert "is assumed" not in text
+    assert "At smaller sizes" not in text
 
 
 def test_a_table_keeps_to_its_seeds_and_stacks_them(quick, train, monkeypatch):

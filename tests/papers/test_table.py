@@ -4,12 +4,11 @@ import made_up
 import pytest
 from made_up import made_row
 
-from timescales import errors
 from timescales.config import compose
 from timescales.config.run import run_of
 from timescales.papers import load
 from timescales.papers.parse import parse
-from timescales.papers.table import columns, expand
+from timescales.papers.table import expand
 from timescales.runs import metrics
 from timescales.runs.record import Record
 
@@ -19,7 +18,6 @@ NODE = made_up.TABLE | {
         {"task": "copy", "model": ["lstm", "plstm"], "seed": [0, 1]},
         {"task": "smnist", "model": "lstm", "seed": 0},
     ],
-    "tiny": {"set": {"task.T": [3, 4], "seed": 0}, "claims": []},
 }
 TABLE = parse(NODE)
 
@@ -37,27 +35,6 @@ def test_a_table_is_the_union_of_its_grids():
     assert given == ["table=t", "task=copy", "model=plstm", "seed=1"]
 
 
-def test_tiny_values_replace_those_of_every_grid_and_the_command_line_replaces_them():
-    tiny = expand(TABLE, "small")
-    assert expand(TABLE, "tiny") == tiny  # the older word
-    newer = {"small" if key == "tiny" else key: value for key, value in NODE.items()}
-    assert expand(parse(newer), "small") == tiny
-    assert [(r["task"], r["model"], r["task.T"], r["seed"]) for r in tiny] == [
-        ("copy", "lstm", 3, 0),
-        ("copy", "lstm", 4, 0),
-        ("copy", "plstm", 3, 0),
-        ("copy", "plstm", 4, 0),
-        ("smnist", "lstm", 3, 0),
-        ("smnist", "lstm", 4, 0),
-    ]
-    assert {r["task.T"] for r in expand(TABLE, "tiny", {"task.T": [9]})} == {9}
-    both = {"set": [{"model": "lstm", "model.hidden_size": 6}, {"model": "plstm", "model.hidden_size": [7, 8]}]}
-    pairs = [(r["model"], r["model.hidden_size"]) for r in expand(parse({**NODE, "tiny": both}), "tiny")]
-    assert dict.fromkeys(pairs) == dict.fromkeys([("lstm", 6), ("plstm", 7), ("plstm", 8)])
-    with pytest.raises(errors.ConfigError, match="profile=smal: there is small, and null for the paper's size"):
-        expand(TABLE, "smal")
-
-
 @pytest.mark.parametrize(
     ("narrow", "expected"),
     [
@@ -71,7 +48,7 @@ def test_tiny_values_replace_those_of_every_grid_and_the_command_line_replaces_t
     ],
 )
 def test_narrowing(narrow, expected):
-    runs = expand(TABLE, None, narrow)
+    runs = expand(TABLE, "paper", narrow)
     assert [(r["task"], r["model"], r["seed"]) for r in runs] == expected
     assert all(r.get("loop.max_steps") == (3 if "loop.max_steps" in narrow else None) for r in runs)
 
@@ -82,7 +59,7 @@ def test_runs_of_a_table_are_the_runs_of_the_plain_command():
         table = load.table("chien_table3")
         (axes,) = expand(
             table,
-            None,
+            "paper",
             {
                 "seed": [2],
                 "model": ["plstm"],
@@ -109,11 +86,3 @@ def test_each_sign_of_a_condition_means_itself(sign, counts):
     for wrong in ("valid/loss", "valid/loss = 1", "valid/loss > 1.2.3", "valid/loss > 1 2"):
         with pytest.raises((ValueError, KeyError)):
             metrics.threshold(wrong)
-
-
-def test_a_small_version_reads_what_it_selects():
-    assert columns(parse(NODE)) == ["last test/accuracy"]
-    assert columns(parse({**NODE, "tiny": {**NODE["tiny"], "select": "best"}})) == [
-        "last test/accuracy",
-        "best test/accuracy",
-    ]

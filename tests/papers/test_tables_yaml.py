@@ -7,21 +7,23 @@ from pathlib import Path
 import pytest
 from configs import config
 from everyday import only
-from made_up import made_row
+from made_up import made_row, report_of
 from omegaconf import OmegaConf
 
 from timescales import analysis, paths
 from timescales.config import compose, folders
 from timescales.config.run import run_of
-from timescales.papers import cells, claims, load
-from timescales.papers.table import SIZES, column, columns, expand, group
+from timescales.experiment import plan
+from timescales.papers import judge, load
+from timescales.papers.parse import stands_for
+from timescales.papers.table import PAPER, RATES, column, columns, expand, group
 from timescales.runs import store
 
 FOLDER = Path(__file__).resolve().parents[2] / "conf" / "table"
 NAMES = sorted(path.stem for path in FOLDER.glob("*.yaml"))
 TABLES = {name: load.table(name) for name in NAMES}
-PROFILES = [None, "tiny"]
-SMALL = [name for name in NAMES if TABLES[name].tiny]
+OF_PAPERS = [name for name in NAMES if not name.startswith("ours_")]
+WITH_RUNGS = [name for name in NAMES if len(TABLES[name].sizes) > 1]
 ATLAS = {"ours_atlas", "ours_atlas_rates", "ours_atlas_plain", "ours_atlas_plain_rates"}  # hundreds of settings
 
 
@@ -39,13 +41,13 @@ def id_of():
 
 @pytest.fixture(scope="module")
 def identities(id_of):
-    """identities(table, profile): the ids of its runs by their axes, of one seed only, that exist in this tree."""
+    """identities(table, size): the ids of its runs by their axes, of one seed only, that exist in this tree."""
     known = {name: folders.choices(name) for name in ("task", "model", "optimizer")}
 
     @functools.cache
-    def identities(name, profile=None):
+    def identities(name, size=PAPER):
         ids = {}
-        for axes in expand(TABLES[name], profile):
+        for axes in expand(TABLES[name], size):
             exists = all(axes.get(key, known[key][0]) in known[key] for key in known)
             if exists and (key := group(axes)) not in ids:
                 ids[key] = id_of(name, axes)
@@ -61,9 +63,9 @@ def text_of(axes):
 @pytest.mark.parametrize("name", only(set(NAMES) - {"ours_atlas", "ours_atlas_rates"}, NAMES))
 def test_a_table_still_asks_for_every_run_that_is_committed_with_it(name, id_of):
     """What is composed today has the id under which it was committed."""
-    asked = {(size, text_of(axes)): axes for size, profile in SIZES.items() for axes in expand(TABLES[name], profile)}
+    asked = {(size, text_of(axes)): axes for size in TABLES[name].sizes for axes in expand(TABLES[name], size)}
     for row in store.read_rows(paths.RESULTS / name / "runs.csv"):
-        assert id_of(name, asked[row.profile, text_of(row.axes)]) == row.id
+        assert id_of(name, asked[row.rung, text_of(row.axes)]) == row.id
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -71,10 +73,6 @@ def test_a_table_is_whole(name):
     table = TABLES[name]
     assert table.name == name
     assert set(OmegaConf.load(FOLDER / f"{name}.yaml")) == {"table"}
-    if name.startswith("ours_"):  # made for a CPU as they are
-        assert table.tiny is None
-    else:
-        assert {"set", "claims", "minutes"} <= set(OmegaConf.load(FOLDER / f"{name}.yaml").table.small)
     assert all(assumption.said for assumption in table.assumed.values())
     places = [json.dumps([cell.where, cell.metric, cell.compute], sort_keys=True) for cell in table.cells]
     assert len(places) == len(set(places)), "two cells are one"
@@ -88,20 +86,24 @@ def successful(table, axes):
     return made_row(values, axes=axes, seed=axes["seed"])
 
 
-@pytest.mark.parametrize(("name", "profile"), [(name, None) for name in NAMES] + [(name, "tiny") for name in SMALL])
-def test_every_claim_can_be_judged(name, profile):
-    """On runs that succeed, with next to the same numbers, every claim is judged: each side has runs, and they pair."""
-    table = TABLES[name].tiny if profile else TABLES[name]
-    rows = []
-    for k, run in enumerate(expand(table)):
+@pytest.mark.parametrize(("name", "size"), [(name, size) for name in NAMES for size in TABLES[name].sizes])
+def test_every_claim_can_be_judged(name, size):
+    """On runs that succeed, with next to the same numbers, every claim has an effect: each side has runs, of seeds."""
+    table = TABLES[name].sizes[size]
+    runs, rows = expand(TABLES[name], size), []
+    for k, run in enumerate(runs):
         row = successful(table, run)
         read = columns(TABLES[name])
         apart = {key: row.values.get(key, 1.0) + 1e-6 * (k + 100 * i) for i, key in enumerate(read)}
-        rows.append(made_row(apart, row))  # a tie is no order
-    assert {result.verdict.word for result in claims.judge_claims(table.claims, [])} <= {"not run"}
-    for result in claims.judge_claims(table.claims, rows):
-        assert result.verdict.word != "not run", result.claim.text
-        assert result.numbers is not None
+        rows.append(made_row(apart, row))
+    pair = TABLES[name].ladder is not None and TABLES[name].ladder.pair == "seed" and size != PAPER
+    for claim in table.claims:
+        assert judge.judge_claim(claim, [], runs).word == "not run"
+        found = judge.judge_claim(claim, rows, runs, pair)
+        assert found.interval is not None, claim.text
+        assert (found.word, found.n > 0) != ("not run", False)
+        if size != PAPER and name != "mahto_table3":
+            assert found.interval.low > -float("inf"), f"{claim.text}: too few seeds for an interval"
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -112,35 +114,84 @@ def test_what_a_table_measures_on_its_runs_exists(name):
     assert {m.split("/")[1] for m in columns(table) if m.startswith("probe/")} <= set(table.probe)
     for cell in table.cells:
         if cell.compute:
-            assert cells.computed(cell.compute, []) is None
+            assert judge.estimate(cell, []) is None
 
 
-# Runs and minutes: nine gates in an LSTM, and five in a relational memory core, whose runs take five minutes each.
-LARGER = {"gu_figure14": (28, 60)}
+@pytest.mark.parametrize("name", OF_PAPERS)
+def test_a_table_of_a_paper_has_a_ladder_or_says_why_not(name):
+    found = TABLES[name].ladder
+    assert found is not None
+    assert bool(found.rungs) is not bool(found.none)
+    for rung in found.rungs.values():
+        assert rung.differs, "what is smaller"
+        assert rung.claims, "what can be seen"
+        assert any(claim.of for claim in rung.claims), "which claim of the paper it stands for"
 
 
-@pytest.mark.parametrize("name", SMALL)
-def test_tiny_is_small(name):
-    runs = expand(TABLES[name], "tiny")
-    most, minutes = LARGER.get(name, (18, 30))  # 18: nine gates, LSTM and GRU
-    assert 0 < len(runs) <= most
-    assert len({axes["seed"] for axes in runs}) <= 2
-    assert TABLES[name].tiny.minutes <= minutes
+@pytest.mark.parametrize("name", WITH_RUNGS)
+def test_the_first_rung_has_five_fresh_seeds_of_each_setting(name):
+    first = TABLES[name].size_of("small")
+    seeds = {}
+    for axes in expand(TABLES[name], first):
+        seeds.setdefault(group(axes), set()).add(axes["seed"])
+    if not name.startswith("ours_"):
+        assert {tuple(sorted(own)) for own in seeds.values()} == {(200, 201, 202, 203, 204)}
+
+
+@pytest.mark.parametrize("name", WITH_RUNGS)
+def test_no_rung_counts_a_seed_that_something_was_chosen_by(name):
+    for size in TABLES[name].sizes:
+        seeds = {axes["seed"] for axes in expand(TABLES[name], size)}
+        if size == RATES:
+            assert max(seeds) < 200
+        elif size != PAPER:
+            assert min(seeds) >= 200
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_names_a_claim_of_the_paper_names_one(name):
+    table = TABLES[name]
+    lines = [claim.of for size, part in table.sizes.items() if size != PAPER for claim in part.claims if claim.of]
+    for line in [*lines, *(table.question.by if table.question else ())]:
+        assert stands_for(table.claims, line) is not None, line
+
+
+@pytest.mark.parametrize("name", WITH_RUNGS)
+def test_claims_of_a_rung_are_judged_once_each(name):
+    """No two of them stand for the same claim: only one of them would be on the ladder."""
+    for size, part in TABLES[name].sizes.items():
+        keys = [claim.of or claim.text for claim in part.claims]
+        assert size == PAPER or len(keys) == len(set(keys))
+    climbs = report_of(TABLES[name], {}).climbs
+    assert {step.name for climb in climbs for step in climb.steps} == set(TABLES[name].ladder.rungs)
 
 
 @pytest.mark.parametrize("name", only(set(NAMES) - ATLAS, NAMES))
 def test_every_run_has_an_identity_of_its_own(name, identities):
-    paper, tiny = (identities(name, profile) if name in SMALL or not profile else {} for profile in PROFILES)
-    for ids in (paper, tiny):
+    sizes = {size: identities(name, size) for size in TABLES[name].sizes}
+    for ids in sizes.values():
         assert len(set(ids.values())) == len(ids), "two configurations of the table are one run"
-    assert not set(paper.values()) & set(tiny.values()), "a tiny run would fill a cell of the paper"
+    for size, ids in sizes.items():
+        assert size == PAPER or not set(sizes[PAPER].values()) & set(ids.values()), "a rung would fill a paper's cell"
+
+
+def test_a_setting_is_composed_once_for_all_its_seeds(id_of):
+    """The ids are those of each run composed by itself."""
+    with compose.composing() as composer:
+        for name, size in (("chien_copy", "t20"), ("gu_figure6", "h32"), ("mahto_table1", "units64")):
+            runs, wrong = plan.table_runs(TABLES[name], size, composer)
+            assert wrong == []
+            assert [run.axes for run in runs] == expand(TABLES[name], size)
+            for run in runs[::3]:
+                assert run.id == id_of(name, run.axes)
+                assert run.config["seed"] == run.axes["seed"]
+                assert run.directory.name.endswith(f"-s{run.axes['seed']}-{run.id}")
 
 
 SHARED = [
     ("chien_generalisation", "chien_copy"),
     ("chien_ablation", "chien_copy"),
     ("chien_reset_units", "chien_copy"),
-    ("chien_async_curves", "chien_table3"),
     ("mahto_table1", "mahto_table2"),
     ("gu_figure6", "gu_table5"),
 ]
@@ -151,6 +202,12 @@ def test_shared_runs_are_the_same_runs(part, whole, identities):
     assert set(identities(part).values()) <= set(identities(whole).values())
     seeds = [{axes["seed"] for axes in expand(TABLES[name])} for name in (part, whole)]
     assert seeds[0] <= seeds[1]
+
+
+@pytest.mark.parametrize("part", ["chien_ablation", "chien_generalisation"])
+@pytest.mark.parametrize("size", ["t20", "t100", "t200"])
+def test_ladders_of_one_experiment_share_their_runs(part, size, identities):
+    assert identities(part, size) == identities("chien_copy", size)
 
 
 def test_a_table_shares_runs_with_the_command_line(identities):

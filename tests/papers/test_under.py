@@ -4,8 +4,7 @@ import pytest
 from made_up import TABLE, quoted, rows
 
 from timescales.errors import ConfigError
-from timescales.papers.cells import judge_cells
-from timescales.papers.claims import judge_claims
+from timescales.papers import judge
 from timescales.papers.parse import parse
 
 SEEDS = [0, 1, 2]
@@ -54,20 +53,16 @@ def test_a_claim_compares_the_runs_of_its_view_alone():
         *rows([0.10, 0.11, 0.12], "lstm", time=False),
     ]
     table = parse(MADE)
-    values = [(result.cell.under, round(result.sample.mean, 6)) for result in judge_cells(table.cells, found)]
-    assert values == [("raw t", 61.0), ("t/125", 91.0), ("", 81.0)]
-    sides = [
-        (result.claim.number, result.claim.under, result.verdict.word, result.verdict.groups)
-        for result in judge_claims(table.claims, found)
+    claims, values = judge.judge(table, found)
+    means = [(cell.under, round(told.interval.mid, 6)) for cell, told in zip(table.cells, values, strict=True)]
+    assert means == [("raw t", 61.0), ("t/125", 91.0), ("", 81.0)]
+    words = [(claim.number, claim.under, told.word) for claim, told in zip(table.claims, claims, strict=True)]
+    assert words == [
+        *((0, "raw t", "refuted"), (0, "t/125", "holds")),
+        *((1, "raw t", "refuted"), (1, "t/125", "holds")),
+        *((2, "raw t", "refuted"), (2, "t/125", "holds")),
     ]
-    assert sides == [
-        (0, "raw t", "refuted", (1, 1)),
-        (0, "t/125", "holds", (1, 1)),
-        (1, "raw t", "refuted", (1, 1)),
-        (1, "t/125", "holds", (1, 1)),
-        (2, "raw t", "refuted", (2, 2)),
-        (2, "t/125", "holds", (2, 2)),
-    ]
+    assert [len(told.each) for told in claims] == [1, 1, 1, 1, 2, 2]
 
 
 def test_a_claim_that_has_fewer_groups_under_another_value_is_not_judged_there():

@@ -13,37 +13,6 @@ from timescales.runs.metrics import Censored
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def test_a_picture_names_its_cells_and_reaches_over_decades():
-    from matplotlib.figure import Figure
-
-    cells = [
-        {"label": "frequent", "where": {"model": "plstm"}, "value": 6.8},
-        {"label": "rare", "where": {"model": "plstm"}, "value": 4600.0, "metric": "test/loss"},
-    ]
-    found = report_of({**TABLE, "cells": cells}, {"paper": rows([0.9]), "tiny": []})
-    one = Figure().subplots()
-    figures.KINDS["cells"](one, figures.Panel(found, "paper", found.table, PanelOf(kind="cells")))
-    assert [text.get_text() for text in one.get_yticklabels()] == ["frequent: plstm", "rare: plstm"]
-    assert one.get_xscale() == "log"
-
-
-def test_a_picture_of_cells_counts_those_without_runs_that_have_no_printed_value():
-    from matplotlib.figure import Figure
-
-    cells = [{"label": model, "where": {"model": model}, "value": None} for model in ("plstm", "lstm", "chrono", "ur")]
-    cells[3]["value"] = 90.0
-    runs = [{"task": "copy", "model": ["lstm", "plstm", "chrono", "ur"], "seed": [0, 1, 2]}]
-    found = report_of({**TABLE, "runs": runs, "cells": cells}, {"paper": rows([0.9, 0.8]), "tiny": []})
-    ax = Figure().subplots()
-    figures.KINDS["cells"](ax, figures.Panel(found, "paper", found.table, PanelOf(kind="cells")))
-    assert [text.get_text() for text in ax.get_yticklabels()] == ["plstm: plstm", "ur: ur"]
-    assert ax.get_xlabel().splitlines()[-1] == "2 cells have no runs yet"
-    (panel,) = figures._panels(report_of({**TABLE, "figure": {"kind": "cells"}}, {"paper": rows([0.9]), "tiny": []}))
-    ax = Figure().subplots()
-    figures.KINDS["cells"](ax, panel)
-    assert "no runs" not in ax.get_xlabel()
-
-
 def test_what_is_drawn_is_what_was_found():
     from matplotlib.figure import Figure
 
@@ -52,22 +21,17 @@ def test_what_is_drawn_is_what_was_found():
     decays = [{"probe/decay/1": k + 1.0, "probe/decay/10": k + 4.0} for k in range(len(found))]
     found = [made_row(values, row, curve=curve) for values, row in zip(decays, found, strict=True)]
     kinds = {
-        "cells": {},
         "curves": {},
         "line": {"x": "task.T"},
         "probe": {"probe": "decay", "xlabel": "age", "ylabel": "kept"},
     }
     drawn = {}
     for kind, settings in kinds.items():
-        cells = [{"where": {"model": "plstm"}, "value": 90.0, "sd": 0.5, "n": 3}]
-        of = report_of({**TABLE, "cells": cells, "figure": {"kind": kind} | settings}, {"paper": found, "tiny": []})
+        of = report_of({**TABLE, "figure": {"kind": kind} | settings}, {"paper": found})
         drawn[kind] = Figure().subplots()
         figures.KINDS[kind](drawn[kind], figures.Panel(of, "paper", of.table, *of.table.figure))
     numbers = {kind: [(*line.get_xdata(), *line.get_ydata()) for line in one.lines] for kind, one in drawn.items()}
     close = pytest.approx
-    (spread,) = drawn["cells"].containers[0].lines[2][0].get_segments()
-    assert list(spread[:, 0]) == [89.5, 90.5]
-    assert sorted(one[0] for one in numbers["cells"][-3:]) == close([50.0, 70.0, 90.0])
     assert numbers["curves"] == [(10, 20, 0.25, 0.75)] * 3
     assert numbers["line"][0] == close((5, 10, 60.0, 90.0))
     assert numbers["line"][1] == close((5, 5, 10, 50.0, 70.0, 90.0))
@@ -82,7 +46,7 @@ def test_a_run_that_never_reached_the_threshold_is_an_empty_dot():
     metric = "steps to valid/accuracy >= 0.9"
     runs = [*rows([0.9], **{"task.T": 5}), *rows([0.9], **{"task.T": 10})]
     runs = [made_row({metric: steps}, row) for row, steps in zip(runs, (100, Censored(300)), strict=True)]
-    found = report_of({**TABLE, "metric": metric, "better": "lower"}, {"paper": runs, "tiny": []})
+    found = report_of({**TABLE, "metric": metric, "better": "lower"}, {"paper": runs})
     ax = Figure().subplots()
     figures.KINDS["line"](ax, figures.Panel(found, "paper", found.table, PanelOf(kind="line", x="task.T")))
     dots = [line for line in ax.lines if line.get_marker() == "o"]
@@ -91,8 +55,8 @@ def test_a_run_that_never_reached_the_threshold_is_an_empty_dot():
 
 def test_the_picture_is_drawn(made):
     write.write(made())
-    curves, cells = {"kind": "curves"}, {"kind": "cells"}
-    for kind in (curves, cells, {"kind": "line", "x": "task.T"}, [curves, cells]):
+    curves, times = {"kind": "curves"}, {"kind": "times"}
+    for kind in (curves, {"kind": "line", "x": "task.T"}, [curves, times]):
         path = figures.draw(made(figure=kind))
         assert path.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
         assert path.stat().st_size < 200_000
@@ -116,11 +80,13 @@ def test_panels_of_parts_show_their_runs_alone_with_one_range_of_values(made, dr
     found = made(figure=parts)
     shown = list(figures._panels(found))
     assert [{row.axes["model"] for row in panel.rows} for panel in shown] == [{"plstm"}, {"lstm"}] * 2
-    assert figures._title(shown[1]).endswith("paper size, lstm")
+    assert [panel.size for panel in shown] == ["paper", "paper", "t20", "t20"], "of the rungs the largest"
+    assert figures._title(shown[1]).endswith(", lstm")
     figures.draw(found)
     assert len({ax.get_ylim() for ax in drawn[-1]}) == 1
-    found = made(figure=[*parts, {"kind": "cells"}, {"kind": "line", "x": "task.T"}])
-    found.rows["tiny"].clear()
+    found = made(figure=[*parts, {"kind": "curves"}, {"kind": "line", "x": "task.T"}])
+    for size in ("t5", "t20"):
+        found.rows[size].clear()
     figures.draw(found)
     assert [ax.get_gridspec().get_geometry() for ax in drawn[-1]] == [(2, 2)] * 4, "four panels: two a row"
     found.rows["paper"][:] = [row for row in found.rows["paper"] if row.axes["model"] == "lstm"]
@@ -132,7 +98,7 @@ def test_the_front_picture_is_the_cells_in_percent(monkeypatch):
     from matplotlib.figure import Figure
 
     cells = [{"label": "power law", "where": {"model": "plstm"}, "value": None}]
-    found = report_of({**TABLE, "cells": cells}, {"paper": rows([0.9, 0.94]), "tiny": []})
+    found = report_of({**TABLE, "cells": cells}, {"paper": rows([0.9, 0.94])})
     for k, row in enumerate(found.rows["paper"]):
         last = {"epoch": 2.0, "valid/accuracy": row.value("last valid/accuracy")}
         found.rows["paper"][k] = made_row(like=row, curve=[{"epoch": 1.0, "valid/accuracy": 0.5}, last])
@@ -161,7 +127,7 @@ def test_times_of_units_beyond_the_data_end_in_an_arrow():
     keys = [f"{name}{key}" for key in ("q10", "median", "q90", "zero_input/median")]
     found[0].values.update(zip(keys, (1.0, 4.0, 20.0, 5.0), strict=True))
     found[1].values.update(zip(keys, (2.0, None, None, 90.0), strict=True))
-    of = report_of({**TABLE, "figure": {"kind": "times"}}, {"paper": found, "tiny": []})
+    of = report_of({**TABLE, "figure": {"kind": "times"}}, {"paper": found})
     ax = Figure().subplots()
     figures.KINDS["times"](ax, figures.Panel(of, "paper", of.table, *of.table.figure))
     drawn = [(line.get_marker(), *map(float, line.get_xdata())) for line in ax.lines]
@@ -177,7 +143,7 @@ def test_times_of_several_tables_share_one_range(tmp_path, drawn):
         runs = rows([0.5], model="plstm")
         runs[0].values.update({f"{name}q10": median / 2, f"{name}median": median, f"{name}q90": 2 * median})
         runs[0].values[f"{name}zero_input/median"] = median
-        found.append(report_of({**TABLE, "name": f"study_{k}"}, {"paper": runs, "tiny": []}))
+        found.append(report_of({**TABLE, "name": f"study_{k}"}, {"paper": runs}))
     figures.draw_times(found, tmp_path / "times.png")
     assert (tmp_path / "times.png").read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
     (axes,) = drawn
@@ -198,7 +164,7 @@ def test_curves_show_what_simple_rules_reach(monkeypatch):
 
     with compose.composing() as composer:
         row = made_row(like=rows([0.5])[0], curve=[{"step": 10, "valid/accuracy": 0.4}])
-        found = report_of({**TABLE, "figure": {"kind": "curves", "floors": True}}, {"paper": [row], "tiny": []})
+        found = report_of({**TABLE, "figure": {"kind": "curves", "floors": True}}, {"paper": [row]})
         settings = ["task=delayed_match", "task.choices=4", "task.distractors=0.3", "device=cpu"]
         found.configs[row.id] = composer(settings)
         (panel,) = figures._panels(found)
@@ -223,7 +189,7 @@ def test_a_gate_has_one_line_style_in_panels_of_different_runs():
     runs += [*rows([0.5], model="lstm", gate="om"), *rows([0.5], model="lstm", gate="u")]
     parts = [{"kind": "curves", "where": {"model": model}} for model in ("plstm", "lstm")]
     runs = [made_row(like=row, curve=[{"step": 10, "valid/accuracy": 0.4}]) for row in runs]
-    found = report_of({**TABLE, "figure": parts}, {"paper": runs, "tiny": []})
+    found = report_of({**TABLE, "figure": parts}, {"paper": runs})
     looks = []
     for panel in figures._panels(found):
         ax = Figure().subplots()

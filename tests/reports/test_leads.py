@@ -1,13 +1,7 @@
-"""The pictures of the README's second and third paragraph show what was measured, and what the verdicts say."""
-
-from collections import Counter
-from types import SimpleNamespace
-
-import pytest
+"""The picture of speed in the README shows what was measured."""
 
 from timescales import paths
 from timescales.files import csv_rows
-from timescales.papers.verdict import Counts, Outcome
 from timescales.reports import leads
 
 HEAD = "section,config,S,B,I,H,loss,flush,threads,variant,seconds,MiB,ratio,rounds\n"
@@ -36,35 +30,7 @@ def test_every_layer_of_the_picture_of_speed_is_in_the_committed_benchmark():
     assert leads.SPEED.keys() <= {(row["section"], row["variant"]) for row in rows}
 
 
-def report(name, **counts):
-    verdict = SimpleNamespace(counts=Counts(**{kind: Counter(found) for kind, found in counts.items()}))
-    return SimpleNamespace(table=SimpleNamespace(name=name, paper=name.split("_")[0]), verdict=verdict)
-
-
-def test_a_bar_has_what_became_of_a_tables_conclusions():
-    from matplotlib.figure import Figure
-
-    reports = [
-        report("gu_a", conclusions={Outcome.HOLD: 1, Outcome.CALIBRATED: 3}, values={Outcome.DIFFER: 9}),
-        report("gu_b", values={Outcome.DIFFER: 2}),
-        report("gu_c"),
-        report("ours_d", conclusions={Outcome.HOLD: 7}),
-    ]
-    figure = Figure()
-    leads.draw_decided(figure, reports)
-    (ax,) = figure.axes
-    widths = {bars.get_label(): [bar.get_width() for bar in bars] for bars in ax.containers}
-    assert widths == {"holds": [0, 0, 1], "differs": [0, 2, 0], "calibrated": [0, 0, 3]}
-    assert [bar.get_x() for bar in ax.containers[-1]][-1] == 1, "calibrated begins where holds ends"
-    assert [text.get_text() for text in ax.get_yticklabels()] == ["gu_c", "gu_b", "gu_a"], "the first one is on top"
-    assert "nothing of it is at hand" in [text.get_text() for text in ax.texts]
-
-
-def test_every_outcome_has_a_colour():
-    assert set(leads.DECIDED) == set(Outcome)
-
-
-@pytest.mark.parametrize("name", ["speed.png", "decided.png"])
-def test_the_readme_shows_small_pictures(name):
+def test_the_readme_shows_a_small_picture():
+    name = "speed.png"
     assert f"(results/{name})" in (paths.ROOT / "README.md").read_text()
     assert 0 < (paths.RESULTS / name).stat().st_size < 60_000

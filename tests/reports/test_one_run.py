@@ -75,14 +75,14 @@ def test_an_extended_run_and_its_command(train, status, tmp_path):
 
 @pytest.mark.parametrize(
     ("table", "row"),
-    [("chien_table3", 0), ("chien_table1", -1), ("gu_figure14", 0), ("mahto_table2", 0), ("ours_block", 60)],
+    [("chien_table3", 0), ("chien_imdb", -1), ("gu_forgetting", 0), ("gu_synthetic", 0), ("ours_block", 60)],
 )
 def test_a_committed_run_and_its_command(status, monkeypatch, tmp_path, table, row):
     monkeypatch.chdir(tmp_path)
     line = store.read_rows(ROOT / "results" / table / "runs.csv")[row]
     told = status(line.id)
     assert told["run"].strip().endswith(f"-s{line.seed}-{line.id}")
-    assert f"results/{table} ({'paper size' if line.profile == 'paper' else 'small scale'})" in told["lies in"]
+    assert f"results/{table} ({line.rung})" in told["lies in"]
     assert told["commit"].strip() == line.commit
     assert told["seconds"].strip() == f"{line.seconds:.0f}"
     overrides = again(told)

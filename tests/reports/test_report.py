@@ -9,128 +9,186 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from made_up import ORIGIN, TABLE, made_row, report_of, rows
-from perfect_rows import perfect_rows
+from made_up import LADDER, TABLE, made_row, quoted, report_of, rows
 
-from timescales import commands
-from timescales.papers import load
-from timescales.papers.parse import parse
-from timescales.papers.table import columns, expand
-from timescales.papers.verdict import Verdict, Word, judge_small
-from timescales.reports import markdown, write
-from timescales.reports.index import index as index_of
-from timescales.reports.wording import text as said
+from timescales import commands, paths
+from timescales.config import compose
+from timescales.errors import ConfigError
+from timescales.papers.table import Table
+from timescales.reports import forest, index, markdown, verdicts, wording, write
 from timescales.runs import cost, metrics, store
 from timescales.runs.record import Record
 
 ROOT = Path(__file__).resolve().parents[2]
+PNG = b"\x89PNG\r\n\x1a\n"
+NO_LADDER = {"none": "There is no smaller size."}
 
 
-def test_what_another_selection_would_give_stands_beside_it():
-    table = {**TABLE, "assumed": {"select": {"said": "not stated", "try": ["best"]}}}
-    assert columns(parse(table)) == ["last test/accuracy", "best test/accuracy"]
-    a, b = (made_row(ORIGIN, row) for row in rows([0.5, 0.5]))
-    runs = {"paper": [made_row({"best test/accuracy": 0.902}, a), b], "tiny": []}  # one was committed without it
-    text = markdown.table(report_of(table, runs))
-    assert "| verdict | agrees to within | p different | p spread | ours if select=best | missing runs |" in text
-    assert "| 0.5 | 50 (0) | 2 | 50 | 50 50 | lower (n=2) | 40 | 0 (0) |  | 90.2: undecided (n=1) |" in text
-    assert "select=" not in markdown.table(report_of(TABLE, runs))
-    failing = {**table, "success": "valid/accuracy > 0.4"}  # a run that succeeded does so whatever is selected
-    text = markdown.table(report_of(failing, runs))
-    assert "| 50 50 | lower (n=2) | 40 | 0 (0) |  | 90.2: undecided (n=1) |" in text
+def line_of(text, begin):
+    """The cells of the first line of a Markdown table whose first cell is this."""
+    line = next(line for line in text.splitlines() if line.startswith(f"| {begin} |"))
+    return [cell.strip() for cell in line.strip("|").split("|")]
 
 
-def test_a_table_without_printed_values_has_no_columns_that_compare():
-    cells = [{"where": {"model": model}, "value": None} for model in ("plstm", "lstm")]
-    planned = {"paper": [row.axes for row in rows([0.5])], "tiny": []}
-    runs = {"paper": [made_row(ORIGIN, row) for row in rows([0.5, 0.7])], "tiny": []}
-    text = markdown.table(report_of({**TABLE, "cells": cells}, runs, planned))
-    assert "| model | ours | n | median | every seed |\n" in text
-    assert "| plstm | 60 (14) | 2 | 60 | 50 70 |\n| lstm |  |  |  |  |\n" in text
-    assert "blank" not in text
-    assert "agrees to within" not in text
-    cells[1]["value"] = 90.0  # one printed value, and all columns are there
-    text = markdown.table(report_of({**TABLE, "cells": cells}, runs, planned))
-    assert (
-        "| model | paper | 95 % | margin | ours | n | median | every seed | verdict | agrees to within | p diff" in text
-    )
-    assert "*Agrees to within*: the smallest margin" in text
+def test_the_page_has_an_answer_the_claims_the_values_and_the_ladder(made):
+    text = markdown.table(made())
+    answer = next(line for line in text.splitlines() if "Is it reproduced?" in line)
+    assert "Yes" in answer
+    assert "1 of 1 conclusions hold" in answer
+    assert "1 of 1 printed values agree" in answer
+    assert "6 of 6 runs" in text
+    # 90.4 and 60.1 with spreads of .1: 2.776 * .1 sqrt(2/3) = .23 about their difference.
+    ladder, claims = text.split("## What the paper concludes")
+    assert line_of(claims, "plstm better than lstm")[1:3] == ["+30.3 [30.1, 30.5]", "holds"]
+    assert line_of(claims, "plstm")[1:5] == ["90.4", "1", "90.4 [90.2, 90.6]", "agrees"]
+    _, first, second, slope, trend = line_of(ladder, "plstm better than lstm")
+    assert (first, second) == ("seen: +30.3 [30.1, 30.5]",) * 2
+    assert (slope.split("[")[1], trend) == ("-0.16, 0.16]", "flat"), "within 1 point over the ladder"
+    for words in ("T = 5; 6 of 6 runs", "The power law wins", "to see it", "`batch`: not stated; 128", "contradicts"):
+        assert words in text
+    assert line_of(text, "uRNN")[1:] == ["1.0", "somebody 2016"]
+    assert "- paper: 6 runs, 0.1 h on abacus, 1 thread" in text
 
 
-def test_a_report_says_what_holds_under_one_setting_what_is_calibrated_and_what_needs_no_training():
-    def head(name, keep):
-        table = load.table(name)
-        every = perfect_rows(table)
-        kept = [row for row in every if keep(row.axes)]
-        planned = {"paper": [row.axes for row in every]}
-        return markdown.decided(report_of(table, {"paper": kept, "tiny": []}, planned, ROOT / "results"))
+def test_the_answer_goes_by_the_counts():
+    def answer(plstm, lstm, claims, cells=()):
+        table = TABLE | {"claims": [quoted(claim) for claim in claims], "cells": list(cells)}
+        return wording.answer(report_of(table, {"paper": rows(plstm) + rows(lstm, "lstm")}))
 
-    alone = head("chien_table3", lambda axes: axes["task.negatives"] != "uniform")
-    assert alone[0] == (
-        "`plstm > lstm @ task.sampling=async task.time_input=false`: "
-        "holds under the released generator's periods, not run under the text's periods"
-    )
-    told = head("gu_forgetting", lambda axes: True)
-    assert told[0] == "`model.gate=- fails @ loop.max_steps=10000`: holds"
-    assert told[1] == "`model.gate=r never fails @ loop.max_steps=50000`: holds (calibrated)"
-    (about,) = head("mahto_figure1", lambda axes: False)
-    assert about == "without a training: 2 *as printed*, 1 *not as printed*"
+    high, low, near = [0.9, 0.901, 0.902], [0.6, 0.601, 0.602], [0.9, 0.9, 0.903]
+    for found, claims, lead in (
+        ((high, low), ["plstm > lstm"], "Yes"),
+        ((low, high), ["plstm > lstm"], "No"),
+        ((high, low), ["plstm > lstm", "lstm > plstm"], "In part"),
+        ((high, near), ["plstm > lstm"], "Not known yet"),
+        ((high, low), ["plstm > lstm", "plstm > lstm @ seed=0"], "So far yes"),
+        (((), ()), ["plstm > lstm"], "Not known yet"),
+    ):
+        assert answer(*found, claims).startswith(f"{lead}: "), lead
+    cell = {"where": {"model": "plstm"}, "value": 90.1}
+    assert answer(high, low, [], [cell]).startswith("Yes"), "without conclusions the values answer"
+    assert answer(high, low, []).endswith(".")
 
 
-def test_a_small_version_shows_no_order_before_all_its_runs_are_there():
-    small = {"set": {"task.T": 5}, "claims": ["plstm > lstm"]}
-    planned = {"paper": [], "tiny": expand(parse({**TABLE, "tiny": small}), "tiny")}
-    there = [
-        made_row(ORIGIN, row)
-        for row in rows([0.9, 0.91, 0.92], **{"task.T": 5}) + rows([0.1] * 3, "lstm", **{"task.T": 5})
+def test_counts_in_words():
+    found = {"holds": 5, "refuted": 1, "undecided": 3, "not run": 7}
+    text = wording.counted(found, "conclusions")
+    assert [int(word.strip("(),")) for word in text.split() if word.strip("(),").isdigit()] == [5, 9, 1, 3, 7]
+    assert "7" in wording.counted({"not run": 7}, "conclusions")
+    assert wording.counted({}, "conclusions") == ""
+
+
+def test_numbers_in_words():
+    inf = float("inf")
+    steps = TABLE | {"metric": "steps to valid/accuracy >= 0.9", "better": "lower", "unit": "steps"}
+    claim = report_of(steps | {"claims": [quoted("plstm > lstm")]}, {}).table.claims[0]
+    assert wording.effect(claim, forest.Interval(1, 2, 3), ratio=True) == "4 times as fast [2, 8]"
+    assert wording.effect(claim, forest.Interval(1, 2, inf), ratio=True) == "at least 4 times as fast [2, more]"
+    assert wording.effect(claim, forest.Interval(-inf, 2, inf), ratio=True) == "4 times as fast"
+    assert wording.interval(forest.Interval(-0.5, 0.25, 1234.5), signed=True) == "+0.25 [-0.5, 1234]"
+    assert wording.interval(forest.Interval(-inf, 3, inf)) == "3"
+    assert wording.number(metrics.Censored(3000)) == ">3000"
+    assert [wording.duration(s) for s in (20, 600, 5400, 72000)] == ["1 min", "10 min", "1.5 h", "20 h"]
+
+
+def test_a_table_in_the_papers_layout():
+    cells = [
+        {"where": {"model": model, "task": task}, "value": value}
+        for model, task, value in (("lstm", "copy", 60.0), ("lstm", "adding", 61.0), ("plstm", "copy", 90.1))
     ]
-    for k, word in ((5, "unfinished"), (6, "order shown")):
-        found = report_of({**TABLE, "tiny": small}, {"paper": [], "tiny": there[:k]}, planned)
-        assert said(found.small_verdict) == word
-    near = [made_row(ORIGIN, row) for row in rows([0.9, 0.91, 0.915], "lstm", **{"task.T": 5})]
-    turned = {**TABLE, "tiny": {**small, "claims": ["lstm > plstm"]}}
-    found = report_of(turned, {"paper": [], "tiny": there[:3] + near}, planned)
-    assert (said(found.small_claims[0].verdict), said(found.small_verdict)) == ("reversed", "not in order")
-    failing = {**TABLE, "tiny": {**small, "success": "valid/accuracy > 0.905"}}
-    text = markdown.table(report_of(failing, {"paper": [], "tiny": there}, planned))
-    assert "| plstm | 91.5 (0.71) | 3 | 90 91 92 | 1 failed, not in the mean | 0.1 |" in text
-    assert "| lstm |  | 3 | 10 10 10 | 3 failed, not in the mean | 0.1 |" in text
+    runs = [{"task": ["copy", "adding"], "model": ["lstm", "plstm"], "seed": [0, 1, 2]}]
+    table = TABLE | {"runs": runs, "cells": cells, "layout": {"columns": "task", "rows": ["model"]}}
+    text = markdown.table(report_of(table, {"paper": rows([0.90, 0.901, 0.902])}))
+    layout = text.split("In the paper's layout")[1]
+    assert "|  | copy | adding |" in layout
+    assert line_of(layout, "lstm")[1:] == ["60.0", "61.0"]
+    assert line_of(layout, "plstm")[1].startswith("90.1<br>90.1 [")
+    assert "In the paper's layout" not in markdown.table(report_of(TABLE, {}))
 
 
-def test_report_says_what_the_records_hold(made):
+def test_what_depends_on_an_open_setting_is_told_under_each_of_its_values():
+    shown = {"unit": {"said": "open", "shown": {"raw": "raw t", "half": "t/2"}}}
+    runs = [{"task": "copy", "model": ["lstm", "plstm"], "unit": ["raw", "half"], "seed": [0, 1, 2]}]
+    table = TABLE | {"runs": runs, "assumed": shown, "cells": [], "claims": [quoted("plstm > lstm")]}
+    high, low = [0.9, 0.901, 0.902], [0.6, 0.601, 0.602]
+    found = rows(high, unit="raw") + rows(low, "lstm", unit="raw") + rows(low, unit="half")
+    report = report_of(table, {"paper": found + rows(high, "lstm", unit="half")})
+    row = line_of(markdown.table(report), "plstm better than lstm")
+    assert "undecided (holds, refuted)" in row
+    assert "+30 [29.8, 30.2] (raw t); -30 [-30.2, -29.8] (t/2)" in row
+
+
+def test_a_table_without_printed_values_shows_means():
+    cells = [{"where": {"model": model}, "value": None} for model in ("plstm", "lstm")]
+    text = markdown.table(report_of(TABLE | {"cells": cells}, {"paper": rows([0.5, 0.6, 0.7])}))
+    assert line_of(text, "plstm")[1] == "60 [35.2, 84.8], 3 runs"
+    assert line_of(text, "lstm")[1] == ""
+    assert "verdict |" not in text
+
+
+def test_a_table_that_can_have_no_ladder_says_why():
+    text = markdown.table(report_of(TABLE | {"ladder": {"none": "Its data are not published."}}, {}))
+    assert "Its data are not published." in text
+    assert "make small" not in text
+
+
+def test_what_was_chosen_by_is_shown_and_not_counted():
+    table = TABLE | {
+        "assumed": {"x": {"said": "chosen", "calibrated": True}},
+        "cells": [],
+        "claims": [{**quoted("plstm > lstm"), "calibrated": True}, quoted("lstm > plstm")],
+    }
+    report = report_of(table, {"paper": rows([0.9, 0.901, 0.902]) + rows([0.6, 0.601, 0.602], "lstm")})
+    assert report.counts[0] == {"refuted": 1}
+    assert "holds" in line_of(markdown.table(report), "plstm better than lstm†")
+
+
+# --- pictures ---
+
+
+def test_pictures_are_small_and_vanish_with_what_they_show(made):
     found = made()
-    write.write(found)
-    text = (found.folder / "table.md").read_text()
-    counts = "1 of 1 conclusions hold; 1 of 1 values agree"
-    assert f"At paper size: **reproduced** ({counts}).\nSmall-scale version: **in order**." in text
-    # No spread is printed: by ours 4.30 * .1 sqrt(2/3) = .35 with 2 degrees of freedom, and 2.92 * .0816 = .24.
-    line = "| plstm | 90.4 | 90.05 to 90.75 | 1 | 90.4 (0.1) | 3 | 90.4 | 90.3 90.4 90.5 | agrees | 0.2384 | 1 (1) |"
-    assert line in text
-    conclusions, ours = text.split("### What the paper does not conclude, and we look at")
-    assert "| plstm > lstm | holds | " in conclusions
-    assert '| 90.4 (n=3) against 60.1 (n=3) | "The power law wins" (nobody 2021, section 1) |' in conclusions
-    assert "| lstm never fails | holds |  |  | 0 of 3 runs fail | to see it |" in ours
-    assert "| plstm > lstm | in order (n=1) |  |  | 90.1 (n=1) against 60 (n=1) |" in text
-    assert "- `batch`: not stated; 128" in text
-    assert "- The paper contradicts itself." in text
-    assert "| uRNN | 1.0 | somebody 2016 |" in text
-    assert "- paper: 0.10 h on abacus, 1 thread" in text
-    index = index_of([found])
-    assert f"| [made_up](made_up/table.md) | nobody 2021, table 0 | reproduced | {counts} | in order |  |" in index
-    assert "- At paper size: 1 *reproduced*.\n- Small-scale version: 1 *in order*.\n" in index
-    assert "make small TABLE=made_up " in text
-    own = markdown.table(made(own=True))  # make knows no table of one's own
-    assert "train.py --config-dir FOLDER table=made_up profile=small" in own
-    assert "make " not in own
-    lines = (found.folder / "curves" / "paper00000.csv").read_text().splitlines()
-    assert len(lines) == write.POINTS + 1
-    assert lines[1].startswith("1,0.1,")
-    assert lines[-1].startswith("300,30.0,")
+    for path in forest.draw(found):
+        assert path.read_bytes()[:8] == PNG
+        assert path.stat().st_size < 200_000
+    pictures = [found.folder / name for name in ("verdicts.png", "ladder.png")]
+    assert all(path.is_file() for path in pictures)
+    nothing = replace(found, rows={size: [] for size in found.rows})
+    assert forest.draw(nothing) == []
+    assert not any(path.exists() for path in pictures)
+
+
+def test_a_picture_has_a_line_for_each_claim_and_value_in_its_colour(made):
+    claims = [quoted("plstm > lstm"), quoted("lstm > plstm"), quoted({"claim": "plstm > lstm", "by": 30.3})]
+    figure = forest.verdicts(made(claims=claims, ladder=NO_LADDER))
+    claims_on, values_on = figure.axes
+    drawn = [(line.get_color(), *map(float, line.get_xdata())) for line in claims_on.lines if line.get_lw() == 2]
+    assert [colour for colour, *_ in drawn] == [forest.GREEN, forest.RED, forest.GREY]
+    assert drawn[0][1:] == pytest.approx((30.3 - 0.2267, 30.3 + 0.2267), abs=1e-3)
+    assert drawn[1][1:] == pytest.approx((-30.3 - 0.2267, -30.3 + 0.2267), abs=1e-3)
+    dots = [line for line in values_on.lines if line.get_marker() == "."]
+    assert [list(line.get_xdata()) for line in dots] == [pytest.approx([-0.1, 0, 0.1])], "in margins of 1 point"
+
+
+def test_the_ladders_picture_has_a_row_for_each_rung_and_the_papers_last(made):
+    (ax,) = forest.ladder(made()).axes
+    names = [label.get_text() for label in ax.get_yticklabels()]
+    assert names[:2] == ["t5", "t20"]
+    assert len(names) == 3
+    ends = [tuple(map(float, line.get_xdata())) for line in ax.lines if line.get_lw() == 2]
+    assert ends == [pytest.approx((30.3 - 0.2267, 30.3 + 0.2267), abs=1e-3)] * 3
+    nine = [{"claim": "plstm > lstm", "by": k} for k in range(1, 10)]
+    assert len(forest.ladder(made(ladder=LADDER | {"claims": nine})).axes) == 9
+
+
+# --- what is on disk ---
 
 
 def test_report_is_idempotent_and_rebuilt_from_what_is_committed(made, tmp_path):
     found = made()
     write.write(found)
+    lines = (found.folder / "curves" / "paper00000.csv").read_text().splitlines()
+    assert (len(lines), lines[1][:6], lines[-1][:9]) == (write.POINTS + 1, "1,0.1,", "300,30.0,")
     first = {p: p.read_bytes() for p in sorted(found.results.rglob("*")) if p.is_file()}
     write.write(made())
     assert first == {p: p.read_bytes() for p in sorted(found.results.rglob("*")) if p.is_file()}
@@ -141,6 +199,7 @@ def test_report_is_idempotent_and_rebuilt_from_what_is_committed(made, tmp_path)
         assert again.curve(again.rows["paper"][0])[-1]["step"] == 300
         write.write(again)
     assert first == {p: p.read_bytes() for p in sorted(found.results.rglob("*")) if p.is_file()}
+    assert {row.rung for row in store.read_rows(found.folder / "runs.csv")} == {"paper", "t5", "t20"}
 
 
 def test_rows_of_runs_that_cannot_be_composed_here_stay(made):
@@ -160,66 +219,43 @@ def test_runs_on_a_part_of_the_data_are_marked_until_the_whole_is_there(made, tm
     (path,) = (tmp_path / "runs").glob("copy-plstm-s0-paper*/record.json")
     whole = json.loads(path.read_text())
     path.write_text(json.dumps(whole | {"partial": ["half of it"]}))
-    found = made()  # the run is committed on the whole data
-    assert (said(found.cells[0].verdict), said(found.verdict)) == ("agrees", "reproduced")
+    assert made().values[0].verdicts[0].notes == []  # the run is committed on the whole data
     (tmp_path / "results" / "made_up" / "runs.csv").unlink()
     found = made()
-    assert said(found.cells[0].verdict) == "agrees (part of the data)"
-    assert said(found.verdict) == "reproduced (part of the data)"
-    assert "paper: not the whole data: half of it" in markdown.table(found)
-    assert said(found.claims[0].verdict) == "holds (part of the data)"
+    assert found.values[0].verdicts[0].notes == found.claims[0].verdicts[0].notes == ["part of the data"]
+    assert "half of it" in markdown.table(found)
     write.write(found)
     assert not store.committed(found.results)[whole["id"]].counts(allow_partial=False)
     assert store.committed(found.results)[whole["id"]].counts(allow_partial=True)
-    path.write_text(json.dumps(whole))
-    assert said(made().verdict) == "reproduced"
 
 
-def test_an_interrupted_run_is_no_result_and_a_lost_one_stays_as_committed(made, tmp_path):
+@pytest.mark.parametrize("status", ["interrupted", "failed"])
+def test_a_run_that_did_not_end_is_no_result_and_hides_none(made, tmp_path, status):
+    """An interruption, or an error of ours, says nothing of a model: what was committed of the run stays."""
     write.write(made())
     (path,) = (tmp_path / "runs").glob("copy-plstm-s0-paper*/record.json")
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"status": "interrupted", "sha256": None}))
-    found = made()
-    assert len(found.rows["paper"]) == 6  # as committed
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"status": status, "sha256": None}))
+    assert [row.status for row in made().rows["paper"]] == ["finished"] * 6  # as committed
     (tmp_path / "results" / "made_up" / "runs.csv").unlink()
-    assert len(made().rows["paper"]) == 5
-
-
-def test_a_run_that_broke_off_is_no_result_and_hides_none(made, tmp_path):
-    """An error of ours says nothing of a model: its cell stays open, and what was committed of the run stays."""
-    write.write(made())
-    path = next((tmp_path / "runs").glob("*plstm-s1-paper*/record.json"))
-    broken = json.loads(path.read_text()) | {"status": "failed", "error": "MemoryError: no more"}
-    path.write_text(json.dumps(broken))
     found = made()
-    assert [row.status for row in found.rows["paper"]] == ["finished"] * 6
-    assert found.cells[0].sample.n == 3
-    rows_file = tmp_path / "results" / "made_up" / "runs.csv"
-    lines = [line for line in rows_file.read_text().splitlines() if broken["id"] not in line]
-    rows_file.write_text("\n".join(lines) + "\n")
-    found = made()
-    assert (len(found.rows["paper"]), found.cells[0].sample.n, found.cells[0].sample.failed) == (5, 2, 0)
-    assert said(found.verdict) == "reproduced"  # its conclusion is decided
+    assert len(found.rows["paper"]) == 5
+    assert (found.values[0].verdicts[0].n, found.claims[0].verdicts[0].notes) == (2, ["5 of 6 runs"])
 
 
-def test_a_tiny_run_never_fills_a_paper_cell(made, tmp_path):
+def test_a_run_of_a_rung_never_fills_a_paper_cell(made, tmp_path):
     for directory in (tmp_path / "runs").glob("*paper*"):
         shutil.rmtree(directory)
     found = made()
-    assert [said(c.verdict) for c in found.cells] == ["not run"]
-    assert said(found.verdict) == "not run"
-    assert said(found.small_verdict) == "in order"
-    table, rows = found.table, found.rows["tiny"]
-    # The size may be the reason: a small-scale version says nothing against a paper.
-    assert judge_small(table, [Verdict(Word.REFUTED)], rows, complete=True).word == "not in order"
-    assert judge_small(table, [], rows, complete=True).word == "no order expected"
+    assert [each.word for each in (*found.values, *found.claims)] == ["not run"] * 2
+    assert found.counts == ({"not run": 1}, {"not run": 1})
+    assert [step.word for step in found.climbs[0].steps] == ["seen", "seen"]
 
 
 def test_a_run_that_diverged_before_its_first_validation_is_reported(made, tmp_path):
     path = next((tmp_path / "runs").glob("*plstm-s1-paper*/record.json"))
     lost = {"status": "diverged", "curve": [], "steps": 7, "last": {}, "metrics": {}}
     path.write_text(json.dumps(json.loads(path.read_text()) | lost))
-    assert said(made().cells[0].verdict) == "less stable (1 of 3 failed, median inside)"
+    assert made().values[0].verdicts[0].notes == ["1 of 3 failed"]
     assert metrics.metric(Record.read(path.parent), "steps to valid/accuracy >= 0.5") == 7
 
 
@@ -230,29 +266,13 @@ def test_a_check_names_what_the_committed_runs_do_not_give(made, tmp_path, monke
     found = made()
     write.write(found)
     reporting.check([found], whole=False)
-    assert capsys.readouterr().out == "1 report is what its runs give\n"
+    assert capsys.readouterr().out.startswith("1 report")
     (tmp_path / "results" / "made_up" / "table.md").write_text("90.0")
-    with pytest.raises(SystemExit, match=r"not what the committed runs give: .*made_up/table\.md"):
+    with pytest.raises(SystemExit, match=r"made_up/table\.md"):
         reporting.check([found], whole=False)
     monkeypatch.setattr(cost, "rows", lambda *_: [cost.Timing("of no table", *7 * [""])])
     with pytest.raises(SystemExit, match=r"1 kinds of runs in results/speed\.csv are of no table"):
         reporting.check([], whole=True)
-
-
-def test_times_are_reported_as_medians():
-    """Three runs that got there after 100 and 140 steps, and not within 412,114: the median is 140."""
-    name = "steps to valid/accuracy >= 0.99"
-    steps = {"metric": name, "better": "lower", "unit": "steps"}
-    table = TABLE | steps | {"cells": [], "tiny": {"set": {"task.T": 5}, "claims": ["plstm > lstm"]}}
-    values = [100, 140, metrics.Censored(412114)]
-    found = [
-        made_row({**ORIGIN, name: v}, row) for row, v in zip(rows([0.9] * 3, **{"task.T": 5}), values, strict=True)
-    ]
-    text = markdown.table(report_of(table, {"paper": [], "tiny": found}))
-    assert "| 140 | 3 | 100 140 >412114 |  | 0.1 |" in text
-    assert "`>N`: a run that never reached the threshold, and took N steps." in text
-    text = markdown.table(report_of(table, {"paper": [], "tiny": found[1:]}))
-    assert "| >206127 | 2 | 140 >412114 |  | 0.1 |" in text
 
 
 @pytest.mark.full
@@ -276,3 +296,174 @@ def test_a_place_where_no_report_can_be_written_is_one_line(tmp_path):
         (place / "chien_table3").mkdir()
     with pytest.raises(FileNotFoundError), commands.tables(options):  # a fault of ours keeps its traceback
         (tmp_path / "nothing").read_text()
+
+
+def test_a_users_report_is_written_beside_the_runs_and_says_what_was_seen(made, tmp_path, capsys):
+    found = made(out=tmp_path / "runs" / "reports")
+    commands.write_reports([found], None)
+    folder = tmp_path / "runs" / "reports" / "made_up"
+    written = {path.name for path in folder.iterdir()}
+    assert written == {"table.md", "runs.csv", "curves", "verdicts.png", "ladder.png", "figure.png"}
+    assert not (tmp_path / "results").exists()
+    assert {line["table"] for line in verdicts.read(folder.parent)} == {"made_up"}
+    printed = capsys.readouterr().out
+    assert "seen: +30.3" in printed
+    assert printed.splitlines()[-1].strip().startswith(f"Report: {folder / 'table.md'}")
+    nothing = replace(found, rows={size: [] for size in found.rows})
+    assert len(commands.summary(nothing)) == 2
+
+
+def test_where_reports_go(monkeypatch, tmp_path):
+    def places(**options):
+        given = {"config_dir": None, "out": None, "table": []} | options
+        with commands.tables(Namespace(**given)) as found:
+            return found.results, found.out
+
+    assert places() == (paths.RESULTS, commands.USERS)
+    assert commands.USERS == paths.RUNS / "reports"
+    assert places(out=tmp_path) == (paths.RESULTS, tmp_path)
+    own = ROOT / "docs" / "tutorial"
+    assert places(config_dir=own) == (own / "results", own / "results")
+    monkeypatch.setattr(paths, "in_checkout", lambda: False)
+    assert places() == (Path("results"), Path("results"))
+
+
+# --- the index ---
+
+QUESTION = {"question": {"asks": "Is it better?", "by": ["plstm > lstm"]}}
+
+
+def asked(made, **changes):
+    (row,) = index.questions([made(**QUESTION | changes)])
+    return row
+
+
+def test_a_questions_answer_is_that_of_its_claims(made, tmp_path):
+    question, answer, link = asked(made)
+    assert (question, link) == ("Is it better?", "[made_up](made_up/table.md)")
+    assert answer.startswith("**Yes**: ")
+    assert "(+30.3 [30.1, 30.5])" in answer
+    assert "seen at t5, seen at t20" in answer
+    claims = [quoted("plstm > lstm"), quoted("lstm > plstm")]
+    for by, lead in ((["lstm > plstm"], "No"), (["plstm > lstm", "lstm > plstm"], "In part")):
+        told = asked(made, claims=claims, question={"asks": "Is it?", "by": by}, ladder=NO_LADDER)[1]
+        assert told.startswith(f"**{lead}**"), told
+        assert "At smaller sizes" not in told
+    for directory in (tmp_path / "runs").glob("*paper*"):
+        shutil.rmtree(directory)
+    assert asked(made)[1].startswith("**Open** at the paper's size. At smaller sizes: ")
+    assert index.questions([made()]) == [], "it asks nothing"
+
+
+def test_the_index_adds_up_the_counts_of_papers_and_keeps_studies_apart(made):
+    found, other = made(), made(name="made_second", claims=[quoted("lstm > plstm")], ladder=NO_LADDER)
+    study = made(name="ours_study", ladder=NO_LADDER)
+    assert index.sum_of([found, other], 0) == {"holds": 1, "refuted": 1}
+    assert index.sum_of([found, other], 1) == {"agrees": 2}
+    text = index.index([found, other, study])
+    papers, studies = text.split("## Studies of our own")
+    assert "ours_study" in studies
+    assert "ours_study" not in papers
+    assert "1 of 2 conclusions hold, 1 refuted" in papers
+    assert "t5: 6 of 6, t20: 6 of 6" in papers
+    row = index.row(found)
+    assert row[4:6] == ["6 of 6", ""]
+
+
+def test_the_index_says_how_often_the_first_rung_predicts(made):
+    one, turned = made(), made(ladder=LADDER | {"claims": [{"claim": "lstm > plstm", "of": "plstm > lstm"}]})
+    assert "50 %" not in "".join(index.predicts([one])), "one conclusion says nothing"
+    text = "".join(index.predicts([one, one, turned]))
+    numbers = [word for word in text.replace(",", " ").split() if word.isdigit()]
+    assert numbers[:2] == ["3", "2"], "the paper's size is the largest: lstm > plstm turns there"
+
+
+# --- reproduce.py ---
+
+
+@pytest.fixture
+def reproduce(monkeypatch, script, tmp_path):
+    """Call scripts/reproduce.py on the table chien_copy, whose rungs take these hours: what it prints, and train.py's
+    arguments."""
+    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
+    import reproduce as reproducing
+
+    called, hours = [], {"t20": 0.1, "t100": 1.0, "t200": 3.0, "t500": 30.0}
+
+    def run(command, **_):
+        called.append(command[2:])
+        return subprocess.CompletedProcess(command, 0)
+
+    monkeypatch.setattr(reproducing.subprocess, "run", run)
+    monkeypatch.setattr(reproducing, "seconds_of", lambda table, size, composer: 3600 * hours[size])
+    made = []
+    monkeypatch.setattr(reproducing.report, "make", lambda *a, **k: made.append((a[0], a[2:], k)) or "a report")
+    monkeypatch.setattr(reproducing.commands, "write_reports", lambda reports, composer: made.append(reports))
+
+    def call(*arguments):
+        called.clear()
+        made.clear()
+        return script("reproduce", "chien_copy", *arguments), [*called], [*made]
+
+    return call
+
+
+def test_reproduce_runs_a_size_and_reports_it_beside_the_runs(reproduce):
+    for words, rung in (([], []), (["--rung", "small"], ["rung=t20"]), (["--rung", "t100"], ["rung=t100"])):
+        _, called, made = reproduce(*words, "seed=200", "logger=csv")
+        assert called == [["table=chien_copy", *rung, "seed=200", "logger=csv"]]
+        assert made == [("chien_copy", (paths.RESULTS, paths.RUNS), {"out": commands.USERS}), ["a report"]]
+    told, called, _ = reproduce("--rung", "t101")
+    assert (called, told.count("\n")) == ([], 0)
+    assert "rung=t101" in told
+    assert "t100" in told
+
+
+@pytest.mark.parametrize(("hours", "rung"), [(0.1, "t20"), (2, "t100"), (3, "t200"), (1000, "t500")])
+def test_reproduce_chooses_the_largest_rung_that_fits(reproduce, hours, rung):
+    told, called, _ = reproduce("--hours", hours)
+    assert called == [["table=chien_copy", f"rung={rung}"]]
+    prices = [line.split(" here")[0] for line in told.splitlines() if " here" in line]
+    assert prices == ["t20: 6 min", "t100: 1.0 h", "t200: 3.0 h", "t500: 30 h"]
+    assert "plstm faster than chrono" in told, "what it can say"
+
+
+def test_reproduce_says_in_one_line_that_nothing_fits(reproduce):
+    told, called, made = reproduce("--hours", 0.01)
+    assert (called, made) == ([], [])
+    line = told.splitlines()[0]
+    assert "0.01 h" in line
+    assert "6 min" in line
+
+
+def test_the_price_of_a_rung_leaves_out_what_has_run(monkeypatch, tmp_path):
+    """15 runs of three kinds; of one kind a run has ended, which is its price; the others are timed and end early."""
+    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
+    import reproduce as reproducing
+
+    from timescales.experiment import plan
+    from timescales.papers import load
+
+    table: Table = load.table("chien_copy")
+    with compose.composing() as composer:
+        runs, _ = plan.table_runs(table, "t20", composer)
+        ended = {runs[0].directory.name: made_row(id=runs[0].id, status="finished", seconds=50.0)}
+        monkeypatch.setattr(
+            reproducing.found, "look", lambda path, row: Namespace(outcome=ended.get(path.name), word="")
+        )
+        timed = []
+
+        def measure(kind, config):
+            timed.append(kind)
+            return cost.Timing(kind, "", "", "1", "15000", "", "", "100")
+
+        monkeypatch.setattr(reproducing.cost, "measure", measure)
+        kinds = {run.cost_key for run in runs}
+        assert len(kinds) == 3
+        price = reproducing.seconds_of(table, "t20", composer)
+        assert set(timed) == kinds - {runs[0].cost_key}
+        assert price == pytest.approx(4 * 50 + 10 * 100 * 7500 / 15000)
+        broken = replace(table, ladder=table.ladder)
+        monkeypatch.setattr(plan, "table_runs", lambda *_: ([], ["task=nope: no such task"]))
+        with pytest.raises(ConfigError, match="task=nope"):
+            reproducing.seconds_of(broken, "t20", composer)

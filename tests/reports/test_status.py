@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from made_up import ORIGIN, TABLE, made_record, made_row, planned_run, report_of, rows
+from made_up import LADDER, ORIGIN, TABLE, made_record, made_row, planned_run, quoted, report_of, rows
 
 from timescales.config import compose
 from timescales.errors import ConfigError
@@ -13,10 +13,11 @@ from timescales.experiment import plan
 from timescales.papers import load
 from timescales.papers.parse import parse
 from timescales.papers.table import expand
-from timescales.reports import gather, index, markdown, status, wording
+from timescales.reports import gather, index, status, wording
 from timescales.runs import cost, provenance, store
 
 ROOT = Path(__file__).resolve().parents[2]
+NODE = TABLE | {"claims": [quoted("plstm > lstm")], "ladder": LADDER}
 
 
 @pytest.fixture
@@ -29,11 +30,11 @@ def said(script, monkeypatch, tmp_path):
 def test_status_counts_what_is_committed(said):
     """In a folder without runs the committed ones are seen, however many, and what is missing has its price."""
     head, paper, _ = said("chien_table3")[:3]
-    assert head.split()[:7] == ["table", "profile", "done", "committed", "missing", "begun", "stale"]
+    assert head.split()[:7] == ["table", "size", "done", "committed", "missing", "begun", "stale"]
     assert paper.split()[:2] == ["chien_table3", "paper"]
     finished, committed, missing, begun, stale = map(int, paper.split()[2:7])
     there = store.read_rows(ROOT / "results" / "chien_table3" / "runs.csv")
-    assert committed + stale == sum(row.profile == "paper" for row in there) > 0
+    assert committed + stale == sum(row.rung == "paper" for row in there) > 0
     assert (finished, begun) == (0, 0)
     assert committed + stale + missing == 155
     assert bool(paper.split()[8:]) == (missing > 0)  # after the failed ones
@@ -41,24 +42,25 @@ def test_status_counts_what_is_committed(said):
 
 def test_status_knows_a_folder_of_ones_own(said):
     lines = [line.split()[:5] for line in said("--config-dir", ROOT / "docs" / "tutorial")[1:3]]
-    assert lines == [["decay_waves", "paper", "0", "0", "9"], ["decay_waves", "small", "0", "0", "4"]]
+    assert lines == [["decay_waves", "paper", "0", "0", "9"], ["decay_waves", "epochs10", "0", "0", "6"]]
 
 
 def test_status_adds_up_what_is_left(tmp_path, monkeypatch):
     monkeypatch.setattr(provenance, "golden", lambda task, model: None)
-    monkeypatch.setattr(load, "table", lambda name: parse(TABLE | {"name": name, "needs": ["ptb"]}))
+    monkeypatch.setattr(load, "table", lambda name: parse(NODE | {"name": name, "needs": ["ptb"]}))
     places = tmp_path / "results", tmp_path / "runs"
     states = {"finished": 3600.0, "diverged": 60.0, "failed": 60.0, "interrupted": 60.0}  # three of lstm, one of plstm
     with compose.composing() as composer:
-        runs, _ = plan.table_runs(load.table("chien_copy"), None, composer)
+        runs, _ = plan.table_runs(load.table("chien_copy"), "paper", composer)
         for run, (state, seconds) in zip(runs, states.items(), strict=False):
             axes = (run.axes["seed"], run.axes["model"], 0.9)
             made_record(tmp_path / "runs" / run.name, run.id, *axes, status=state, seconds=seconds)
-        paper, tiny = status.status("chien_copy", composer, *places, absent=["ptb"])
+        paper, rung, larger = status.status("chien_copy", composer, *places, absent=["ptb"])
         kinds = [run.cost_key for run in runs]
     fetch = "python scripts/fetch_data.py ptb"
     assert paper.line() == ["chien_copy", "paper", 1, 0, 2, 1, 0, 2, "1.0 h + 3 runs not measured", fetch]
-    assert tiny.line() == ["chien_copy", "small", 0, 0, 6, 0, 0, 0, "6 runs not measured", fetch]
+    assert rung.line() == ["chien_copy", "t5", 0, 0, 6, 0, 0, 0, "6 runs not measured", fetch]
+    assert larger.size == "t20"
     assert (kinds[0] in paper.unknown, kinds[5] in paper.unknown) == (False, True)
     words = ["finished", "diverged", "failed", "interrupted", "missing", "missing"]
     assert [row[2] for row in paper.plan({})] == ["state", *words]
@@ -95,9 +97,10 @@ def test_the_runs_of_a_table_are_listed_without_torch(said):
     assert {(run["model"], run["sampling"]) for run in runs} == {("plstm", "async")}
     assert {run["state"] for run in runs} <= {"committed", "stale", "missing"}
     assert all(run["directory"].startswith(f"frequency-plstm-s{run['seed']}-") for run in runs)
-    small = said("chien_table3", "--list", "--profile", "small")
-    assert said("chien_table3", "--list", "--profile", "tiny") == small  # the older word
-    assert len(small) == 1 + 6
+    small = said("chien_table3", "--list", "--rung", "small")
+    assert said("chien_table3", "--list", "--rung", "epochs14") == small
+    assert len(small) == 1 + 20
+    assert "rung=nope" in said("chien_table3", "--list", "--rung", "nope")[0]
 
 
 def test_a_list_is_of_one_table_that_there_is(said):
@@ -108,7 +111,7 @@ def test_a_list_is_of_one_table_that_there_is(said):
     assert "seed=[1: cannot be read" in said("chien_table3", "--list", "seed=[1")[0]
 
 
-@pytest.mark.parametrize("words", [["seed=0"], ["--profile", "tiny"], ["--config", "mine"]])
+@pytest.mark.parametrize("words", [["seed=0"], ["--rung", "small"], ["--config", "mine"]])
 def test_what_an_overview_does_not_read_is_an_error(said, capsys, words):
     lines = said("gu_table2", *words)
     assert words[0].split("=")[0] in "".join(lines)
@@ -129,25 +132,19 @@ def test_the_price_of_what_is_open(tmp_path):
     def planned(kinds):
         return [planned_run(axes, str(k), kinds[axes["model"]]) for k, axes in enumerate(expand(parse(TABLE)))]
 
-    def price(where):
-        return wording.price(found.price_of(where))
+    def prices(runs):
+        found = report_of(TABLE, {"paper": there[:2]}, open_runs={"paper": runs})
+        return wording.price(found.price()), index.row(found)[5]
 
     # Of the others one has failed: it is open; of two that ended the longer one counts.
-    kinds = {"lstm": "l", "plstm": "p"}
-    there_are = {"paper": there[:2], "tiny": []}
-    found = report_of(TABLE, there_are, open_runs=gather.open_runs(planned(kinds), there, tmp_path))
-    assert price({"model": "plstm"}) == "1 run: 10 min"  # as long as those that have ended
-    assert price({"model": "lstm"}) == "3 runs not timed"
-    assert price({}) == "1 run: 10 min, 3 runs not timed"
-    old = gather.open_runs(planned(kinds), [made_row(like=there[0], stale=True), *there[1:]], tmp_path)
+    kinds, table = {"lstm": "l", "plstm": "p"}, parse(TABLE)
+    told = "1 run: 10 min, 3 runs not timed"  # that of plstm takes as long as those that have ended
+    assert prices(gather.open_runs(table, planned(kinds), there, tmp_path)) == (told, told)
+    old = gather.open_runs(table, planned(kinds), [made_row(like=there[0], stale=True), *there[1:]], tmp_path)
     assert [run.axes["seed"] for run, _ in old if run.axes["model"] == "plstm"] == [0, 2]  # of older code: open again
-    known = gather.open_runs(planned(kinds | {"lstm": "u"}), there, tmp_path)  # by the fastest machine
-    found = report_of(TABLE, there_are, open_runs=known)
-    assert price({}) == "4 runs: 30 h"
-    assert price({"model": "lstm", "seed": 1}) == "1 run: 10 h"
-    assert (
-        "| 90.0 | 81.8 to 98.2 | 0.5 | 90.5 (0.71) | 2 | 90.5 | 90 91 | consistent, imprecise (n=2) |"
-        in markdown.table(found)
-    )
-    assert "| 1 run: 10 min |" in markdown.table(found)
-    assert index.index([found]).rstrip().endswith("| not run | 4 runs: 30 h |")
+    timed = kinds | {"lstm": "u"}  # by the fastest machine
+    assert prices(gather.open_runs(table, planned(timed), there, tmp_path))[0] == "4 runs: 30 h"
+    rung = {"set": {"task.T": 5}, "claims": [], "steps": 3}  # of the 9 that were timed
+    early = parse(TABLE | {"ladder": {"over": "task.T", "rungs": {"t5": rung}}}).sizes["t5"]
+    seconds = {run.axes["seed"]: s for run, s in gather.open_runs(early, planned(timed), [], tmp_path) if s}
+    assert seconds == dict.fromkeys((0, 1, 2), 12000.0)

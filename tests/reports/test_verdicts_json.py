@@ -3,30 +3,41 @@
 import json
 import math
 import re
+import statistics
 import subprocess
 import sys
 from dataclasses import fields
 from pathlib import Path
 
 import pytest
-from made_up import TABLE, quoted, report_of, rows
+from made_up import LADDER, TABLE, quoted, report_of, rows
 
 import timescales
 from timescales import paths
 from timescales.analysis.study import Source
+from timescales.config import folders
 from timescales.errors import ConfigError
-from timescales.papers import reanalysed
+from timescales.papers import load, reanalysed
 from timescales.reports import verdicts
 from timescales.reports.verdicts import Line
+from timescales.runs import store
 
 ROOT = Path(__file__).resolve().parents[2]
-TYPES = {"string": str, "integer": int, "number": (int, float), "null": type(None), "array": list, "object": dict}
+TYPES = {
+    "boolean": bool,
+    "string": str,
+    "integer": int,
+    "number": (int, float),
+    "null": type(None),
+    "array": list,
+    "object": dict,
+}
 
 
 def wrong(value, schema, place="$"):
     """What of a value is not as a JSON schema says; the parts of a schema that ours has."""
     types = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
-    if not any(isinstance(value, TYPES[name]) for name in types) or isinstance(value, bool):
+    if not any(isinstance(value, TYPES[name]) for name in types) or isinstance(value, bool) != ("boolean" in types):
         return [f"{place}: {value!r} is no {types}"]
     found = [f"{place}: {value!r}"] if "enum" in schema and value not in schema["enum"] else []
     if "minimum" in schema and value < schema["minimum"]:
@@ -46,50 +57,44 @@ def made(**changes):
     found = [*rows([0.9, 0.901, 0.902]), *rows([0.79, 0.80, 0.81], model="lstm")]
     return report_of(
         TABLE | {"cells": [{"where": {"model": "plstm"}, "value": 90.0, "sd": 0.3, "n": 3}]} | changes,
-        {"paper": found, "tiny": []},
+        {"paper": found},
     )
 
 
 def test_a_value_is_a_line():
     line = next(line for line in verdicts.lines(made()) if line.kind == "value")
-    result = made().cells[0]
+    (found,) = made().values[0].verdicts
     assert (line.table, line.item, line.evidence, line.of) == ("made_up", "model=plstm", "runs", "paper")
-    assert (line.printed, line.first, line.second, line.n) == (90.0, pytest.approx(90.1), None, 3)
-    assert line.word == result.verdict.word
-    assert line.X == result.verdict.gap.within > abs(90.1 - 90.0)
-    assert line.p == result.verdict.p_against.corrected
+    assert (line.word, line.printed, line.n, line.counted) == ("agrees", 90.0, 3, True)
+    assert (line.low, line.mid, line.high) == tuple(found.interval) == pytest.approx((89.85, 90.1, 90.35), abs=0.01)
+    assert (line.region_low, line.region_high) == (89.4, 90.6)
     assert (line.at, line.quote) == ("nobody 2021, table 0", "")
 
 
 def test_claims_are_lines_of_three_kinds():
     hypothesis = {"claim": "plstm > lstm", "hypothesis": "it should", "dated": "2026-11-25"}
     claims = [quoted("plstm > lstm"), quoted("lstm > plstm"), hypothesis, {"claim": "lstm > plstm", "ours": "to see"}]
-    for claim, kind, at in zip(
-        claims,
-        ("conclusion", "conclusion", "hypothesis", "question"),
-        ("nobody 2021, section 1",) * 2 + ("2026-11-25", ""),
-        strict=True,
-    ):
-        report = made(claims=[claim])
-        line = next(line for line in verdicts.lines(report) if line.kind == kind)
-        found = report.claims[0].verdict
-        assert (line.item, line.word, line.at, line.n) == (claim["claim"], found.word, at, 3)
-        assert line.quote == claim.get("quote", "")
-        first, second = (90.1, 80.0) if claim["claim"].startswith("plstm") else (80.0, 90.1)
-        assert (line.first, line.second) == (pytest.approx(first), pytest.approx(second))
-        assert line.p == (found.p_for if line.word == "holds" else found.p_against).corrected < 0.05
-    assert {line.word for line in verdicts.lines(made(claims=claims[:2])) if line.kind == "conclusion"} == {
-        "holds",
-        "refuted",
-    }
-
-
-def test_the_table_and_its_small_scale_version_are_lines():
-    lines = [line for line in verdicts.lines(made()) if line.kind == "table"]
-    assert [(line.of, line.word) for line in lines] == [
-        ("paper", made().verdict.word),
-        ("tiny", made().small_verdict.word),
+    lines = [line for line in verdicts.lines(made(claims=claims)) if line.kind != "value"]
+    assert [(line.kind, line.item, line.word, line.at) for line in lines] == [
+        ("conclusion", "plstm > lstm", "holds", "nobody 2021, section 1"),
+        ("conclusion", "lstm > plstm", "refuted", "nobody 2021, section 1"),
+        ("hypothesis", "plstm > lstm", "holds", "2026-11-25"),
+        ("question", "lstm > plstm", "refuted", "nobody 2021, table 0"),
     ]
+    assert [line.mid for line in lines] == pytest.approx([10.1, -10.1, 10.1, -10.1])
+    assert {(line.region_low, line.region_high) for line in lines} == {(0.0, math.inf)}
+    assert [bool(line.quote) for line in lines] == [True, True, False, False]
+
+
+def test_each_rung_of_a_claim_is_a_line():
+    report = made(claims=[quoted("plstm > lstm")], ladder=LADDER)
+    T = {"task.T": 5}
+    report.rows["t5"].extend(
+        rows([0.9, 0.901, 0.902], first=200, **T) + rows([0.6, 0.61, 0.62], "lstm", first=200, **T)
+    )
+    lines = [(line.of, line.word, line.n) for line in verdicts.lines(report) if line.kind != "value"]
+    assert lines == [("paper", "holds", 3), ("t5", "seen", 3), ("t20", "not run", 0)]
+    assert {word for _, word, _ in lines} <= set(verdicts.WORDS)
 
 
 def test_what_needs_no_training_is_a_line(tmp_path):
@@ -101,7 +106,7 @@ def test_what_needs_no_training_is_a_line(tmp_path):
     object.__setattr__(report, "results", tmp_path)
     line = next(line for line in verdicts.lines(report) if line.evidence == "reanalysed")
     assert (line.of, line.kind, line.word) == ("theirs", "value", "not as printed")
-    assert (line.printed, line.first) == (90.0, 80.0)
+    assert (line.printed, line.mid) == (90.0, 80.0)
 
 
 def test_files_keep_the_lines_of_other_tables(tmp_path):
@@ -133,8 +138,10 @@ def test_the_committed_file_is_as_its_schema_says():
     schema = json.loads((paths.RESULTS / verdicts.SCHEMA).read_text())
     assert schema == verdicts.schema()
     assert wrong(lines, schema) == []
-    assert {line["table"] for line in lines} == {path.stem for path in (ROOT / "conf" / "table").glob("*.yaml")}
-    wrong_line = dict(lines[0], kind="guess", n=-1, X="much", more=1)
+    tables = map(load.table, folders.choices("table"))
+    judged = {table.name for table in tables if table.claims or any(cell.value is not None for cell in table.cells)}
+    assert {line["table"] for line in lines} == judged
+    wrong_line = dict(lines[0], kind="guess", n=-1, mid="much", more=1)
     assert len(wrong([wrong_line], schema)) == 4
     del wrong_line["word"]
     assert "$[0].word" in wrong([wrong_line], schema)
@@ -158,12 +165,15 @@ def test_the_lines_of_the_page_give_the_numbers_of_the_report():
     matplotlib.use("Agg")
     seen = {}
     exec(blocks[0] + blocks[2] + blocks[1], seen)
-    said = timescales.results().verdicts
-    cells = said[(said.table == "ours_delay") & (said.kind == "value")].set_index("item")["first"]
+    table = load.table("ours_delay")
+    found = store.read_rows(paths.RESULTS / "ours_delay" / "runs.csv")
+    shown = {
+        (each.item.where["task.delay"], each.item.where["model"]): statistics.fmean(each.verdicts[0].values)
+        for each in report_of(table, {"paper": found}).values
+    }
     for delay, by_model in seen["means"].iterrows():
         for model, mean in by_model.items():
-            item = f"{model}, delay {delay:.0f}: model={model}, task.delay={delay:.0f}"
-            assert 100 * mean == pytest.approx(cells[item], rel=1e-5), item
+            assert 100 * mean == pytest.approx(shown[delay, model], rel=1e-5), (delay, model)
     assert seen["means"].shape == (3, 5)
     assert len(blocks[1].strip().splitlines()) == 3
 

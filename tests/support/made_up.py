@@ -1,18 +1,18 @@
-"""A made-up table, its runs, and what is said of them in words."""
+"""A made-up table, its runs, and what is judged of them."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from timescales.config.run import Run
-from timescales.papers import cells, claims, verdict
+from timescales.papers import judge as judging
+from timescales.papers.judge import Verdict
 from timescales.papers.parse import parse, parse_cell, parse_claim
 from timescales.papers.table import Measure, Table, Threshold, expand
-from timescales.reports import wording
 from timescales.reports.report import Report
 from timescales.runs.metrics import threshold
 from timescales.runs.store import Row
@@ -25,20 +25,27 @@ TABLE = {
     "select": "last",
     "better": "higher",
     "unit": "percent",
-    "n_min": 3,
     "tolerance": 0.5,
     "claims": [],
     "assumed": {},
     "runs": [{"task": "copy", "model": ["lstm", "plstm"], "seed": [0, 1, 2]}],
     "cells": [{"where": {"model": "plstm"}, "value": 90.0}],
-    "tiny": {"set": {"task.T": 5}, "claims": []},
 }
-PLANNED = {"paper": expand(parse(TABLE)), "tiny": []}
+# A ladder of two rungs, of three seeds each, for a table with the claim "plstm > lstm".
+LADDER = {
+    "over": "task.T",
+    "claims": [{"claim": "plstm > lstm", "of": "plstm > lstm"}],
+    "rungs": {
+        "t5": {"set": {"task.T": 5}, "seeds": 3, "differs": "T = 5"},
+        "t20": {"set": {"task.T": 20}, "seeds": 3, "differs": "T = 20"},
+    },
+}
 ORIGIN = {"seconds": 6.0, "machine": "abacus", "threads": 1, "commit": "c0ffee", "partial": ""}
+FAILING = {"success": "valid/accuracy > 0.5"}
 
 
 def quoted(claim: str | dict[str, Any]) -> dict[str, Any]:
-    """A claim of a made-up paper, as it stands in a file."""
+    """A claim of a made-up paper, as a table's file has it."""
     node = claim if isinstance(claim, dict) else {"claim": claim}
     return {"quote": "One is better.", "at": "nobody 2021, section 1", **node}
 
@@ -54,18 +61,18 @@ def made_row(told: Mapping[str, Any] | None = None, like: Row | None = None, **m
     return made
 
 
-def rows(values, model="plstm", status="finished", stale=False, **axes):
-    """Rows of runs.csv with these accuracies (fractions), seeds from 0 on."""
+def rows(values, model="plstm", status="finished", stale=False, first=0, **axes):
+    """Rows of runs.csv with these accuracies (fractions), of consecutive seeds."""
     return [
         made_row(
             {"last test/accuracy": value, "last valid/accuracy": value},
-            id=f"{model}{k}{axes}",
-            axes={"task": "copy", "model": model, "seed": k, **axes},
-            seed=k,
+            id=f"{model}{seed}{axes}",
+            axes={"task": "copy", "model": model, "seed": seed, **axes},
+            seed=seed,
             stale=stale,
             status=status,
         )
-        for k, value in enumerate(values)
+        for seed, value in enumerate(values, first)
     ]
 
 
@@ -76,56 +83,30 @@ def measure_of(table: dict[str, Any]) -> dict[str, Any]:
     return measure | {"success": None, "chance": None} | told
 
 
-class Said(NamedTuple):
-    """A claim's verdict in the words of a report, with the p of what it says, its numbers, and the verdict itself."""
-
-    verdict: str
-    p: float | None
-    detail: str
-    text: str
-    value: verdict.Verdict
+def claim_of(claim, **table):
+    """A claim as a table's file has it, parsed. table: changed keys of the made-up table."""
+    return parse_claim("table/made_up.yaml: claims[0]", claim, measure_of(TABLE | table))
 
 
-def raw(p: verdict.P | None) -> float | None:
-    """A p value without the correction."""
-    return None if p is None else p.raw
+def judged_claim(claim, found: Sequence[Row], planned=None, pair=False, ratio=False, **table) -> Verdict:
+    """Judge a claim of the made-up table by runs. planned: the settings of all its runs; those that there are."""
+    every = [row.axes for row in found] if planned is None else planned
+    return judging.judge_claim(claim_of(claim, **table), found, every, pair, ratio)
 
 
-def judge(claim, table, found, planned=None) -> Said:
-    """Judge a claim of a table, as it stands in a file; it is the only one, so that nothing is corrected."""
-    parsed = parse_claim("table/made_up.yaml: claims[0]", claim, measure_of(table))
-    (result,) = claims.judge_claims([parsed], found, planned)
-    about, numbers = result.verdict, wording.numbers(result)
-    return Said(wording.text(about), raw(about.p_for), numbers, result.claim.text, about)
+def judged_value(found: Sequence[Row], printed=None, planned=0, **table) -> Verdict:
+    """Judge a printed value of the made-up table, 90 of plstm where `printed` says nothing else."""
+    node = {"where": {"model": "plstm"}, "value": 90.0, **(printed or {})}
+    cell = parse_cell("table/made_up.yaml: cells[0]", node, measure_of(TABLE | table))
+    return judging.judge_value(replace(cell, planned=planned), found)
 
 
-class Judged(NamedTuple):
-    """A cell's verdict in words, what it agrees to within, its p of a difference, its sample, the verdict itself."""
-
-    verdict: str
-    within: float | None
-    different: float | None
-    sample: verdict.Sample
-    value: verdict.Verdict
-
-
-def cell(printed, table, found) -> Judged:
-    """Judge a cell of a table, as it stands in a file; it is the only one, so that nothing is corrected."""
-    parsed = parse_cell("table/made_up.yaml: cells[0]", printed, measure_of(table))
-    (result,) = cells.judge_cells([parsed], found)
-    about = result.verdict
-    within = None if about.gap is None else about.gap.within
-    return Judged(wording.text(about), within, raw(about.p_against), result.sample, about)
-
-
-def judged(found, printed=None, **table) -> Judged:
-    """Judge the made-up table's cell, changed."""
-    return cell({"where": {"model": "plstm"}, "value": 90.0, **(printed or {})}, {**TABLE, **table}, found)
-
-
-def report_of(table, found, planned=PLANNED, results=Path("nowhere"), **more) -> Report:
-    """A report of a table, as it stands in a file, on rows by size."""
-    return Report(table if isinstance(table, Table) else parse(table), found, planned, results, **more)
+def report_of(table, found, planned=None, results=Path("nowhere"), **more) -> Report:
+    """A report of a table, as its file has it, on rows by size; sizes that are not named have none."""
+    made = table if isinstance(table, Table) else parse(table)
+    there = {size: found.get(size, []) for size in made.sizes}
+    every = {size: expand(made, size) for size in made.sizes} | (planned or {})
+    return Report(made, there, every, results, **{"out": results} | more)
 
 
 def made_record(directory, run_id, seed, model, accuracy, **changes):

@@ -13,7 +13,7 @@ import numpy as np
 from made_up import made_row
 
 from timescales.analysis import bins
-from timescales.papers.table import FAILING, OFTENER, Claim, Table, Threshold, column, expand, matches
+from timescales.papers.table import FAILING, FAILS_MORE_OFTEN, Claim, Table, Threshold, column, expand, matches
 from timescales.runs.metrics import Censored, is_steps
 from timescales.runs.store import Row
 
@@ -58,7 +58,7 @@ def _levels(table: Table, runs: list[Axes]) -> tuple[dict[Node, int], dict[str, 
     levels: dict[Node, int] = defaultdict(int)
     better: dict[str, str] = {}
     edges = []
-    for claim in (claim for claim in _decisive(table) if claim.sign not in (*FAILING, OFTENER)):
+    for claim in (claim for claim in _decisive(table) if claim.sign not in (*FAILING, FAILS_MORE_OFTEN)):
         better |= dict.fromkeys(claim.columns, claim.better)
         edges += [(claim.sign, *pair) for pair in _pairs(table, claim, runs)]
     for _ in range(len(runs)):
@@ -97,7 +97,7 @@ def _thresholds(table: Table, axes: Axes) -> dict[Threshold, bool]:
     found: dict[Threshold, bool] = {table.success: False} if table.success else {}
     for claim in (claim for claim in _decisive(table) if claim.success and matches(axes, claim.place)):
         assert claim.success is not None
-        told = claim.sign == "fails" or claim.sign == OFTENER
+        told = claim.sign == "fails" or claim.sign == FAILS_MORE_OFTEN
         found[claim.success] = found.get(claim.success, False) or (told and matches(axes, claim.sides[0]))
     return found
 

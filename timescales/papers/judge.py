@@ -214,21 +214,27 @@ def effect(claim: Claim, sides: Sequence[Sequence[Row]], pair: bool = False, rat
         both = [sign * claim.scale * (x - factor * y) for x, y in pairs if x is not None and y is not None]
         return contrast([both], [1]) if both else None
     rated = [at_best_rate(claim, side) for side in sides]
-    values = [{row.seed: x for row in side if (x := _value(claim, row)) is not None} for side in rated]
+    values = [[(row.seed, x) for row in side if (x := _value(claim, row)) is not None] for side in rated]
     if not all(values):
         return None
     if is_steps(claim.column):
-        return _of_times(claim, [list(side.values()) for side in values], factor, ratio)
+        return _of_times(claim, [[x for _, x in side] for side in values], factor, ratio)
     # A run that diverged without a value counts as the worst of all.
-    worst = sign * min(sign * x for side in values for x in side.values())
-    lost = [{r.seed: worst for r in side if r.status != "finished" and _value(claim, r) is None} for side in rated]
-    first, second = ({**x, **y} for x, y in zip(values, lost, strict=True))
+    worst = sign * min(sign * x for side in values for _, x in side)
+    lost = [[(r.seed, worst) for r in side if r.status != "finished" and _value(claim, r) is None] for side in rated]
+    first, second = (x + y for x, y in zip(values, lost, strict=True))
     if pair:
-        same = [sign * (first[seed] - factor * second[seed]) for seed in first if seed in second]
+        a, b = _by_seed(first), _by_seed(second)
+        same = [sign * (a[seed] - factor * b[seed]) for seed in a if seed in b]
         return contrast([same], [1]) if same else None
-    signed = [[sign * x for x in first.values()], [sign * factor * x for x in second.values()]]
+    signed = [[sign * x for _, x in first], [sign * factor * x for _, x in second]]
     # Where a table names chance, runs have two fates: ranks keep their power there, and means lose it.
     return ranks_of(*signed) if claim.chance is not None else contrast_of(*signed)
+
+
+def _by_seed(values: Sequence[tuple[int, float]]) -> dict[int, float]:
+    """Average the values of each seed: a side may have several settings."""
+    return {seed: float(np.mean([x for other, x in values if other == seed])) for seed, _ in values}
 
 
 def _of_times(claim: Claim, sides: Sequence[Sequence[float]], factor: float, ratio: bool) -> Interval:
@@ -315,7 +321,7 @@ def estimate(cell: Cell, rows: Sequence[Row]) -> Interval | None:
     if single is not None:
         return Interval(-math.inf, single, math.inf)
     told = contrast([values], [1])
-    if cell.unit == "percent":
+    if cell.unit == "percent" and math.isfinite(told.low):
         told = Interval(max(told.low, 0.0), told.mid, min(told.high, 100.0))
     return told
 

@@ -116,8 +116,8 @@ def climbs(table: Table, rows: Mapping[str, Sequence[Row]]) -> list[Climb]:
                 word = OF_RUNGS[verdict.word]
                 lacks = short[name] if word != judge.NOT_RUN else ""
                 steps.append(Step(name, float(rung.at or 0), verdict, UNCLEAR if lacks else word, lacks))
-        own = claim.tolerance if claim.unit == table.unit else 0.0  # the table's tolerance is in its own unit
-        given = own if ladder.flat is None else ladder.flat
+        tolerance = claim.tolerance if claim.unit == table.unit else 0.0  # the table's tolerance is in its own unit
+        given = tolerance if ladder.flat is None else ladder.flat
         flat = math.log2(ladder.flat or FLAT) if ratio else given
         found.append(Climb(claim, steps, _at_the_paper(table, claim, rows, ratio), ratio, flat))
     return found

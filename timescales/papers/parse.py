@@ -104,6 +104,10 @@ def _ladder(where: str, node: Any, table: Table, measure: Node) -> Ladder:
         raise ConfigError(f"{where}.pair: runs are paired by seed, or not at all: leave it out; not {values['pair']}")
     if wrong := {PAPER, RATES, "small", "tiny"} & values["rungs"].keys():
         raise ConfigError(f"{where}.rungs.{wrong.pop()}: this name has a meaning of its own; choose another one")
+    for name, part in values["rungs"].items():
+        if not isinstance(name, str):
+            raise ConfigError(f"{where}.rungs.{name}: the name of a rung is a text: write '{name}'")
+        plain.require(f"{where}.rungs.{name}", part, dict)
     base = values.get("shared", {})
     rungs = {
         name: _rung(f"{where}.rungs.{name}", {**shared, **part}, table, measure, values["over"], base)
@@ -127,6 +131,8 @@ def _rung(where: str, node: Any, table: Table, measure: Node, over: str, base: N
     values = _measured(Rung, node, where, measure)
     if seeds := values.get("seeds"):
         base = {**base, "seed": [FIRST_SEED + k for k in range(seeds)]}
+    for part in _listed(values["sets"]):
+        plain.require(f"{where}.set", part, dict)
     sets = tuple(_grid(f"{where}.set", {**base, **part}) for part in _listed(values["sets"]))
     for part in sets:
         if not any(grid.has_model_of(part) for grid in table.runs):
@@ -141,8 +147,8 @@ def _rung(where: str, node: Any, table: Table, measure: Node, over: str, base: N
     }
     rung = Rung(**vars(table) | values)
     if over and rung.at is None:
-        found = {grid.settings.get(over) for grid in rung.runs}
-        size = found.pop() if len(found) == 1 else None
+        size, *others = (grid.settings.get(over) for grid in rung.runs)
+        size = size if all(other == size for other in others) else None
         if not isinstance(size, Number):
             raise ConfigError(f"{where}.at is missing: the size of this rung, a number")
         rung = replace(rung, at=size)

@@ -119,7 +119,9 @@ def _summary(reports: Sequence[Report]) -> list[str]:
     """What became of the paper as a whole. A run that several tables share is counted once."""
     grids = [grid for report in reports for grid in report.table.runs]
     ended = {row.id: row.seconds for report in reports for row in report.rows[PAPER]}
-    missing = {run.id: seconds for report in reports for run, seconds in report.open_runs[PAPER]}
+    missing: dict[str, float | None] = {}
+    for run, seconds in (each for report in reports for each in report.open_runs[PAPER]):
+        missing[run.id] = missing.get(run.id) or seconds  # a table may not know the price that another one knows
     rungs = {
         row.id: row.seconds for report in reports for size in report.rows if size != PAPER for row in report.rows[size]
     }
