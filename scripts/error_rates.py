@@ -73,7 +73,7 @@ class Simulation:
         yield "A better than B at the best of four learning rates (0, -.5, -1, -3)", claim, self.best_rates()
         yield "Four rungs, each twice the size of the one before: the slope of the effect", trend, self.slopes()
 
-    def differences(self, of: Callable[[np.ndarray, np.ndarray], Interval]) -> list[Row]:
+    def differences(self, of: Callable[[judge.Values, judge.Values], Interval]) -> list[Row]:
         """A better than B."""
 
         def place(a: Draw, b: Draw, apart: float, n: int) -> int:

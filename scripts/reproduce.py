@@ -39,6 +39,8 @@ def main() -> None:
     parser.add_argument("--rung", help="a rung of the table's ladder; small: the first")
     parser.add_argument("--hours", type=float, help="run the largest rung whose runs fit into so many hours")
     options = parser.parse_intermixed_args()
+    if options.rung is not None and options.hours is not None:
+        sys.exit("error: --hours chooses the rung: leave out --rung")
     with compose.composing() as composer:
         try:
             table = load.table(options.table)
@@ -69,7 +71,11 @@ def fitting(table: Table, hours: float, composer: Composer) -> str:
     for size, seconds in prices.items():
         rung = table.sizes[size]
         claims = "; ".join(wording.claim_in_words(claim) for claim in rung.claims)
-        print(f"{size}: {wording.duration(seconds)} here. It can say: {claims}")
+        price = f"{wording.duration(seconds)} here" if seconds else "has been run"
+        print(f"{size}: {price}. It can say: {claims}")
+    prices = {size: seconds for size, seconds in prices.items() if seconds}
+    if not prices:
+        raise ConfigError(f"all rungs of {table.name} have been run here: make reproduce TABLE={table.name} RUNG=NAME")
     fits = [size for size, seconds in prices.items() if seconds <= 3600 * hours]
     if not fits:
         cheapest = wording.duration(min(prices.values()))
@@ -84,7 +90,8 @@ def seconds_of(table: Table, size: str, composer: Composer) -> float:
     if wrong:
         raise ConfigError(wrong[0])
     outcomes = [(run, found.look(paths.RUNS / run.name, None).outcome) for run in runs]
-    seconds = {run.cost_key: outcome.seconds for run, outcome in outcomes if outcome is not None}
+    ended = [(run.cost_key, outcome) for run, outcome in outcomes if outcome is not None]
+    seconds = cost.spent(ended)
     part = table.sizes[size]
     for run, outcome in outcomes:
         if outcome is None and run.cost_key not in seconds:

@@ -41,7 +41,7 @@ class Tables:
         seeds = [self.atlas.choice["seed"]]
         grids = [self.grid(name, rung, [*self.atlas.rates], seeds) for name in self.atlas.cells for rung in rungs]
         title = f"{self.title}: the learning rate of each cell, of three, on a seed of its own"
-        return self._text(self.atlas.rates_table, title, grids, [], [], n_min=1)
+        return self._text(self.atlas.rates_table, title, grids, [], [])
 
     def text_of_scores(self) -> str:
         """The table of the rungs: each model whose rate is chosen, on all rungs and seeds."""
@@ -51,7 +51,7 @@ class Tables:
                 grids.append(self.grid(name, rungs[0], [self.rates[name]], [*self.atlas.seeds]))
                 cells += [self._cell(name, rung) for rung in rungs]
         title = f"{self.title}: every cell on the same tests"
-        return self._text(self.atlas.name, title, grids, cells, self._claims(), n_min=len(self.atlas.seeds))
+        return self._text(self.atlas.name, title, grids, cells, self._claims())
 
     @property
     def title(self) -> str:
@@ -80,9 +80,9 @@ class Tables:
             found.append({"claim": line, "hypothesis": said["why"], "dated": said["dated"], **read})
         return found
 
-    def _text(self, name: str, title: str, grids: list[Line], cells: list[Line], claims: list[Line], n_min: int) -> str:
+    def _text(self, name: str, title: str, grids: list[Line], cells: list[Line], claims: list[Line]) -> str:
         head = {"name": name, "title": title, "source": SOURCE}
-        read: Line = {"metric": "test/accuracy", "select": "best", "better": "higher", "unit": "share", "n_min": n_min}
+        read: Line = {"metric": "test/accuracy", "select": "best", "better": "higher", "unit": "share"}
         lines = [f"{HEADER}table:", *(f"  {key}: {json.dumps(value)}" for key, value in head.items())]
         if any(grid["task"] in OF_MNIST for grid in grids):
             read["needs"] = ["mnist"]

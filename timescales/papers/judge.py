@@ -56,8 +56,10 @@ class Interval(NamedTuple):
 
 # --- intervals ---
 
+Values = Sequence[float] | np.ndarray
 
-def contrast(samples: Sequence[Sequence[float]], weights: Sequence[float], level: float = LEVEL) -> Interval:
+
+def contrast(samples: Sequence[Values], weights: Sequence[float], level: float = LEVEL) -> Interval:
     """Estimate a weighted sum of means: of one sample its mean (Student), of two their difference (Welch)."""
     mid = float(sum(w * np.mean(x) for x, w in zip(samples, weights, strict=True)))
     if min(map(len, samples)) < 2:
@@ -124,12 +126,12 @@ def _orders(n: int, m: int, u: int) -> int:
     return int(u == 0) if 0 in (n, m) else _orders(n - 1, m, u - m) + _orders(n, m - 1, u)
 
 
-def contrast_of(first: Sequence[float], second: Sequence[float]) -> Interval:
+def contrast_of(first: Values, second: Values) -> Interval:
     """Estimate the difference of two means (Welch)."""
     return contrast([first, second], (1, -1))
 
 
-def ranks_of(first: Sequence[float], second: Sequence[float]) -> Interval:
+def ranks_of(first: Values, second: Values) -> Interval:
     """Estimate the difference of two groups of values by ranks."""
     return shift([(x, x) for x in first], [(x, x) for x in second])
 
@@ -183,15 +185,23 @@ def judge_claim(
     word = OF_CLAIMS[min(places) if -1 in places or len(found) == len(wanted) else 0]
     weakest = min(found.values(), key=lambda told: (told.place(low, high), min(told.mid - low, high - told.mid)))
     notes = [f"{ran} of {plan} runs"] * (ran < plan)
-    if ran < plan and word == UNDECIDED:
+    if ran < plan:  # to look after every run, and to stop when the word is pleasing, would decide too often
         word = NOT_RUN
     if len(found) > 1 and len(set(places)) > 1:
         refuted = f", refuted in {places.count(-1)}" if -1 in places else ""
         notes.append(f"holds in {places.count(1)}{refuted} of {len(found)} groups")
     notes += failures if claim.sign not in FAILING else []
     notes += ["part of the data"] * any(row.partial for sides in groups.values() for side in sides for row in side)
-    n = min(len(side) for shared in found for side in groups[shared])
-    return Verdict(word, weakest, (low, high), [*found.items()], n, notes)
+    measured = [
+        sum(row.value(column) is not None for row in side) if "fails" not in claim.sign else len(side)
+        for shared in found
+        for side, column in zip(groups[shared], claim.columns, strict=False)
+    ]
+    if min(measured) > 1 and math.isinf(weakest.low) and math.isinf(weakest.high):
+        notes.append(f"{min(measured)} runs are too few for ranks")
+    if lacking := sum(len(side) for shared in found for side in groups[shared]) - sum(measured):
+        notes += [f"{lacking} runs without a value"] * ("fails" not in claim.sign and not claim.than)
+    return Verdict(word, weakest, (low, high), [*found.items()], min(measured), notes)
 
 
 def effect(claim: Claim, sides: Sequence[Sequence[Row]], pair: bool = False, ratio: bool = False) -> Interval | None:
@@ -289,7 +299,7 @@ def judge_value(cell: Cell, rows: Sequence[Row]) -> Verdict:
     notes += ["part of the data"] * any(row.partial for row in own)
     told, values = estimate(cell, good), _values(cell, good)
     word = UNDECIDED if told is None else OF_VALUES[told.place(*region)]
-    if word == UNDECIDED and len(own) < cell.planned:
+    if len(own) < cell.planned:
         word, notes = NOT_RUN, [f"{len(own)} of {cell.planned} runs", *notes]
     return Verdict(word, told, region, n=len(good), notes=notes, values=values)
 

@@ -24,6 +24,7 @@ from timescales.runs.store import Row
 SEEN, OPPOSITE, UNCLEAR = "seen", "opposite seen", "unclear"
 OF_RUNGS = {"holds": SEEN, "refuted": OPPOSITE, judge.UNDECIDED: UNCLEAR, judge.NOT_RUN: judge.NOT_RUN}
 TRENDS = ("grows", "shrinks", "flat", UNCLEAR)
+FLAT_SHARE = 0.1  # of claims about failures: a change of the share of runs
 FLAT = 1.25  # of times: a change of the ratio over the whole ladder that is no larger is none
 
 
@@ -36,6 +37,7 @@ class Step:
     verdict: Verdict
     word: str
     short: str = ""
+    runs: frozenset[str] = frozenset()  # their ids
 
     @property
     def counts(self) -> bool:
@@ -56,6 +58,7 @@ class Climb:
     paper: Verdict | None
     ratio: bool
     tolerance: float
+    quoted: bool = False  # whether it stands for a sentence of the paper
 
     @property
     def unit(self) -> str:
@@ -67,9 +70,10 @@ class Climb:
     @functools.cached_property
     def slope(self) -> Interval | None:
         """The change of the effect with each doubling of the size, by a line through the rungs on log size."""
-        known = [(step.at, step.verdict.interval) for step in self.steps if step.counts and step.verdict.interval]
-        if len(known) < 2:
-            return None
+        counted = [step for step in self.steps if step.counts]
+        known = [(step.at, step.verdict.interval) for step in counted if step.verdict.interval]
+        if len(known) < 2 or len(frozenset().union(*(s.runs for s in counted))) < sum(len(s.runs) for s in counted):
+            return None  # rungs that share runs are not independent
         x = np.log2([at for at, _ in known])
         return judge.combined([told for _, told in known], [*((x - x.mean()) / ((x - x.mean()) ** 2).sum())])
 
@@ -115,21 +119,35 @@ def climbs(table: Table, rows: Mapping[str, Sequence[Row]]) -> list[Climb]:
                 verdict = judge.judge_claim(own, rows.get(name, ()), expand(table, name), pair, ratio)
                 word = OF_RUNGS[verdict.word]
                 lacks = short[name] if word != judge.NOT_RUN else ""
-                steps.append(Step(name, float(rung.at or 0), verdict, UNCLEAR if lacks else word, lacks))
-        tolerance = claim.tolerance if claim.unit == table.unit else 0.0  # the table's tolerance is in its own unit
-        given = tolerance if ladder.flat is None else ladder.flat
-        flat = math.log2(ladder.flat or FLAT) if ratio else given
-        found.append(Climb(claim, steps, _at_the_paper(table, claim, rows, ratio), ratio, flat))
+                runs = frozenset(row.id for row in rows.get(name, ()))
+                steps.append(Step(name, float(rung.at or 0), verdict, UNCLEAR if lacks else word, lacks, runs))
+        own_claim = stands_for(table.claims, claim.of) if claim.of else None
+        paper = _at_the_paper(table, own_claim, rows, ratio)
+        quoted = own_claim is not None and bool(own_claim.quote)
+        found.append(Climb(claim, steps, paper, ratio, _flat(table, claim, ratio), quoted))
     return found
 
 
-def _at_the_paper(table: Table, claim: Claim, rows: Mapping[str, Sequence[Row]], ratio: bool) -> Verdict | None:
+def _flat(table: Table, claim: Claim, ratio: bool) -> float:
+    """The change of an effect over a whole ladder that is none, in the unit of the effect."""
+    given = table.ladder.flat if table.ladder else None
+    if ratio:
+        return math.log2(given or FLAT)
+    if "fails" in claim.sign:
+        return FLAT_SHARE
+    if given is not None:
+        return float(given)
+    # The table's tolerance is for its own metric, and for others in percent.
+    alike = claim.metric not in claim.text or claim.unit == table.unit == "percent"
+    return float(claim.tolerance) if alike else 0.0
+
+
+def _at_the_paper(table: Table, own: Claim | None, rows: Mapping[str, Sequence[Row]], ratio: bool) -> Verdict | None:
     """What the runs at the paper's size say of the claim that a rung's claim stands for; None without any runs."""
-    own = stands_for(table.claims, claim.of) if claim.of else None
     if own is None:
         return None
     verdict = judge.judge_claim(own, rows.get(PAPER, ()), expand(table), ratio=ratio)
-    return verdict if verdict.interval is not None else None
+    return verdict if verdict.interval is not None and verdict.word != judge.NOT_RUN else None
 
 
 def too_short_or_easy(competence: Competence | None, rung: Rung, rows: Sequence[Row]) -> str:
@@ -151,17 +169,22 @@ def too_short_or_easy(competence: Competence | None, rung: Rung, rows: Sequence[
     return ""
 
 
-def kept_signs(climbs: Sequence[Climb], back: int | None = None) -> tuple[int, int]:
-    """Count the claims whose effect has, at a smaller size, the sign that it has at the largest.
+def kept_signs(climbs: Sequence[Climb]) -> tuple[int, int, float]:
+    """Count the conclusions whose effect has, at the smallest size, the sign that it has at the largest.
 
-    Args:
-        back: how many sizes below the largest; None: at the smallest.
+    Counted are claims "A > B" that stand for a sentence of a paper and have runs at two sizes, each once for the same
+    runs: tables may share them.
 
-    Returns: how many keep it, of how many that have runs at both sizes.
+    Returns: how many keep the sign, of how many, and the share that would keep it if both sizes had their signs by
+    chance, each as often as it has them.
     """
-    pairs = []
+    pairs: dict[tuple[object, ...], tuple[bool, bool]] = {}
     for climb in climbs:
-        signs = climb.signs
-        if len(signs) >= 2 and (back is None or len(signs) > back):
-            pairs.append((signs[0] if back is None else signs[-1 - back], signs[-1]))
-    return sum(small == large for small, large in pairs), len(pairs)
+        if climb.claim.sign == ">" and climb.quoted and len(climb.signs) >= 2:
+            key = (climb.steps[0].runs, str(climb.claim.sides), climb.claim.metric)
+            pairs.setdefault(key, (climb.signs[0], climb.signs[-1]))
+    if not pairs:
+        return 0, 0, 0.0
+    small, large = (float(np.mean([pair[k] for pair in pairs.values()])) for k in (0, 1))
+    chance = small * large + (1 - small) * (1 - large)
+    return sum(a == b for a, b in pairs.values()), len(pairs), chance

@@ -414,6 +414,8 @@ def columns(table: Table) -> list[str]:
         names |= dict.fromkeys(claim.column for claim in part.claims)
         names |= dict.fromkeys(claim.columns[1] for claim in part.claims)
         thresholds = [part.success, part.chance, *(claim.success for claim in part.claims)]
+        if isinstance(part, Rung) and part.competence:
+            thresholds += [part.competence.reach, part.competence.ceiling]
         names |= dict.fromkeys(column(told.metric, part.select) for told in thresholds if told)
         lines = [figure.metric for figure in part.figure if figure.kind == "line" and figure.metric]
         names |= dict.fromkeys(column(metric, part.select) for metric in lines)

@@ -15,15 +15,17 @@ from timescales.files import write_atomic
 from timescales.papers import judge
 from timescales.papers.judge import Interval, Verdict
 from timescales.papers.ladder import OPPOSITE, SEEN, Climb
+from timescales.papers.parse import stands_for
 from timescales.papers.table import PAPER, Cell, Claim, matches
 from timescales.plotting import small_png
 from timescales.reports import wording
 from timescales.reports.report import Judged, Report
 
-GREEN, RED, GREY, BLUE, REGION = "#1a7f4b", "#c0392b", "#8a8a8a", "#2b6cb0", "#dcefe2"
+GREEN, RED, GREY, PALE, BLUE, REGION = "#1a7f4b", "#c0392b", "#8a8a8a", "#c4c4c4", "#2b6cb0", "#dcefe2"
 LOOK = {  # colour and marker of each word
     **dict.fromkeys((*judge.FOR, SEEN), (GREEN, "o")),
     **dict.fromkeys((*judge.AGAINST, OPPOSITE), (RED, "X")),
+    judge.NOT_RUN: (PALE, "D"),
 }
 MOST_VALUES = 60  # more are no picture: the page lists them
 FAR = 8.0  # margins: a value beyond is drawn at the edge
@@ -77,7 +79,8 @@ def verdicts(report: Report) -> Any:
                 _claims_on(ax, own, unit, report)
             else:
                 _values_on(ax, own, unit, report)
-    figure.legend(handles=_legend(), loc="outside upper left", ncols=5, frameon=False, fontsize=8)
+    printed = any(printed_lead(each.item, report) for each in claims) or any(v.item.value is not None for v in values)
+    figure.legend(handles=_legend(printed), loc="outside upper left", ncols=6, frameon=False, fontsize=8)
     return figure
 
 
@@ -90,16 +93,21 @@ def _by_unit(each: Sequence[Judged[Any]]) -> dict[str, list[Any]]:
     return found
 
 
-def _legend() -> list[Any]:
+def _legend(printed: bool) -> list[Any]:
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
     dots = [("holds, agrees", GREEN, "o"), ("refuted, differs", RED, "X"), ("undecided", GREY, "D")]
+    dots.append(("runs are missing", PALE, "D"))
     lines = [Line2D([], [], color=colour, marker=mark, label=name) for name, colour, mark in dots]
     return [
         *lines,
         Patch(color=REGION, label="what is claimed, or printed"),
-        Line2D([], [], color=BLUE, marker="|", ls="", ms=10, mew=1.5, label="printed by the paper"),
+        *(
+            [Line2D([], [], color=BLUE, marker="|", ls="", ms=10, mew=1.5, label="printed by the paper")]
+            if printed
+            else []
+        ),
     ]
 
 
@@ -110,7 +118,7 @@ def _rows(ax: Any, names: Sequence[str], title: str) -> None:
     ax.tick_params(axis="y", length=0)
     ax.tick_params(axis="x", labelsize=8)
     ax.spines[["top", "right", "left"]].set_visible(False)
-    ax.set_title(title, loc="left", fontsize=9)
+    ax.set_title(textwrap.fill(title, 70), loc="left", fontsize=9)
 
 
 def _claims_on(ax: Any, claims: Sequence[Judged[Claim]], unit: str, report: Report) -> None:
@@ -128,8 +136,8 @@ def _claims_on(ax: Any, claims: Sequence[Judged[Claim]], unit: str, report: Repo
     ax.axvline(0, color="black", lw=0.8, zorder=2)
     ax.set_xlim(low, high)
     title = "What we expected" if report.study else "What the paper concludes"
-    what = unit if shares else f"lead of the first side, {unit}"
-    _rows(ax, [wording.claim_in_words(each.item) for each in claims], f"{title}: {what}")
+    what = unit if shares else f"lead of the first side, {wording.unit_of_effect(claims[0].item)}"
+    _rows(ax, [wording.claim_in_words(c.item) + "†" * c.item.calibrated for c in claims], f"{title}: {what}")
 
 
 def _percent(verdict: Verdict) -> Verdict:
@@ -238,7 +246,9 @@ def _climb_on(ax: Any, climb: Climb, report: Report) -> None:
     ax.vlines(lead, len(rungs) - 0.4, len(rungs) + 0.4, color=BLUE, lw=1.5, zorder=5)
     ax.axvline(0, color="black", lw=0.8)
     ax.set_xlim(low, high)
-    names.append("paper's size" if paper is not None or lead else "paper's size: open")
+    own = stands_for(report.table.claims, climb.claim.of) if climb.claim.of else None
+    place = f" ({wording.in_words(own.place)})" if own is not None and own.place else ""
+    names.append(f"paper's size{place}" + ("" if paper is not None or lead else ": open"))
     trend = f"; with size it {climb.trend}" if climb.trend in ("grows", "shrinks") else ""
     trend = {"flat": "; with size flat", "unclear": "; trend unclear"}.get(climb.trend, trend)
     title = textwrap.fill(f"{wording.claim_in_words(climb.claim)}{trend}", 58)
@@ -251,7 +261,5 @@ def _climb_on(ax: Any, climb: Climb, report: Report) -> None:
 
 
 def _lead(climb: Climb, report: Report) -> list[float]:
-    from timescales.papers.parse import stands_for
-
     own = stands_for(report.table.claims, climb.claim.of) if climb.claim.of else None
     return printed_lead(own, report) if own is not None and own.column == climb.claim.column else []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from timescales.papers import judge
@@ -10,7 +11,7 @@ from timescales.papers.ladder import Climb, kept_signs
 from timescales.papers.parse import stands_for
 from timescales.papers.table import PAPER, Claim
 from timescales.reports import wording
-from timescales.reports.markdown import grid
+from timescales.reports.markdown import grid, ours_of
 from timescales.reports.report import Judged, Report
 
 INTRO = """\
@@ -51,8 +52,8 @@ def summary(reports: Sequence[Report]) -> list[str]:
     words = [wording.counted(sum_of(reports, k), kind) for k, kind in enumerate(("conclusions", "printed values"))]
     return [
         f"We rerun {len(reports)} tables and figures of three papers and check every sentence that the papers draw",
-        f"from them. At the papers' own sizes {'; '.join(words)}. The decided conclusions are of",
-        f"{', '.join(r.table.name for r in decided) or 'no table'}.",
+        f"from them. At the papers' own sizes {'; '.join(words)}. Tables with a decided",
+        f"conclusion: {', '.join(r.table.name for r in decided) or 'none'}.",
     ]
 
 
@@ -74,13 +75,12 @@ def answer(report: Report) -> str:
     """Answer a table's question by the claims that it names, at the paper's size and on the ladder."""
     assert report.table.question is not None
     own = [each for line in report.table.question.by for each in report.every_claim if _is(report, each, line)]
-    words = [each.word for each in own]
-    if all(word == judge.NOT_RUN for word in words):
+    found = Counter(each.word for each in own)
+    if set(found) == {judge.NOT_RUN}:
         told = "**Open** at the paper's size"
     else:
-        lead = "Yes" if set(words) <= set(FOR) else "No" if set(words) <= set(AGAINST) else ""
-        lead = lead or ("Undecided" if not set(words) & {*FOR, *AGAINST} else "In part")
-        told = f"**{lead}**: " + "; ".join(map(_told, own))
+        first = wording.lead(found)
+        told = f"**{first[0].upper()}{first[1:]}**: " + "; ".join(map(_told, own))
     small = [
         text for line in report.table.question.by for climb in report.climbs for text in _small(report, climb, line)
     ]
@@ -93,9 +93,8 @@ def _is(report: Report, each: Judged[Claim], line: str) -> bool:
 
 
 def _told(each: Judged[Claim]) -> str:
-    verdict = each.verdicts[0]
-    effect = wording.effect_with_unit(each.item, verdict.interval)
-    return f"{wording.claim_in_words(each.item)} {each.word}" + (f" ({effect})" if effect else "")
+    effect = ours_of(each)
+    return f"{wording.claim_in_words(each.item)}: {wording.group_verdict(each)}" + (f" ({effect})" if effect else "")
 
 
 def _small(report: Report, climb: Climb, line: str) -> list[str]:
@@ -110,14 +109,14 @@ def _small(report: Report, climb: Climb, line: str) -> list[str]:
 def predicts(reports: Sequence[Report]) -> list[str]:
     """How often the sign of an effect at the smallest size is that at the largest: does `make small` predict?"""
     climbs = [climb for report in reports for climb in report.climbs]
-    same, total = kept_signs(climbs)
+    same, total, chance = kept_signs(climbs)
     lines = ["## Does `make small` predict?", ""]
     if total < 2:
-        return [*lines, f"Not known yet: {total} conclusions have runs at two sizes.", ""]
+        return [*lines, f'Not known yet: {total} conclusions "A better than B" have runs at two sizes.', ""]
     told = wording.interval(wording.percent(judge.rate(same, total)))
     lines.append(
-        f"Of {total} conclusions with runs at two sizes or more, {same} have at the largest size the sign that they "
-        f"have at the first rung: {told} %. A coin would give 50 %."
+        f'{total} conclusions "A better than B" have runs at two sizes or more. Of these {same} have at the largest size '
+        f"the sign that they have at the smallest: {told} %. Chance would keep {100 * chance:.0f} %."
     )
     return [*lines, ""]
 

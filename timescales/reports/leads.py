@@ -24,6 +24,8 @@ SPEED = {
     ("gates", "LRU"): ("LRU", plotting.COLOURS["lru"]),
     ("gates", "minGRU"): ("minGRU", plotting.COLOURS["mingru"]),
 }
+
+
 def draw(results: Path) -> list[Path]:
     """Draw results/speed.png; returns its path."""
     return plotting.write(

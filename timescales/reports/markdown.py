@@ -63,12 +63,11 @@ def _price(report: Report) -> str:
 
 def _chance(report: Report) -> str:
     """How many tests chance alone would decide."""
-    tests = sum(v.n > 1 and v.interval is not None for each in report.claims for v in each.verdicts)
+    told = [each for each in report.claims if each.item.sign == ">" and not each.item.calibrated]
+    tests = sum(v.word not in (judge.NOT_RUN, "") for each in told for v in each.verdicts)
     if tests < 2:
         return ""
-    return (
-        f"If nothing differed, chance alone would decide about {0.05 * tests:.1f} of the {tests} tests of conclusions."
-    )
+    return f'If nothing differed, chance alone would decide about {0.05 * tests:.1f} of the {tests} tests of "better".'
 
 
 # --- the ladder -------------------------------------------------------------------------------------------------------
@@ -81,7 +80,10 @@ def climbs(report: Report) -> list[str]:
         return []
     if ladder.none:
         return ["## At smaller sizes", "", ladder.none, ""]
-    lines = ["## At smaller sizes", "", f"What grows from rung to rung: {ladder.over}. {_commands(report)}", ""]
+    over = wording.OVER.get(ladder.over, ladder.over)
+    lines = ["## At smaller sizes", "", f"What grows from rung to rung: {over}. {_commands(report)}", ""]
+    if not any(report.rows[name] for name in ladder.rungs):
+        return [*lines, "No rung has been run yet:", "", *_differs(report), ""]
     if any(s.verdict.interval for climb in report.climbs for s in climb.steps):
         lines += [f"![The claims of {report.table.name} by size](ladder.png)", ""]
     names = list(ladder.rungs)
@@ -94,10 +96,14 @@ def climbs(report: Report) -> list[str]:
         ]
         for climb in report.climbs
     ]
-    lines += grid(["claim", *names, "with each doubling", "trend"], body)
-    lines += ["", LADDER, ""]
-    lines += [f"- {name}: {rung.differs}; {_ended(report, name)}." for name, rung in ladder.rungs.items()]
-    return [*lines, *_rates(report), ""]
+    lines += grid(["claim", *names, f"change with each doubling of {over}", "trend"], body)
+    return [*lines, "", LADDER, "", *_differs(report), *_rates(report), ""]
+
+
+def _differs(report: Report) -> list[str]:
+    """How each rung differs from the paper's size, and how many of its runs have ended."""
+    rungs = report.table.ladder.rungs if report.table.ladder else {}
+    return [f"- {name}: {rung.differs}. {_ended(report, name)}." for name, rung in rungs.items()]
 
 
 LADDER = """\
@@ -114,7 +120,7 @@ def _commands(report: Report) -> str:
 def _ended(report: Report, size: str) -> str:
     done, planned = len(report.rows[size]), len(report.planned[size])
     open_ = wording.price(report.price(size))
-    return f"{done} of {planned} runs have ended" + (f", {open_} missing" if open_ else "")
+    return f"{done} of {planned} runs have ended" + (f"; missing: {open_}" if open_ else "")
 
 
 def _rates(report: Report) -> list[str]:
@@ -173,7 +179,7 @@ def ours_of(each: Judged[Any]) -> str:
     said: dict[str, list[str]] = {}
     for item, verdict in zip(each.items, each.verdicts, strict=True):
         told = verdict.interval
-        text = wording.effect(item, told) if isinstance(item, Claim) else wording.interval(told)
+        text = wording.effect_with_unit(item, told) if isinstance(item, Claim) else wording.interval(told)
         if text:
             said.setdefault(text, []).append(item.under)
     if len(said) < 2:
@@ -191,7 +197,7 @@ def source_of(claim: Claim) -> str:
 def values(report: Report) -> list[str]:
     """A row for each printed value, or in a study of our own for each value that it measures."""
     shown = report.values
-    if not shown:
+    if not shown or report.table.layout:
         return []
     assumed = report.table.assumed
     if not any(each.item.value is not None for each in shown):
@@ -232,12 +238,14 @@ def layout(report: Report) -> list[str]:
         where = each.item.where
         row = wording.in_words({key: where[key] for key in rows if key in where})
         column = wording.in_words({columns: where[columns]}) if columns in where else ""
-        told = f"{printed(each.item)}<br>{ours_of(each)}".removesuffix("<br>")
+        value = printed(each.item) + "†" * each.item.calibrated
+        told = "<br>".join(filter(None, [value, ours_of(each), f"*{wording.group_verdict(each)}*"]))
         named.setdefault(row, {}).setdefault(column, []).append(told)
     heads = list(dict.fromkeys(column for row in named.values() for column in row))
     body = [[name, *("<br>".join(row.get(head, [])) for head in heads)] for name, row in named.items()]
-    intro = "The paper's own layout: the printed value above, ours with its interval below it."
-    return ["## In the paper's layout", "", intro, "", *grid(["", *heads], body), ""]
+    intro = "In the paper's own layout: the printed value, below it ours with its interval, and the verdict."
+    title = f"## What the paper prints ({report.table.unit})"
+    return [title, "", intro, "", *grid(["", *heads], body), *_dagger(report.values), ""]
 
 
 # --- what needs no training -------------------------------------------------------------------------------------------

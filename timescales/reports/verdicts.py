@@ -95,7 +95,7 @@ def _line(report: Report, item: Cell | Claim, found: Verdict, **more: Any) -> Li
         "at": where or report.table.source,
         "quote": "" if isinstance(item, Cell) else item.quote,
     }
-    return Line(**told | {key: value for key, value in more.items() if value})
+    return Line(**told | {key: value for key, value in more.items() if value not in (None, "")})
 
 
 def item_of(item: Cell | Claim) -> str:

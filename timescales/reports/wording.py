@@ -40,6 +40,11 @@ SAYS |= {"model.hidden_size": "{} units", "optimizer.lr": "rate {}", "loop.max_s
 SAYS |= {"model": "{}", "task.sampling": "{}", "task.corpus": "{}", "model.core": "{}", "task.length": "length {}"}
 
 
+# What the gates of Gu et al. are: C(hrono), U(niform), O(rdered), R(efine), and two of them together.
+GATES = {"-": "plain", "c": "C", "u": "U", "o": "O", "r": "R", "om": "OM", "or": "OR", "um": "UM", "ur": "UR"}
+OVER = {"task.T": "the delay T", "task.high": "the longest delay"}  # what grows on a ladder
+
+
 def in_words(axes: Axes) -> str:
     """Settings in words: "plstm, T = 200"; a gate stands for the gated model, and a flag is "with" or "without"."""
     return ", ".join(filter(None, (_in_words(key, value) for key, value in axes.items())))
@@ -50,7 +55,7 @@ def _in_words(key: str, value: Any) -> str:
         return ""
     if key == "model.gate":
         names = value if isinstance(value, list) else [value]
-        return "gate " + " or ".join("plain" if name == "-" else str(name) for name in names)
+        return "gate " + " or ".join(GATES.get(str(name), str(name)) for name in names)
     values = " or ".join(map(say, value)) if isinstance(value, list) else say(value)
     if key == "loop.max_steps" and isinstance(value, int):
         values = f"{value:,}"
@@ -131,17 +136,24 @@ def effect(claim: Claim, told: Interval | None, ratio: bool = False) -> str:
     if not ratio:
         return interval(told, signed=True)
     low, mid, high = (2.0**x if math.isfinite(x) else x for x in told)
-    least = "at least " if math.isinf(high) and math.isfinite(told.low) else ""
-    ends = "" if math.isinf(told.low) else f" [{low:.2g}, {'more' if math.isinf(high) else f'{high:.2g}'}]"
-    return f"{least}{mid:.2g} times as fast{ends}"
+    if math.isinf(low) and math.isinf(high):
+        return f"{mid:.2g} times as fast"
+    # Where one side has runs that never got there, the estimate is a bound, too.
+    bound = "at least " if math.isinf(high) else "at most " if math.isinf(low) else ""
+    ends = f"{'less' if math.isinf(low) else f'{low:.2g}'}, {'more' if math.isinf(high) else f'{high:.2g}'}"
+    return f"{bound}{mid:.2g} times as fast [{ends}]"
 
 
 def effect_with_unit(claim: Claim, told: Interval | None) -> str:
     """The effect of a claim at the paper's size with its unit: "+24.9 [21.5, 28.2] points"."""
     if told is None or "fails" in claim.sign:
         return effect(claim, told)
-    unit = "points" if claim.unit == "percent" else "steps earlier" if is_steps(claim.column) else claim.unit
-    return f"{effect(claim, told)} {unit}"
+    return f"{effect(claim, told)} {unit_of_effect(claim)}"
+
+
+def unit_of_effect(claim: Claim) -> str:
+    """The unit of a lead."""
+    return "points" if claim.unit == "percent" else "steps earlier" if is_steps(claim.column) else claim.unit
 
 
 def step(climb: Climb, at: Step) -> str:
@@ -165,16 +177,26 @@ def slope(climb: Climb) -> str:
 
 
 def counted(found: Mapping[str, int], kind: str) -> str:
-    """Counts in words: "5 of 16 conclusions hold, 1 refuted, 10 undecided (3 not run)"; "" where there is nothing."""
-    total = sum(found.values()) - found.get(NOT_RUN, 0)
-    if not sum(found.values()):
-        return ""
+    """Counts in words: "5 of 16 conclusions hold, 2 are refuted, 9 undecided, 3 not run"; "" where there is nothing."""
+    total = sum(found.values())
     if not total:
-        return f"none of {found[NOT_RUN]} {kind} has been run"
-    yes, no = ("hold", "refuted") if kind != "printed values" else ("agree", "differ")
+        return ""
     favour, against = (sum(found.get(word, 0) for word in words) for words in (FOR, AGAINST))
-    rest = f" ({found[NOT_RUN]} not run)" if found.get(NOT_RUN) else ""
-    return f"{favour} of {total} {kind} {yes}, {against} {no}, {found.get(UNDECIDED, 0)} undecided{rest}"
+    yes, no = ("agree", "differ") if kind == "printed values" else ("hold", "are refuted")
+    rest = [f"{found[word]} {word}" for word in (UNDECIDED, NOT_RUN) if found.get(word)]
+    return ", ".join([f"{favour} of {total} {kind} {yes}", f"{against} {no}", *rest])
+
+
+def lead(found: Mapping[str, int]) -> str:
+    """Answer yes or no, by how many items have which word."""
+    favour, against, open_ = (sum(found.get(w, 0) for w in words) for words in (FOR, AGAINST, (UNDECIDED, NOT_RUN)))
+    if not favour and not against:
+        return "Not known yet"
+    if favour and against:
+        return "In part"
+    if open_ > favour + against:
+        return "Mostly open"
+    return ("So far " if open_ else "") + ("yes" if favour else "no")
 
 
 def answer(report: Report) -> str:
@@ -182,14 +204,10 @@ def answer(report: Report) -> str:
     conclusions, values = report.counts
     kind = "hypotheses" if report.study else "conclusions"
     told = "; ".join(filter(None, [counted(conclusions, kind), counted(values, "printed values")]))
-    main = conclusions or values  # a paper that concludes nothing is judged by its values
-    favour, against, open_ = (sum(main.get(w, 0) for w in words) for words in (FOR, AGAINST, (UNDECIDED, NOT_RUN)))
     if not told:
         return "The text that we have states no conclusion and no value for it."
-    if not favour and not against:
-        return f"Not known yet: {told}."
-    lead = "In part" if favour and against else "No" if against else "Yes" if not open_ else "So far yes"
-    return f"{lead}: {told}."
+    first = lead(conclusions or values)  # a paper that concludes nothing is judged by its values
+    return f"{first[0].upper()}{first[1:]}: {told}."
 
 
 def full_size(report: Report) -> str:

@@ -62,11 +62,16 @@ def prices(
     """
     ordered = sorted(rows(results), key=lambda row: -float(row.seconds))
     bounds = {row.kind: float(row.seconds) * min(1.0, (typical or math.inf) / float(row.steps)) for row in ordered}
-    spent: dict[str, float] = {}
+    return bounds | spent(runs)
+
+
+def spent(runs: Iterable[tuple[str, Record | Row]]) -> dict[str, float]:
+    """The seconds of the longest run that finished on the whole data, by cost_key."""
+    found: dict[str, float] = {}
     for cost_key, run in runs:
         if run.status == "finished" and not run.partial:
-            spent[cost_key] = max(run.seconds, spent.get(cost_key, 0.0))
-    return bounds | spent
+            found[cost_key] = max(run.seconds, found.get(cost_key, 0.0))
+    return found
 
 
 def measure(cost_key: str, config: Config, clock: Callable[[], float] | None = None) -> Timing:
