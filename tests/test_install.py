@@ -138,7 +138,7 @@ def test_a_sweep_and_a_table(installed, tmp_path):
     assert status == 0, err
     assert len(list(tmp_path.glob("runs/copy-*/record.json"))) == 2
     status, _, err = call(
-        installed, tmp_path, "timescales-train", "table=chien_table3", "profile=tiny", "model=plstm", "seed=0", *SMALL
+        installed, tmp_path, "timescales-train", "table=chien_table3", "rung=small", "model=plstm", "seed=200", *SMALL
     )
     assert status == 0, err
     assert len(list(tmp_path.glob("runs/frequency-plstm-*/record.json"))) == 1
@@ -157,12 +157,12 @@ table:
   select: last
   better: higher
   unit: percent
-  n_min: 2
   tolerance: 1.0
   cells: []
   claims:
     - {claim: "decay > lstm", ours: "to see a verdict"}
   assumed: {}
+  ladder: {over: task.T, rungs: {t2: {set: {task.T: 2}, claims: ["decay > lstm"]}}}
 """
 
 
@@ -191,7 +191,7 @@ def test_a_cell_and_a_table_of_ones_own_and_their_report(installed, tmp_path):
     assert out.startswith("mine ")
     text = (tmp_path / "reports" / "mine" / "table.md").read_text()
     assert "timescales-train --config-dir FOLDER table=mine" in text
-    assert "decay > lstm" in text
+    assert "decay better than lstm" in text
     assert len((tmp_path / "reports" / "mine" / "runs.csv").read_text().splitlines()) == 1 + 4
     shutil.rmtree(tmp_path / "runs")  # the report is written again from its own runs.csv
     status, _, err = call(installed, tmp_path, "timescales-report", *table, "--out", "reports", PYTHONPATH=str(own))

@@ -267,7 +267,8 @@ def test_shown_commands_are_real(page):
             made = composer((paths.conf(),))
             if asked.kind == "table":
                 narrow = [override for override in asked.of_runs if identity.is_of_identity(override.key_or_group)]
-                assert plan.requests_of(load.table(asked.value("table")), asked.value("profile"), made, narrow)
+                table = load.table(asked.value("table"))
+                assert plan.requests_of(table, table.size_of(asked.value("rung")), made, narrow)
             else:
                 run_of(made(asked.of_runs))
         elif words[0].endswith("python"):

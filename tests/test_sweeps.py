@@ -185,7 +185,7 @@ def test_a_sweep_leaves_a_run_to_its_owner_and_comes_back(train, tmp_path, monke
 def test_a_tables_analysis_is_made_of_those_models_that_it_is_for(train):
     small = ["task.low=3", "task.high=6", "task.batch_size=16", "task.train_size=64", "task.valid_size=16"]
     small += ["task.test_size=16", "model.hidden_size=8", "loop.max_steps=4", "loop.eval_every=2"]
-    sweep = ["-m", "table=chien_variable_copy", "profile=tiny", "model=lstm,plstm", "seed=0", *small]
+    sweep = ["-m", "table=chien_variable_copy", "rung=small", "model=lstm,plstm", "seed=200", *small]
     assert train(*sweep).status == 0
     probes = {saved["config"]["model"]["name"]: saved.get("probes", {}) for saved in records()}
     assert probes["lstm"] == {}  # its units have no reference times

@@ -130,7 +130,7 @@ def test_a_group_is_added_to_the_runs_of_a_table(folder, capsys):
     with compose.composing() as composer:
 
         def requests(*overrides):
-            return plan.requests_of(table, "tiny", composer, list(map(composer.parse, overrides)))
+            return plan.requests_of(table, "t20", composer, list(map(composer.parse, overrides)))
 
         plain, both = requests("seed=0"), requests("seed=0", "+experiment=long,pair")
         assert len(both) == 2 * len(plain) > 0

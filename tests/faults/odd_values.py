@@ -220,10 +220,10 @@ OPTIONS = (
     *(["--config-path", "nope"], ["--package", "nope"], ["--cfg", "job", "--package", "nope"], ["--info", "nope"]),
     *(["--info", "config"], ["--help"], ["--version"], ["--nope=1"], ["-x"], ["--config-dir", "."], ["--"]),
     *(
-        ["table=chien_copy", "profile=tiny", "seed=0"],
+        ["table=chien_copy", "rung=small", "seed=200"],
         ["table=chien_copi"],
         ["table="],
-        ["profile=tiny"],
+        ["rung=small"],
         ["table=null"],
     ),
     *(["hydra/sweeper=basic"], ["hydra/sweeper=optuna"], ["hydra/launcher=nope"], ["--cfg", "job", "--resolve"]),

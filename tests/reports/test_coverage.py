@@ -98,7 +98,7 @@ def test_runs_count_that_have_the_numbers(coverage, monkeypatch):
     rows = [
         made_row(number, axes=axes[0]),
         made_row({"probe/routing/none": None}, axes=axes[1]),
-        made_row(number, axes=axes[2], profile="tiny"),
+        made_row(number, axes=axes[2], rung="t20"),
         made_row(number, axes=other),
     ]
     monkeypatch.setattr(coverage, "table_of", lambda name: (table, rows))
@@ -106,12 +106,12 @@ def test_runs_count_that_have_the_numbers(coverage, monkeypatch):
     found = coverage.judged(item)
     assert (len(found.claims), found.runs, found.planned, found.small, found.standing) == (4, 1, 5, 1, "some")
     published = "; [published models](../results/reanalysed/README.md)"
-    assert coverage.runs(item) == f"1 of 5; 1 small-scale{published}"
+    assert coverage.runs(item) == f"1 of 5; 1 on the ladder{published}"
     assert "[4 claims](../results/mahto_table2/table.md) (`probe/routing @ task=ptb_word`)" in coverage.judge(item)
     monkeypatch.setattr(coverage, "table_of", lambda name: (table, rows[2:]))
     assert (coverage.judged(item).standing, coverage.runs(item)) == (
-        "small-scale",
-        f"none of 5; 1 small-scale{published}",
+        "ladder",
+        f"none of 5; 1 on the ladder{published}",
     )
     assert not coverage.judged({"table": "mahto_table2", "about": "test/perplexity"}).published
 

@@ -26,10 +26,10 @@ def dashboard():
 
 
 @functools.cache
-def built(dashboard, name, profile=None):
+def built(dashboard, name, size="paper"):
     with compose.composing() as composer:
         found = report.make(name, composer, paths.RESULTS)
-        return dashboard.table_view("someone", "timescales", found, profile, composer)._to_model()
+        return dashboard.table_view("someone", "timescales", found, size, composer)._to_model()
 
 
 def filtered(model):
@@ -61,7 +61,7 @@ def test_a_tables_view_shows_its_runs_and_no_others(dashboard):
         assert identity.family(identity.resolved(cfg)) in groups
         cfg = composer(["table=chien_table3", *asked, "task.batch_size=77"])
         assert identity.family(identity.resolved(cfg)) not in groups
-    assert not set(filtered(built(dashboard, "chien_table3", "tiny"))[1][:-1]) & set(groups)
+    assert not set(filtered(built(dashboard, "chien_table3", "epochs14"))[1][:-1]) & set(groups)
 
 
 @pytest.mark.full  # seven seconds
@@ -104,12 +104,14 @@ def test_every_view_is_written_and_read_again(dashboard, tmp_path, monkeypatch, 
     """The front page and one view for each table, through the command line; W&B's own classes read them back."""
     from wandb_workspaces.workspaces import Workspace, internal
 
-    def bare(name, composer, results, runs):  # without its hundreds of runs, which other tests gather
-        return report.Report(load.table(name), {"paper": [], "tiny": []}, {"paper": [{}], "tiny": [{}]}, results)
+    def made(name, composer, results, runs):  # without its hundreds of runs, which other tests gather
+        table = load.table(name)
+        bare = {size: [] for size in table.sizes}
+        return report.Report(table, bare, {size: [{}] for size in table.sizes}, results, results)
 
     choices = folders.choices
     monkeypatch.setattr(folders, "choices", lambda group: tables if group == "table" else choices(group))
-    monkeypatch.setattr(report, "make", bare)
+    monkeypatch.setattr(report, "make", made)
     monkeypatch.setattr(sys, "argv", ["dashboard.py", "--out", str(tmp_path / "views"), "--project", "mine"])
     dashboard.main()
     written = {path.stem: path for path in (tmp_path / "views").iterdir()}

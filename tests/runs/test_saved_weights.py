@@ -116,7 +116,7 @@ def test_a_report_leaves_the_weights_of_runs_by_seed_as_far_as_there_is_room(tra
         made_row(id=run_id, axes={"model": "plstm"}, seed=0, directory=trained),
         made_row(id="c" * 12, axes={"model": "plstm"}, seed=0),  # not in runs/
     ]
-    report = Report(parse(TABLE), {"paper": rows, "tiny": []}, {"paper": [], "tiny": []}, tmp_path / "results")
+    report = Report(parse(TABLE), {"paper": rows}, {"paper": []}, tmp_path / "results", tmp_path / "results")
     size = len(weights.packed(*weights.of_run(trained)))
     monkeypatch.setattr(committed, "OF_TABLE", int(1.5 * size))
     committed.write(report)

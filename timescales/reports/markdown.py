@@ -7,6 +7,7 @@ import string
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from timescales import paths
 from timescales.papers import judge
 from timescales.papers.reanalysed import Evidence
 from timescales.papers.table import PAPER, RATES, Assumption, Cell, Claim, matches
@@ -114,6 +115,9 @@ verdict on the paper."""
 
 def _commands(report: Report) -> str:
     name = report.table.name
+    if report.own or not paths.in_checkout():  # make knows neither
+        program = "python train.py" if paths.in_checkout() else "timescales-train"
+        return f"`{program}{' --config-dir FOLDER' * report.own} table={name} rung=NAME` runs a rung."
     return f"`make small TABLE={name}` runs the first rung, `make reproduce TABLE={name} RUNG=NAME` another one."
 
 
