@@ -115,8 +115,8 @@ def predicts(reports: Sequence[Report]) -> list[str]:
         return [*lines, f'Not known yet: {total} conclusions "A better than B" have runs at two sizes.', ""]
     told = wording.interval(wording.percent(judge.rate(same, total)))
     lines.append(
-        f'{total} conclusions "A better than B" have runs at two sizes or more. Of these {same} have at the largest size '
-        f"the sign that they have at the smallest: {told} %. Chance would keep {100 * chance:.0f} %."
+        f'{total} conclusions "A better than B" have runs at two sizes or more. Of these {same} have at the largest '
+        f"size the sign that they have at the smallest: {told} %. Chance would keep {100 * chance:.0f} %."
     )
     return [*lines, ""]
 
