@@ -15,7 +15,9 @@ The JSON file has a list of rows for each stage, and is written again after each
 from __future__ import annotations
 
 import argparse
+import contextlib
 import copy
+import io
 import itertools
 import json
 import signal
@@ -39,6 +41,7 @@ SMALL = {"A": (20, 4, 3, 8)}  # of a rehearsal
 TIMED = ("PLSTMCell", "URLSTMCell", "MinGRUCell", "LRUCell", "GatedLSTMCell")
 MAIN = ("LSTMCell", "GRUCell", "PLSTMCell", "URLSTMCell", "MinGRUCell")
 UNTIL = {"main cells": 0.35, "speed": 0.85, "cells": 1.0}  # shares of the time at which stages end
+ENGINE = {"cuda": "auto", "cpu": "compiled"}  # on a CPU auto would take another one than on a GPU
 TOLERANCE = 1e-3  # of the largest number of a tensor
 FALLS = 0.8  # the last losses of a training must be below this share of the first
 
@@ -54,13 +57,14 @@ class Report:
         """Make a row and write the file. An error becomes part of the row."""
         begun = time.monotonic()
         row: dict[str, Any] = {"of": [a for a in arguments if not isinstance(a, torch.device)]}
-        with warnings.catch_warnings(record=True) as said:
+        with warnings.catch_warnings(record=True) as said, contextlib.redirect_stderr(io.StringIO()) as printed:
             warnings.simplefilter("always")
             try:
                 row |= make(*arguments)
             except Exception as error:
                 row["failed"] = f"{type(error).__name__}: {error}"[:500]
-        if told := [str(w.message)[:300] for w in said if "eager engine" in str(w.message)]:
+        lines = [*(str(w.message) for w in said), *printed.getvalue().splitlines()]
+        if told := [line[:300] for line in lines if "eager engine" in line or "no CUDA graph" in line]:
             row["warnings"] = told
         row["seconds"] = round(time.monotonic() - begun, 1)
         self.rows.setdefault(stage, []).append(row)
@@ -75,11 +79,6 @@ def machine(device: torch.device) -> dict[str, Any]:
     name = str(torch.cuda.get_device_properties(device)) if device.type == "cuda" else "a rehearsal"
     versions = {"torch": torch.__version__, "cuda": torch.version.cuda, "cudnn": torch.backends.cudnn.version()}
     return {"device": name, **versions, "python": sys.version}
-
-
-def engine_of(device: torch.device) -> str:
-    """Return the engine to ask for: on a CPU, `auto` would take another one than on a GPU."""
-    return "auto" if device.type == "cuda" else "compiled"
 
 
 def numbers(rnn: RNN, x: Tensor, more: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -101,7 +100,7 @@ def compared(name: str, arguments: dict[str, Any], everything: bool, device: tor
     S, B, I, H = (20, 16, 5, 32) if device.type == "cuda" else (12, 3, 5, 16)  # noqa: E741
     rnn = RNN([getattr(cells, name)(I, H, **arguments)]).eval()
     exact = copy.deepcopy(rnn).double()
-    exact.engine, rnn.engine = "eager", engine_of(device)
+    exact.engine, rnn.engine = "eager", ENGINE[device.type]
     x, lead, more = torch.randn(S, B, I), (S, B), {}
     if everything:
         more = {"dt": 0.1 + torch.rand(lead), "mask": torch.rand(lead) < 0.8, "reset": torch.rand(lead) < 0.1}
@@ -126,10 +125,9 @@ def speed(name: str, size: str, sizes: tuple[int, int, int, int], device: torch.
 
     S, B, I, H = sizes  # noqa: E741
     x = torch.randn(S, B, I, device=device)
-    if name.startswith("nn."):
-        rnn: nn.Module = getattr(nn, name[3:])(I, H).to(device)
-    else:
-        rnn = RNN([getattr(cells, name)(I, H)], engine=engine_of(device)).to(device)
+    of_torch = name.startswith("nn.")
+    rnn = getattr(nn, name[3:])(I, H) if of_torch else RNN([getattr(cells, name)(I, H)], engine=ENGINE[device.type])
+    rnn.to(device)
 
     def call() -> None:
         rnn.zero_grad(set_to_none=True)
@@ -155,7 +153,7 @@ def training(captured: bool, device: torch.device) -> dict[str, Any]:
         graphs.is_wanted = lambda *given: False
     task = Copy(T=20, batch_size=32, train_size=32 * steps, valid_size=32, test_size=32, seed=0, device=device)
     torch.manual_seed(0)
-    layers = RNN([cells.PLSTMCell(task.spec.width, units)], engine=engine_of(device))
+    layers = RNN([cells.PLSTMCell(task.spec.width, units)], engine=ENGINE[device.type])
     model = SequenceModel(layers, task.spec).to(device)
     settings = LoopSettings(max_epochs=1, log_every=steps // 10, clip_norm=1.0)
 
@@ -173,9 +171,8 @@ def calls_of_cells() -> list[Any]:
     others = dict.fromkeys(cell for model in registry.MODELS for cell in model.cells if cell not in MAIN)
     rest: list[Any] = [("GatedLSTMCell", {"gate": gate}) for gate in ("-", "o", "om", "um", "or", "ur")]
     rest += [(name, {}) for name in others if name != "GatedLSTMCell"]
-    return [(name, {}, everything) for everything in (False, True) for name in MAIN] + [
-        (*cell, everything) for cell in rest for everything in (True, False)
-    ]
+    main: list[Any] = [(name, {}, everything) for everything in (False, True) for name in MAIN]
+    return main + [(*cell, everything) for cell in rest for everything in (True, False)]
 
 
 def main() -> None:
