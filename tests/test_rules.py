@@ -316,7 +316,7 @@ def test_options_are_given_in_full():
         for node in ast.walk(parsed(path))
         if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("ArgumentParser")
     ]
-    assert len(parsers) > 30
+    assert len(parsers) > 20
     assert [name for name, given in parsers if given.get("allow_abbrev") != "False"] == []
 
 
