@@ -1,11 +1,10 @@
 # `make help` lists the targets. Every target that needs an environment creates .venv and installs the package into it.
 PYTHON ?= python3
 PY := .venv/bin/python
-MINUTES ?= 8
 REQUIRED_TABLE = $(or $(TABLE),$(error name a table: make $@ TABLE=chien_table3))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo tour tutorial docs reproduce reproduce-table1 reproduce-table2 reproduce-table3 small plan status report report-check atlas gallery site notebooks dashboard sensitivity test test-all test-slow test-slurm test-ecosystem test-clients faults lint format types bench gpu gpu-pack gpu-collect freeze dist golden stub clean
+.PHONY: help demo tour tutorial docs reproduce reproduce-table1 reproduce-table2 reproduce-table3 small plan status report report-check atlas gallery site notebooks dashboard sensitivity test test-all test-slow test-slurm test-ecosystem test-clients faults lint format types bench gpu freeze dist golden stub clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9.-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -85,14 +84,14 @@ sensitivity: .venv/installed ## vary the settings that the paper does not state 
 	$(PY) scripts/sensitivity.py $(REQUIRED_TABLE) $(ARGS)
 
 # In three calls: a worker keeps what its tests have loaded, and so stays below 1 GB.
-EVERYDAY := $(PY) -m pytest -n 2 --dist loadfile -m "not slow and not gpu and not full"
+EVERYDAY := $(PY) -m pytest -n 2 --dist loadfile -m "not slow and not full"
 test: .venv/installed lint types ## run lint, types and the tests, of large products of cases some: 8 to 11 minutes on 2 cores, up to 14 the first time
 	$(EVERYDAY) tests/nn
 	$(EVERYDAY) tests/analysis tests/dropin tests/papers tests/reports tests/tasks
 	$(EVERYDAY) $(addprefix --ignore=tests/,nn analysis dropin papers reports tasks)
 
 test-all: .venv/installed ## run all tests that are neither slow nor need a GPU (PART=2/4: of what make test leaves out, a part)
-	$(PY) -m pytest -n 2 --dist loadfile -m "not slow and not gpu" $(if $(PART),--part $(PART)) || test $$? -eq 5 # 5: no case is in this part
+	$(PY) -m pytest -n 2 --dist loadfile -m "not slow" $(if $(PART),--part $(PART)) || test $$? -eq 5 # 5: no case is in this part
 
 test-slow: .venv/installed ## run the tests that train for minutes
 	$(PY) -m pytest -m slow
@@ -148,14 +147,8 @@ golden: .venv/installed ## write the golden curves again: only when numbers are 
 	$(PY) tests/support/golden.py $(if $(NEW),--missing)
 
 # No .venv for this target: a machine with a GPU has its own torch.
-gpu: ## on a machine with a GPU: checks, speed, tests, open runs of tables, in at most MINUTES=8 (GPU="--stages ...")
-	$(PYTHON) scripts/bench/gpu.py --minutes $(MINUTES) $(GPU)
-
-gpu-pack: .venv/installed ## pack what a GPU machine without network and git needs into gpu-pack/, at most 40 MB: minutes
-	$(PY) scripts/bench/gpu_pack.py
-
-gpu-collect: .venv/installed ## put what came back from a GPU machine where it belongs: FOLDER=runs/gpu
-	$(PY) scripts/bench/gpu.py --collect $(or $(FOLDER),runs/gpu)
+gpu: ## on a machine with a GPU: check every cell, time the engines, train a small network, in six minutes
+	$(PYTHON) scripts/bench_gpu.py
 
 clean: ## remove .venv, caches and build outputs; keep runs/
-	rm -rf .venv .venv-ecosystem .venv-clients .mypy_cache .ruff_cache .pytest_cache build dist gpu-pack
+	rm -rf .venv .venv-ecosystem .venv-clients .mypy_cache .ruff_cache .pytest_cache build dist

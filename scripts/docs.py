@@ -53,8 +53,8 @@ NAVIGATION = {
         "tests/README",
     ),
 }
-# Triton's kernels, which have no signatures; the command's entry; the old place of the layers.
-LEFT_OUT = ("timescales.nn.engine.gpu.triton_kernels", "timescales.__main__", "timescales.nn.modules")
+# The command's entry; the old place of the layers.
+LEFT_OUT = ("timescales.__main__", "timescales.nn.modules")
 
 
 def lay_out(source: Path, runs: Sequence[Path] = ()) -> None:

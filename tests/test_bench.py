@@ -1,8 +1,11 @@
-"""scripts/bench/bench.py: how long a task takes to make a batch, beside its training step."""
+"""scripts/bench/bench.py: how long a task takes to make a batch, beside its training step; and scripts/bench_gpu.py."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+
+import torch
 
 
 def test_programs_of_the_papers_size_are_measured_with_a_small_network(monkeypatch):
@@ -19,3 +22,31 @@ def test_programs_of_the_papers_size_are_measured_with_a_small_network(monkeypat
     assert set(rows) == {"training step", "its data"}
     assert all((row["B"], row["I"], row["H"]) == (128, 28, 256) for row in rows.values())
     assert all(row["seconds"] > 0 for row in rows.values())
+
+
+def test_what_a_machine_with_a_gpu_is_asked(monkeypatch, tmp_path, capsys):
+    """The rows of two cells and of a training, on a CPU, with pieces that are not compiled; then with wrong ones."""
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "scripts"))
+    import bench_gpu
+
+    cpu, report, gpu = torch.device("cpu"), bench_gpu.Report(tmp_path / "gpu.json"), bench_gpu.engine.gpu
+    monkeypatch.setattr(gpu, "_compiled_piece", lambda key: gpu.piece)
+    monkeypatch.setattr(gpu.kept, "TRIED", {})
+    assert {"LSTMCell", "GRUCell", "GRUDCell", "RMCCell", "HGRNCell"} <= {
+        name for name, *_ in bench_gpu.calls_of_cells()
+    }
+    report.add("cells", bench_gpu.compared, "GRUCell", {}, True, cpu)
+    report.add("cells", bench_gpu.compared, "RMCCell", {}, False, cpu)
+    report.add("training", bench_gpu.training, True, cpu)
+    report.add("cells", bench_gpu.compared, "NoCell", {}, False, cpu)
+    rows = json.loads((tmp_path / "gpu.json").read_text())
+    first, second, missing = rows["cells"]
+    assert (first["right"], first["engine"], second["right"]) == (True, "compiled", True)
+    assert "NoCell" in missing["failed"]
+    (learned,) = rows["training"]
+    assert learned["falls"], learned
+    assert len(capsys.readouterr().out.splitlines()) == 4
+    monkeypatch.setattr(gpu.AllSteps, "backward", staticmethod(lambda ctx, d: (None, None, None, None)))
+    monkeypatch.setattr(gpu, "_difference", lambda *a: None)  # which would find it
+    report.add("cells", bench_gpu.compared, "GRUCell", {}, True, cpu)
+    assert report.rows["cells"][-1]["right"] is False

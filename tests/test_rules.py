@@ -112,9 +112,6 @@ def test_what_modules_keep_is_listed():
         "nn/engine/cpu/compiler.py:FAILED",
         "nn/engine/cpu/shared_library.py:LOADED",
         "nn/engine/equations.py:KNOWN",
-        "nn/engine/gpu/capture.py:FAILED",
-        "nn/engine/gpu/capture.py:WARMED",
-        "nn/engine/gpu/graph.py:POOLS",
         "nn/engine/kept.py:SAID",
         "nn/engine/kept.py:TRIED",
         "runs/wandb_run.py:_unreached",
@@ -278,9 +275,9 @@ def test_shown_commands_are_real(page):
 def test_the_readme_of_the_engines_names_every_file():
     folder = PACKAGE / "nn" / "engine"
     text = (folder / "README.md").read_text()
-    files = {path.name for path in folder.rglob("*.*") if path.parent.name in ("engine", "cpu", "gpu")}
+    files = {path.name for path in folder.rglob("*.*") if path.parent.name in ("engine", "cpu")}
     files = {name for name in files if not name.endswith(".pyc")} - {"README.md"}
-    assert len(files) > 40
+    assert len(files) > 30
     assert {name for name in files if f"`{name}`" not in text} == set()
     assert len(text.splitlines()) <= 200
 
@@ -320,7 +317,7 @@ def test_options_are_given_in_full():
         for node in ast.walk(parsed(path))
         if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("ArgumentParser")
     ]
-    assert len(parsers) > 30
+    assert len(parsers) > 20
     assert [name for name, given in parsers if given.get("allow_abbrev") != "False"] == []
 
 

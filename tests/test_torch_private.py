@@ -115,14 +115,33 @@ def test_no_grad_calls_the_switch_of_gradients():
     assert called == [(private.set_gradients, (False,)), (private.set_gradients, (True,))], WHAT_TO_COMPARE
 
 
-def test_the_kernel_of_torch_s_lstm():
+def test_the_kernels_of_torch_s_layers():
     torch.manual_seed(0)
-    rnn, x = torch.nn.LSTM(3, 4), torch.randn(5, 2, 3)
-    expected, (h, c) = rnn(x)
-    zeros = torch.zeros(1, 2, 4)
-    found = private.lstm(x, (zeros, zeros), list(rnn.parameters()), True, 1, 0.0, True, False, False)
-    for a, b in zip(found, (expected, h, c), strict=True):
-        assert torch.equal(a, b), WHAT_TO_COMPARE
+    x, zeros, options = torch.randn(5, 2, 3), torch.zeros(1, 2, 4), (True, 1, 0.0, True, False, False)
+    for rnn, kernel, state in (
+        (torch.nn.LSTM(3, 4), private.lstm, (zeros, zeros)),
+        (torch.nn.GRU(3, 4), private.gru, zeros),
+    ):
+        found = kernel(x, state, list(rnn.parameters()), *options)
+        for a, b in zip(found, private.tree_leaves(rnn(x)), strict=True):
+            assert torch.equal(a, b), WHAT_TO_COMPARE
+
+
+def test_a_backward_pass_is_compiled_before_it_runs():
+    """A failure to compile it comes in the forward pass; compiled with it, backward may run twice."""
+    from functorch.compile import nop
+    from torch._dynamo.backends.common import aot_autograd
+
+    def fails(graph, inputs):
+        raise ValueError("no kernel")
+
+    x = torch.ones(3, requires_grad=True)
+    function = private.compile_with_backward(lambda v: v.sin().sum(), aot_autograd(fw_compiler=nop, bw_compiler=fails))
+    with pytest.raises(torch._dynamo.exc.BackendCompilerFailed, match="no kernel"):
+        function(x)
+    value = private.compile_with_backward(lambda v: (v.sin() * v).sum(), "aot_eager")(x)
+    first, second = (torch.autograd.grad(value, x, retain_graph=True)[0] for _ in range(2))
+    assert torch.equal(first, second), WHAT_TO_COMPARE
 
 
 def test_trees_and_named_tuples():

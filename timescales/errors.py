@@ -18,6 +18,16 @@ class NotMadeFor(ConfigError):
     """An analysis that is not made for a run's model or task."""
 
 
+REPLACED_ENGINES = {"graph": "compiled", "cluster": "compiled"}  # engines that are gone, and what runs in their place
+
+
+def other_engine(name: object, known: Any) -> str:
+    """Name the engine to use in place of an unknown one, or nothing if none is near."""
+    if str(name) in REPLACED_ENGINES:
+        return f"; engine={REPLACED_ENGINES[str(name)]} runs in its place"
+    return nearest(str(name), known)
+
+
 def nearest(wrong: str, right: Any) -> str:
     """ "; did you mean X?" for the nearest right word, or nothing if none is near."""
     near = difflib.get_close_matches(str(wrong), [str(r) for r in right], 1, cutoff=0.6)

@@ -6,6 +6,8 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -29,7 +31,9 @@ WRITTEN_FOR = ("2.11", "2.12", "2.13")
 # The modes of make_fx and torch.export.
 _PROXY, _FAKE = torch._C._TorchDispatchModeKey.PROXY, torch._C._TorchDispatchModeKey.FAKE
 
-lstm: Any = torch._VF.lstm  # torch.nn.LSTM without its checks: x, state, weights and seven options, in this order
+# torch.nn.LSTM and GRU without their checks: x, state, weights and seven options, in this order.
+lstm: Any = torch._VF.lstm
+gru: Any = torch._VF.gru
 set_gradients: Any = torch._C._set_grad_enabled  # what torch.no_grad() calls, as a mode of torch sees it
 is_zero: Any = Tensor._is_zerotensor  # whether a gradient is all zero and has no memory
 
@@ -100,9 +104,28 @@ def register_named_tuple(kind: type, name: str) -> None:
         _register_namedtuple(kind, serialized_type_name=name)
 
 
-def end_failed_capture(device: torch.device, pool: Any) -> None:
-    """Tell the allocator of torch 2.11 that a capture has failed. It still expects it, and would return no memory."""
-    torch._C._cuda_endAllocateToPool(device.index, pool)
+def compile_with_backward(function: Callable[..., Any], backend: str) -> Callable[..., Any]:
+    """Let torch.compile compile a function as a whole, and its backward pass at the same time.
+
+    torch would compile the backward pass when it first runs, where nobody can catch a failure. Random numbers are those
+    that the function draws without compilation.
+    """
+    import torch._functorch.config
+    import torch._inductor.config
+
+    torch._functorch.config.donated_buffer = False  # True refuses backward(retain_graph=True); read when backward runs
+    compiler: Any = torch._dynamo.lookup_backend(backend)
+
+    def compile_both(graph: Any, inputs: Any) -> Any:
+        with (
+            torch._functorch.config.patch(force_non_lazy_backward_lowering=True),
+            torch._inductor.config.patch(fallback_random=True),
+            warnings.catch_warnings(),
+        ):
+            warnings.simplefilter("ignore")  # advice on TF32 and on this machine
+            return compiler(graph, inputs)
+
+    return torch.compile(function, fullgraph=True, backend=compile_both)
 
 
 def graph_break(reason: str) -> None:

@@ -3,7 +3,6 @@
     python scripts/bench/bench.py                 # everything: about half an hour
     python scripts/bench/bench.py --quick         # two configurations: about two minutes
     python scripts/bench/bench.py --only A,memory # some sections; the other results are kept
-    python scripts/bench/bench.py --device cuda   # on a GPU: see scripts/bench/bench_gpu.py, which has more options
 
 A step is forward and backward for all parameters; x needs no gradient. All variants of a configuration run in turn in
 one process, and the median of each is divided by the median of torch.nn.LSTM, since ratios depend less on the load of a
@@ -323,16 +322,8 @@ def main() -> None:
     parser.add_argument("--only", default="", help="sections or configurations, separated by commas")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads(), help="number of threads")
     parser.add_argument("--name", default="", help="name of the files in results/bench; default: processor and threads")
-    parser.add_argument("--device", default="cpu", help="cuda: run scripts/bench/bench_gpu.py")
     parser.add_argument("--job", help=argparse.SUPPRESS)
-    args, rest = parser.parse_known_args()
-    if args.device != "cpu":
-        import bench_gpu
-
-        bench_gpu.main(["--device", args.device, *rest])
-        return
-    if rest:
-        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    args = parser.parse_args()
     if args.job:
         section, config, shape, *rest = json.loads(args.job)
         print(json.dumps(run_job(Job(section, config, Config(*shape), *rest), args.threads)))

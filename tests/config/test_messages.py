@@ -39,7 +39,7 @@ LINES = [
     ("loop.patience=x loop.patience=3", "loop.patience must be a whole number or null; not x"),
     ("resume=x", "resume must be true or false; not x"),
     ("device=[cpu]", "device must be a text; not [cpu]"),
-    ("engine=[a]", "engine must be one of auto, eager, fused, graph, cluster, cudnn; not [a]"),
+    ("engine=[a]", "engine must be one of auto, eager, fused, compiled, cudnn; not [a]"),
     ("seed=${nope}", "seed=${nope}: ${...} must name a key that --cfg job shows"),
     ("seed='${'", "seed='${': ${...} must name a key that --cfg job shows"),
     ("hydra.callbacks=${oc.dict.keys:model}", "=${oc.dict.keys:model}: has no effect here: leave it out"),
@@ -122,7 +122,8 @@ LINES = [
     ("-m hydra.sweeper.minutes=${.name}", "hydra.sweeper.minutes: ${...} must name a key that --cfg job shows"),
     ("hydra/sweeper=basic ++task.time=4", "error: task.time is no argument of"),  # Hydra would name the job before
     ("-m model=lstm,plstn", "error: model=plstn: no such model; did you mean plstm?"),
-    ("-m engine=eager,fusd", "engine must be one of auto, eager, fused, graph, cluster, cudnn; not fusd; did you mean"),
+    ("engine=graph", "not graph; engine=compiled runs in its place"),
+    ("-m engine=eager,fusd", "engine must be one of auto, eager, fused, compiled, cudnn; not fusd; did you mean"),
     ("-m loop.max_epochs=2,0", "loop.max_epochs must be at least 1; not 0"),
     ("-m task.T=2,3 task.TT=1,2", "task.TT: no such key; did you mean task.T?"),
     ("-m model=gru,janet model.epsilon=.1", "model.epsilon: no such key; there is one with model=cornn or pgru or "),

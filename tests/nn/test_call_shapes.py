@@ -20,10 +20,9 @@ from torch import Tensor, nn
 from timescales import RNN, Cell
 from timescales.nn import cells, engine
 from timescales.nn.engine.cpu import fused
-from timescales.nn.engine.gpu import graph
 
 S, B, I, H = 5, 3, 2, 4  # noqa: E741
-ENGINES = ("eager", "fused", "graph")
+ENGINES = ("eager", "fused", "compiled")
 ROOT = Path(__file__).parents[2]
 
 
@@ -208,19 +207,6 @@ def test_called_directly_the_engine_refuses_what_its_library_would_misread():
             fused.run(cell, x, arguments[0], arguments[1], arguments[2], given=code)
 
 
-def test_called_directly_the_graph_engine_refuses_what_torch_would_broadcast():
-    (cell,) = with_start(cells.PLSTMCell, 0.0).layers
-    x, weights, state = torch.zeros(S, B, I), cell.weights(), cell.State(*torch.zeros(3, B, H))
-    for message, arguments in {
-        r"the state \(3, 4\); it is \(3, 1\)": (weights, state._replace(c=torch.zeros(B, 1)), None),
-        r"weight_hh \(12, 4\); it is \(12, 1\)": (weights._replace(hh=torch.zeros(3 * H, 1)), state, None),
-        r"bias \(12,\); it is \(1,\)": (weights._replace(bias_ih=torch.zeros(1)), state, None),
-        r"dt \(5, 3\); it is \(5, 1\)": (weights, state, torch.ones(S, 1)),
-    }.items():
-        with pytest.raises(RuntimeError, match=message):
-            graph.run(cell, x, *arguments)
-
-
 def test_memory_that_was_freed_is_one_line():
     """As FSDP frees the memory of weights between the calls."""
     rnn = RNN([cells.LSTMCell(I, H)], engine="fused")
@@ -241,8 +227,7 @@ def test_addresses_are_taken_where_they_are_checked():
     """`recorder.py` compares addresses, and reads none."""
     folder = ROOT / "timescales" / "nn" / "engine"
     found = {file.name for file in folder.rglob("*.py") if ".data_ptr()" in file.read_text()}
-    assert found == {"kernel.py", "recorder.py", "cluster_kernels.py"}
-    assert (folder / "gpu" / "cluster_kernels.py").read_text().count(".data_ptr()") == 1
+    assert found == {"kernel.py", "recorder.py"}
     assert (folder / "kernel.py").read_text().count(".data_ptr()") == 1
 
 

@@ -17,8 +17,7 @@ from timescales.tasks import Adding, Copy
 from timescales.training import build, checkpoint
 
 MODELS, TASKS = [model.name for model in registry.MODELS], folders.choices("task")
-# On a CPU: the graph engine's mathematics runs by its kernels in torch.
-ENGINES = ["eager", "fused", "graph"]
+ENGINES = ["eager", "fused", "compiled"]
 UNBOUNDED = ("exprnn", "indrnn", "nru", "sru", "urnn", "eurnn", "goru")  # their activations have no bound
 SHAPES = [(0, 3, 3), (1, 3, 3), (4, 1, 3), (4, 3, 1), (1, 1, 1), (4, 0, 3)]
 

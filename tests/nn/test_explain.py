@@ -9,11 +9,10 @@ from typing import NamedTuple
 import pytest
 import torch
 from generated_code import CELLS, FOLDER, code
-from scan_cells import Growing
 
 import timescales
 from timescales.nn.cells import LSTMCell
-from timescales.nn.engine import cudnn
+from timescales.nn.engine import gpu
 
 
 @pytest.mark.parametrize("name", CELLS)
@@ -62,7 +61,7 @@ def test_what_is_explained(capsys):
     assert "16 pre-activations, 4 of c; 80 bytes" in text
     assert "eager: yes" in text
     assert "fused: yes\n" in text
-    assert "cluster: yes, but on a CPU only to test it\n" in text
+    assert "compiled: yes, but on a CPU only to test it\n" in text
     assert "auto: takes fused" in text
     assert (FOLDER / "lstm.h").read_text().splitlines()[1] in text
     *cell, empty, _, other = text.splitlines()
@@ -71,10 +70,7 @@ def test_what_is_explained(capsys):
 
 
 def test_which_calls_an_engine_does_not_take(capsys, monkeypatch):
-    def takes_all_but_resets(*call, stepwise=False):
-        return "it cannot begin again" if stepwise else None
-
-    monkeypatch.setattr(cudnn, "unsupported_reason", takes_all_but_resets)
+    monkeypatch.setattr(gpu, "cudnn_reason", lambda *call: "it cannot begin again" if call[-1] else None)
     assert "cudnn: yes; no call with reset= or states=True\n" in printed(capsys, timescales.LSTM(3, 4))
 
 
@@ -119,14 +115,6 @@ def test_what_cannot_be_explained():
 def test_scan_cells_keep_no_pre_activations(kind, line, capsys):
     timescales.explain(getattr(timescales, kind)(10, 128))
     assert f"Kept for backward, for each step and sequence: {line}" in capsys.readouterr().out.splitlines()
-
-
-def test_how_the_graph_engine_runs_a_scan_cell(capsys):
-    timescales.explain(timescales.LRU(10, 128))
-    assert "\nThe graph engine runs it as a scan over time in chunks\n" in capsys.readouterr().out
-    timescales.explain(Growing(1, 2))
-    line = "The graph engine runs it step by step, since the factor of h in the new h is not known to lie"
-    assert line in capsys.readouterr().out
 
 
 class Constants(timescales.Cell):

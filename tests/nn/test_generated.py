@@ -475,8 +475,8 @@ def test_a_truncated_gradient_is_not_the_plain_lstm():
             return super().step(gx, gh, state._replace(c=state.c.detach()), dt)
 
     x = torch.randn(S, B, INPUTS)
-    assert engines.pick("cudnn", cells.LSTMCell(INPUTS, H), x) is engines.cudnn.run
-    with pytest.raises(ValueError, match="it runs only the plain LSTM"):
+    assert engines.pick("cudnn", cells.LSTMCell(INPUTS, H), x) is engines.gpu.cudnn
+    with pytest.raises(ValueError, match="it runs only the plain LSTM and GRU"):
         engines.pick("cudnn", Truncated(INPUTS, H), x)
     check(Truncated(INPUTS, H), False, False)
 

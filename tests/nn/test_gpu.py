@@ -1,398 +1,309 @@
-"""On a GPU: what the CPU tests show, there too. `make gpu` runs these; `make test` leaves them out.
+"""The engines for GPUs, on a CPU: `compiled` against the eager engine, forward and backward, and `cudnn` by torch's CPU
+kernel. Most cells are compiled by AOTAutograd alone, which traces the same pieces and their gradients and writes no
+kernels; two also by torch's C++ compiler. Pieces have two steps here."""
 
-TIMESCALES_GPU_TESTS=cpu rehearses them where there is none.
-"""
+from __future__ import annotations
 
-import gc
-import os
-import signal
+import contextlib
+import csv
+import warnings
 
 import cell_models
 import pytest
 import torch
-import trainings
-from engine_cases import batched_seeds, close, compare, some_state
-from hydra import compose, initialize_config_dir
+import torch._inductor.config
+from engine_cases import SHAPES, batched_seeds, close, compare, gradient, learned_start, some_state
+from everyday import only
+from functorch.compile import nop
+from synthetic import sizes
+from torch._dynamo.backends.common import aot_autograd
+from torch.nn.utils.rnn import pack_padded_sequence
+from torch.utils._pytree import tree_leaves
+from torch.utils.checkpoint import checkpoint
 
-from timescales import GRU, LSTM, PLSTM, URLSTM, GatedRNN, paths
-from timescales.config import folders, identity
-from timescales.config.schema import LoopSettings
-from timescales.models.sequence import SequenceModel
-from timescales.nn import engine as engines
-from timescales.nn.engine import eager
-from timescales.nn.engine.equations import of_cell
-from timescales.nn.engine.gpu import capture, cluster, graph
-from timescales.nn.engine.gpu.buffers import Buffers
-from timescales.tasks import Copy
-from timescales.training import build, graphs, loop
-from timescales.training.run import TrainingRun
+import timescales
+from timescales import GRU, LSTM, PLSTM, RNN, ChronoLSTM, GatedRNN
+from timescales.nn import cells, engine
+from timescales.nn.engine import eager, gpu, kept
 
-pytestmark = pytest.mark.gpu
-DEVICE = os.environ.get("TIMESCALES_GPU_TESTS", "cuda")
+S, B, I, H = 7, 3, 4, 8  # noqa: E741
+CELLS = {cell_models.CELLS[name][0]: name for name in reversed(cell_models.CELLS)}  # one case of every class
 
 
-def config(device, *overrides, task="copy"):
-    identity.register()
-    small = ["task.batch_size=16", "task.train_size=160", "task.valid_size=20", "task.test_size=20"]
-    if task == "copy":
-        small.append("task.T=8")
-    with initialize_config_dir(str(paths.conf()), version_base="1.3"):
-        cfg = compose("config", [f"task={task}", f"device={device}", "logger=none", *small, *overrides])
-    return identity.resolved(cfg)
-
-
-@pytest.mark.parametrize("model", folders.choices("model"))
-@pytest.mark.parametrize("task", ["copy", "frequency"])
-def test_a_step_equals_the_cpus(model, task):
-    losses, gradients = [], []
-    for device in ("cpu", DEVICE):
-        network, job, _ = build.build(config(device, f"model={model}", "engine=eager", task=task))
-        batch = next(job.batches("train"))
-        loss = job.loss(network(batch).logits, batch)
-        loss.backward()
-        assert loss.device.type == device.split(":")[0]
-        losses.append(loss.item())
-        gradients.append([p.grad.cpu() for p in network.parameters()])
-    assert losses[1] == pytest.approx(losses[0], rel=1e-5)
-    for cpu, gpu in zip(*gradients, strict=True):
-        torch.testing.assert_close(gpu, cpu, rtol=1e-3, atol=1e-6)  # float32 sums in another order
-
-
-@pytest.mark.parametrize("task", ["copy", "frequency"])
-def test_data_are_those_of_the_cpu(task):
-    found = [next(build.build(config(device, task=task))[1].batches("train", 3, 1)) for device in ("cpu", DEVICE)]
-    for cpu, gpu in zip(*found, strict=True):
-        if cpu is not None:
-            torch.testing.assert_close(gpu.cpu(), cpu, rtol=1e-6, atol=1e-6)
-
-
-def test_interrupted_run_goes_on(tmp_path):
-    def fit(folder, stop_after=None):
-        (tmp_path / folder).mkdir(exist_ok=True)
-        network, job, optimizer = build.build(config(DEVICE))
-
-        def log(values, step):
-            if step == stop_after:
-                signal.raise_signal(signal.SIGINT)
-
-        return trainings.fit(network, job, optimizer, log, LoopSettings(max_epochs=1), tmp_path / folder)
-
-    whole = fit("whole")
-    with pytest.raises(KeyboardInterrupt):
-        fit("parts", stop_after=4)
-    # Sums on a GPU are not always in the same order: equal to rounding, bitwise only with deterministic=true.
-    assert fit("parts").progress.curve[-1]["valid/loss"] == pytest.approx(
-        whole.progress.curve[-1]["valid/loss"], rel=1e-4
-    )
-
-
-# ------------------------------------------------------------------------------------------ engines, at full size
-
-ON_GPU = DEVICE.startswith("cuda")
-only_gpu = pytest.mark.skipif(not ON_GPU, reason="what a CPU does not have")
-SIZES = (
-    {"copy": (220, 128, 10, 128), "digits": (784, 100, 1, 256), "odd": (61, 37, 5, 110)}
-    if ON_GPU
-    else {"small": (12, 5, 3, 18)}
-)
-MODELS = {"lstm": LSTM, "ur": URLSTM, "plstm": PLSTM, "separate": lambda i, h: PLSTM(i, h, coupled=False)}
-MODELS |= {
-    "gru": GRU,
-    "om": lambda i, h: GatedRNN(i, h, gate="om", downsize=2),
-    "o": lambda i, h: GatedRNN(i, h, gate="o"),
-}
+# A learned power with an age, complex numbers, matrices and attention of a cell's own, rows of a cumax, odd gradients.
+FEW = ("plstm", "lru", "rmc", "slstm", "exprnn", "odd", "adversarial", "gated_gru_um_4")
 
 
 @pytest.fixture(autouse=True)
-def _settings():
+def _small(monkeypatch):
     torch.manual_seed(1)
+    monkeypatch.setattr(gpu, "STEPS", 2)
+    monkeypatch.setattr(gpu, "BACKEND", "aot_eager")
+    monkeypatch.setattr(kept, "SAID", set())
+    monkeypatch.setattr(kept, "TRIED", {})
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _compiler():
     yield
-    torch.set_float32_matmul_precision("highest")
-    torch.use_deterministic_algorithms(False)
+    gpu._compiled_piece.cache_clear()
+    torch.compiler.reset()
 
 
-def results(model, engine, x, state, dt, mask, dtype=torch.float32):
-    """Output, final state and gradients by name; every output is in the loss."""
-    model.engine = engine
-    model.to(dtype).zero_grad()
-    x = x.detach().to(dtype, copy=True).requires_grad_()
-    state = [type(s)(*(v.to(dtype) for v in s)) for s in state]
-    y, after = model(x, state, None if dt is None else dt.to(dtype), mask)
-    after = model.split_state(after)
-    # A weight per output, about 1 in all: gradients of the size that a mean over the batch has.
-    (y * torch.linspace(-1.0, 1.0, y.numel(), device=y.device, dtype=dtype).view_as(y)).sum().div(y.numel()).backward()
-    found = {"output": y.detach(), "d x": x.grad} | {f"d {name}": p.grad for name, p in model.named_parameters()}
-    model.float()
-    return found | {name: value.detach() for name, value in after[-1]._asdict().items()}
+@pytest.fixture
+def uncompiled(monkeypatch):
+    """The loop and its gradients alone: pieces run as they are."""
+    monkeypatch.setattr(gpu, "_compiled_piece", lambda key: gpu.piece)
 
 
-def problem(name, size):
-    S, B, inputs, H = SIZES[size]
-    model = MODELS[name](inputs, H).to(DEVICE)
-    state = [type(s)(*(v.to(DEVICE) for v in s)) for s in some_state(model, B)]
-    x, dt = torch.randn(S, B, inputs, device=DEVICE), 2.0 * torch.rand(S, B, device=DEVICE)
-    return model, x, state, dt, torch.rand(S, B, device=DEVICE) < 0.9
+@pytest.fixture
+def silent():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        yield
 
 
-# float32: some tens of roundings of 6e-8, and a GPU's exponentials to 2 units in the last place. TF32 keeps ten bits of
-# the factors: 5e-4 per product, over steps that depend on each other.
-BOUNDS = {"highest": 1e-4, "high": 3e-2}
+def everything():
+    """dt, mask and reset of a call."""
+    return {"dt": 0.1 + torch.rand(S, B), "mask": torch.rand(S, B) < 0.8, "reset": torch.rand(S, B) < 0.3}
 
 
-@pytest.mark.parametrize("precision", BOUNDS)
-@pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("name", MODELS)
-def test_graph_engine_at_full_size(name, size, precision):
-    """Uncaptured at first, captured from the second time on; plain, then with dt and mask."""
-    model, x, state, dt, mask = problem(name, size)
-    for d, m in ((None, None), (dt, mask)):
-        torch.set_float32_matmul_precision("highest")
-        true = results(model, "eager", x, state, d, m, torch.float64)
-        torch.set_float32_matmul_precision(precision)
-        for _ in range(3):
-            fast = results(model, "graph", x, state, d, m)
-            for key in true:
-                scale = true[key].abs().max().item() + 1e-12
-                close(fast[key] / scale, true[key] / scale, BOUNDS[precision], key)
+@pytest.mark.parametrize("name", [*cell_models.CELLS, *cell_models.MORE])
+def test_the_loop_of_every_cell(name, uncompiled, silent):
+    model, x = cell_models.model(name, I, 12), torch.randn(S, B, I)
+    compare("compiled", model, x)
+    compare("compiled", model, x, model.split_state(model(x)[1]), **everything(), last=True, states=True)
 
 
-@pytest.mark.parametrize("size", SIZES)
-def test_cudnn_engine_at_full_size(size):
-    model, x, state, _, _ = problem("lstm", size)
-    torch.backends.cudnn.allow_tf32 = False
-    true = results(model, "eager", x, state, None, None, torch.float64)
-    fast = results(model, "cudnn", x, state, None, None)
-    for key in true:
-        scale = true[key].abs().max().item() + 1e-12
-        close(fast[key] / scale, true[key] / scale, BOUNDS["highest"], key)
+@pytest.mark.parametrize("name", only(FEW, [*CELLS.values(), "odd", "adversarial", "gated_gru_um_4"]))
+def test_every_cell_compiled(name, silent):
+    model = cell_models.model(name, I, 12)
+    compare("compiled", model, torch.randn(S, B, I), **everything(), states=True)
 
 
-@pytest.mark.parametrize("name", cell_models.NAMES)
-def test_every_cell_equals_the_eager_engine(name):
-    """Captured, with dt and its gradient, mask and state; all cells have passed their trials."""
-    model = cell_models.model(name, 3, 44).to(DEVICE)
-    state = [type(s)(*(v.to(DEVICE) for v in s)) for s in some_state(model, 6)]
-    x, dt = torch.randn(9, 6, 3, device=DEVICE), 2.0 * torch.rand(9, 6, device=DEVICE)
-    mask = torch.rand(9, 6, device=DEVICE) < 0.7
-    for d, m in ((None, None), (dt, mask)):
-        for _ in range(3):
-            compare("graph", model, x, state, d, m, tolerance=BOUNDS["highest"])
+@pytest.mark.parametrize(("name", "sizes"), [("mingru", [3]), pytest.param("gru", [3, 5, 2], marks=pytest.mark.full)])
+def test_kernels_of_torchs_own_compiler(name, sizes, silent, monkeypatch, tmp_path):
+    """Of the GRU also a second batch size, for which torch compiles again, and a third, for which it does not."""
+    monkeypatch.setattr(gpu, "BACKEND", "inductor")
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(torch._inductor.config, "compile_threads", 1)  # worker processes take longer to start
+    monkeypatch.setattr(torch._inductor.config, "cpp_cache_precompile_headers", False)
+    model = cell_models.model(name, I, H)
+    for B in sizes:
+        compare("compiled", model, torch.randn(S, B, I), dt=torch.rand(S, B), mask=torch.rand(S, B) < 0.8)
 
 
-@pytest.mark.parametrize("name", ["lstm", "plstm", "gru", "gated_lstm_o", "gated_gru_om_4"])
-def test_the_cluster_engine_equals_the_eager_engine(name):
-    """Several clusters, the last one not full, with resets and the states of all steps, which no trial has."""
-    if DEVICE != "cpu" and torch.cuda.get_device_capability()[0] < cluster.CAPABILITY:
-        pytest.skip("a GPU below compute capability 9 has no clusters of thread blocks")
-    model = cell_models.model(name, 3, 44).to(DEVICE)
-    state = [type(s)(*(v.to(DEVICE) for v in s)) for s in some_state(model, 11)]
-    x, dt = torch.randn(9, 11, 3, device=DEVICE), 2.0 * torch.rand(9, 11, device=DEVICE)
-    mask, reset = torch.rand(9, 11, device=DEVICE) < 0.7, torch.rand(9, 11, device=DEVICE) < 0.2
-    compare("cluster", model, x, state, dt, mask, tolerance=BOUNDS["highest"])
-    compare("cluster", model, x, state, dt, mask, reset=reset, states=True, tolerance=BOUNDS["highest"])
+def alike(rnn, *arguments, tolerance=1e-6, **named):
+    """Assert that a call has the same results, and gradients of the parameters, as with the eager engine."""
+    found = []
+    for rnn.engine in ("compiled", "eager"):
+        rnn.zero_grad()
+        torch.manual_seed(2)
+        results = [v for v in tree_leaves(rnn(*arguments, **named)) if isinstance(v, torch.Tensor)]
+        if any(v.requires_grad for v in results):
+            sum(v.sum() for v in results if v.requires_grad).backward()
+        found.append([*(v.detach() for v in results), *map(gradient, rnn.parameters())])
+    for a, b in zip(*found, strict=True):
+        assert a.shape == b.shape
+        if a.numel():
+            close(a, b, tolerance)
 
 
-@only_gpu
-@pytest.mark.parametrize("name", ["lstm", "plstm", "gru", "gated_lstm_om_4", "odd"])
-def test_kernels_pass_their_trial(name):
-    device = torch.empty(0, device=DEVICE).device
-    cell = cell_models.model(name, 3, 44).layers[0].to(device)
-    assert graph.trial(cell, of_cell(cell, timed=False), device) is None
+@pytest.mark.parametrize("kind", ["PLSTM", "RMC", "MinGRU", "GRU"])
+def test_forms_of_calls(kind, uncompiled, silent):
+    """Layers, both directions, packed and single sequences, carried states, one step, no step and no sequence."""
+    for options in ({}, {"bidirectional": True}, {"batch_first": True}):
+        rnn = getattr(timescales, kind)(I, H, 2, **options)
+        for shape in ((S, B), (S,), (1, B), (0, B), (S, 0)):
+            if len(shape) == 1 or not options.get("batch_first"):
+                alike(rnn, torch.randn(*shape, I))
+        x = torch.randn(S, S, I)
+        with torch.no_grad():
+            _, state = rnn(x)
+        alike(rnn, x, state)
+        lengths, first = torch.tensor([3, 7, 1, 7, 6, 2, 5]), options.get("batch_first", False)
+        alike(rnn, pack_padded_sequence(x, lengths, first, enforce_sorted=False))
 
 
-@only_gpu
-def test_auto_takes_them():
-    for name, make in MODELS.items():
-        model = make(3, 8).to(DEVICE)
-        x = torch.randn(5, 2, 3, device=DEVICE)
-        assert engines.pick("auto", model.layers[0], x) is not eager.run, name
+def test_modes_of_torch(silent):
+    """No gradients, inference mode, other types, autocast, gradients of some parameters, and a compiled model."""
+    rnn, x = PLSTM(I, H, engine="compiled"), torch.randn(S, B, I)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        close(torch.compile(rnn, backend="eager")(x)[0], rnn(x)[0], 1e-6)
+    for mode in (torch.no_grad(), torch.inference_mode(), contextlib.nullcontext()):
+        with mode:
+            alike(rnn, x)
+    with torch.autocast("cpu", torch.bfloat16):
+        alike(rnn, x, tolerance=0.02)
+    alike(rnn.double(), x.double(), tolerance=1e-12)
+    alike(rnn.bfloat16(), x.bfloat16(), tolerance=0.05)
+    rnn.float().layers[0].weight_hh.requires_grad_(False)
+    alike(rnn, x)
 
 
-def test_live_calls_have_buffers_of_their_own():
-    S, B, inputs, H = next(iter(SIZES.values()))
-    model = PLSTM(inputs, H, engine="graph").to(DEVICE)
-    batches = [torch.randn(s, B, inputs, device=DEVICE) for s in (S, S, S // 2, S, S, S // 2)]
-
-    def gradients(chosen):
-        losses = [model(x)[0].square().mean() for x in chosen]
-        return [torch.autograd.grad(loss, list(model.parameters())) for loss in losses]
-
-    alone = [gradients([x])[0] for x in batches]
-    for _ in range(2):
-        for grads, wanted in zip(gradients(batches), alone, strict=True):
-            for a, b in zip(grads, wanted, strict=True):
-                close(a, b)
+@pytest.mark.parametrize("kind", [cells.LSTMCell, cells.GRUCell, cells.PLScanCell, cell_models.AdversarialCell])
+def test_batched_seeds_and_a_learned_initial_state(kind, uncompiled):
+    """Each seed has its own weights, and begins again from the state that it learns."""
+    cell, found = batched_seeds([learned_start(kind)(I, H).eval() for _ in range(2)]), []
+    x, mask, reset = torch.randn(S, 2, B, I), torch.rand(S, 2, B) < 0.8, torch.rand(S, 2, B) < 0.3
+    for which in ("compiled", "eager"):
+        cell.zero_grad()
+        output, after = engine.run(which, cell, x, cell.weights(), cell.initial_state(2, B), None, mask, reset)
+        (output.square().sum() + after[-1].sum()).backward()
+        found.append([output.detach(), *map(gradient, cell.parameters())])
+    for a, b in zip(*found, strict=True):
+        close(a, b)
 
 
-def test_replicas_equal_single_calls():
-    S, B, inputs, H = next(iter(SIZES.values()))
-    cells = [PLSTM(inputs, H).to(DEVICE).layers[0] for _ in range(4)]
-    cell = batched_seeds(cells)
-    x = torch.randn(S, 4, B, inputs, device=DEVICE)
-    for _ in range(3):
-        output, _ = graph.run(cell, x, cell.weights(), cell.initial_state(4, B))
-    for r, one in enumerate(cells):
-        close(output[:, r], graph.run(one, x[:, r], one.weights(), one.initial_state(B))[0])
+def test_random_numbers_are_those_of_the_eager_engine(silent):
+    rnn = GatedRNN(I, H, zoneout_h=0.3, zoneout_c=0.2).train()
+    alike(rnn, torch.randn(S, B, I))
 
 
-@pytest.mark.parametrize("model", ["lstm", "plstm"])
-def test_captured_training_steps_equal_launched_ones(model, monkeypatch, capsys):
-    """Rehearsed on a CPU, nothing is captured."""
-    curves, made = [], []
-    real = graphs.StepGraph
-    monkeypatch.setattr(graphs, "StepGraph", lambda *a: made.append(a) or real(*a))
-    for captured in (False, True):
-        with pytest.MonkeyPatch.context() as patch:
-            if not captured:
-                patch.setattr(graphs, "is_wanted", lambda *a: False)
-            network, job, optimizer = build.build(config(DEVICE, f"model={model}"))
-            run = TrainingRun(network, job, optimizer, lambda *a: None, LoopSettings(max_epochs=4, clip_norm=1.0), None)
-            loop.fit_single(run)
-            curves.append([row["valid/loss"] for row in run.progress.curve])
-    assert "no CUDA graph" not in capsys.readouterr().err
-    assert len(made) == ON_GPU
-    assert curves[1] == pytest.approx(curves[0], rel=1e-3)
+def test_backward_twice_under_hooks_and_in_checkpoints(silent):
+    rnn, x = PLSTM(I, H, engine="compiled"), torch.randn(S, B, I)
+    loss = rnn(x)[0].square().sum()
+    first = torch.autograd.grad(loss, list(rnn.parameters()), retain_graph=True)
+    assert all(map(torch.equal, first, torch.autograd.grad(loss, list(rnn.parameters()))))
+    again = checkpoint(rnn, x, use_reentrant=False)[0].square().sum()
+    for a, b in zip(first, torch.autograd.grad(again, list(rnn.parameters())), strict=True):
+        close(a, b)
+    with pytest.raises(RuntimeError, match=r"no second derivatives: .* use engine='eager'"):
+        torch.autograd.grad(rnn(x)[0].sum(), list(rnn.parameters()), create_graph=True)
 
 
-@pytest.mark.parametrize("model", ["lstm", "plstm"])
-def test_batched_seeds_equal_single_runs(model, tmp_path, monkeypatch, capsys):
-    """On the graph engine; the seeds leave one after the other."""
-    monkeypatch.setattr(Copy, "stop", lambda self, epoch, found: "solved" if epoch >= self.seed + 1 else None)
-    overrides = [
-        *trainings.COPY,
-        f"model={model}",
-        "engine=graph",
-        f"device={DEVICE}",
-        "loop.max_epochs=4",
-        "optimizer=sgd",
-    ]
-    kinds = (trainings.single, trainings.batched)
-    runs = [train(overrides, tmp_path / train.__name__, (0, 1, 2), double=False) for train in kinds]
-    assert "one after another" not in capsys.readouterr().err
-    trainings.same(*runs, 1e-4)
-    assert [run.progress.step for run in runs[1]] == [5, 10, 15]
+SLOPE = 1.5
 
 
-@only_gpu
-def test_random_numbers_after_a_capture_that_failed():
-    found = of_cell(LSTM(3, 4).layers[0], timed=False)
-    b = Buffers(found, (1, 2, 3), 4, torch.device(DEVICE), False, False)
+class Sloped(cells.GRUCell):
+    """Its step reads a global name and an attribute."""
 
-    def fails(given):
-        if given is b:
-            given.z.sum().item()  # waits for the GPU: not permitted in a capture
+    slope = 0.5
 
-    with pytest.raises(RuntimeError):
-        capture.graph_of(b, fails)
-    assert torch.rand(1, device=DEVICE).isfinite().all()
-    model, x = PLSTM(3, 8, engine="graph").to(DEVICE), torch.randn(5, 2, 3, device=DEVICE)
-    for _ in range(3):
-        model(x)[0].sum().backward()
+    def step(self, gx, gh, state, dt=1.0):
+        return self.State((SLOPE * gx.chunk(3, -1)[0] + self.slope * gh.chunk(3, -1)[1]).tanh() + 0.1 * state.h)
 
 
-@pytest.mark.parametrize("model", ["lstm", "plstm"])
-@pytest.mark.parametrize("task", ["copy", "frequency"])
-def test_deterministic_runs_are_bitwise_equal(model, task, tmp_path):
-    def fit(folder):
-        (tmp_path / folder).mkdir()
-        chosen = config(DEVICE, f"model={model}", "deterministic=true", task=task)
-        network, job, optimizer = build.build(chosen)
-        curve = trainings.fit(
-            network, job, optimizer, lambda v, s: None, LoopSettings(max_epochs=2), tmp_path / folder
-        ).progress.curve
-        return curve, [p.detach().clone() for p in network.parameters()]
-
-    (curve, weights), (again, same) = fit("one"), fit("two")
-    assert curve == again
-    assert all(torch.equal(a, b) for a, b in zip(weights, same, strict=True))
+def test_what_a_step_reads_counts_in_the_next_call(silent, monkeypatch):
+    rnn, x = RNN([Sloped(I, H)]), torch.randn(S, B, I)
+    alike(rnn, x)
+    monkeypatch.setitem(globals(), "SLOPE", -0.7)
+    alike(rnn, x)
+    rnn.layers[0].slope = 2.0
+    alike(rnn, x)
 
 
-def allocated():
-    gc.collect()
-    return torch.cuda.memory_allocated() if ON_GPU else 0
+class Branching(cells.GRUCell):
+    """Its step asks for a number, which torch cannot compile: always, or for five sequences."""
+
+    sizes = (B, 5)
+
+    def step(self, gx, gh, state, dt=1.0):
+        if len(gx) in self.sizes and float(state.h.detach().sum()) > 1e9:
+            return state
+        return super().step(gx, gh, state, dt)
 
 
-def test_memory_is_flat_over_many_steps(tmp_path):
-    steps, seen = (10_000 if ON_GPU else 60), {}
-    network, job, optimizer = build.build(config(DEVICE, "model=plstm", "task.train_size=1600"))
-
-    def log(values, step):
-        if step % (steps // 10) == 0:
-            seen[step] = allocated()
-
-    trainings.fit(
-        network, job, optimizer, log, LoopSettings(max_epochs=10**6, max_steps=steps, eval_every=10**9), tmp_path
-    )
-    assert len(seen) == 10
-    assert len({round(value / 2**20) for value in list(seen.values())[1:]}) == 1, seen
+def wrong(graph, inputs):
+    """A compiler whose first result is wrong."""
+    return lambda *a: [graph(*a)[0] + 0.1, *graph(*a)[1:]]
 
 
-def test_a_failed_job_leaves_nothing_on_the_device(tmp_path):
-    def fail(folder, at):
-        network, job, optimizer = build.build(config(DEVICE, "model=plstm", "model.hidden_size=256"))
+def fails_backward(sizes):
+    """A compiler that fails for the backward pass of such batches."""
 
-        def log(values, step):
-            if step == at:
-                raise RuntimeError("as a job fails")
+    def backward(graph, inputs):
+        if any(isinstance(v, torch.Tensor) and v.shape[-2:-1] == (n,) for v in inputs for n in sizes):
+            raise RuntimeError("no kernel")
+        return nop(graph, inputs)
 
-        (tmp_path / folder).mkdir()
-        with pytest.raises(RuntimeError, match="as a job fails"):
-            trainings.fit(network, job, optimizer, log, LoopSettings(max_epochs=1), tmp_path / folder)
-
-    fail("first", 6)  # what the libraries keep, they keep from here on
-    before = allocated()
-    fail("second", 6)
-    assert allocated() <= before
+    return aot_autograd(fw_compiler=nop, bw_compiler=backward)
 
 
-@only_gpu
-@pytest.mark.parametrize("model", ["lstm", "plstm"])
-@pytest.mark.parametrize("task", ["copy", "frequency"])
-def test_no_step_waits_for_the_gpu(model, task, tmp_path):
-    """From the fourth to the ninth step nothing synchronises: data, model, loss, backward, clipping, optimizer."""
-    network, job, optimizer = build.build(
-        config(DEVICE, f"model={model}", "task.sampling=sync_1" if task == "frequency" else "task.T=8", task=task)
-    )
-
-    def log(values, step):
-        torch.cuda.set_sync_debug_mode("error" if 3 <= step < 9 else "default")
-
-    try:
-        trainings.fit(network, job, optimizer, log, LoopSettings(max_steps=10, eval_every=10), tmp_path)
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
+FAILURES = {
+    "the first call": (Branching, "aot_eager", "torch cannot compile it"),
+    "a later batch": (type("Later", (Branching,), {"sizes": (5,)}), "aot_eager", "torch cannot compile it"),
+    "backward": (cells.GRUCell, fails_backward([B, 5]), "no kernel"),
+    "backward of a later batch": (cells.GRUCell, fails_backward([5]), "no kernel"),
+    "its numbers": (cells.GRUCell, wrong, "its compiled steps are wrong"),
+}
 
 
-@only_gpu
-@pytest.mark.parametrize("make", [LSTM, PLSTM])
-def test_the_whole_training_step_can_be_captured(make):
-    """Forward, backward, clipping and optimizer in one graph: three replays equal three steps."""
-    job = Copy(T=20, batch_size=16, train_size=64, valid_size=16, test_size=16, device=DEVICE)
-    batch = next(job.batches("train"))
-    weights = []
-    for captured in (False, True):
-        torch.manual_seed(0)
-        network = SequenceModel(make(10, 32, engine="graph"), job.spec).to(DEVICE)
-        optimizer = torch.optim.Adam(network.parameters(), lr=1e-2, capturable=True)
+@pytest.mark.parametrize("what", FAILURES)
+def test_a_failure_is_one_warning_and_the_eager_engine(what, monkeypatch, capsys):
+    kind, compiler, reason = FAILURES[what]
+    monkeypatch.setattr(gpu, "BACKEND", compiler)
+    rnn = RNN([kind(I, H)])
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        for size in (B, 5, 5, B):
+            alike(rnn, torch.randn(S, size, I))
+    (line,) = [str(w.message) for w in said if "eager engine" in str(w.message)]
+    assert reason in line
+    assert "engine='eager' silences this" in line
+    assert "\n" not in line
+    timescales.explain(rnn)
+    assert f"compiled: no, {gpu.failure(rnn.layers[0], torch.device('cpu'))}" in capsys.readouterr().out
 
-        def step(network=network, optimizer=optimizer):
-            optimizer.zero_grad(set_to_none=True)
-            job.loss(network(batch).logits, batch).backward()
-            torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
-            optimizer.step()
 
-        stream = torch.cuda.Stream()
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            for _ in range(3):
-                step()
-        torch.cuda.current_stream().wait_stream(stream)
-        if captured:
-            whole = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(whole):
-                step()
-        for _ in range(3):
-            whole.replay() if captured else step()
-        weights.append([p.detach().clone() for p in network.parameters()])
-    for a, b in zip(*weights, strict=True):
-        close(b, a, 1e-3)
+def test_engine_compiled_trains_from_the_command_line(train, tmp_path):
+    losses = []
+    for name in ("compiled", "eager"):
+        settings = ["task=variable_copy", "model=plstm", "model.hidden_size=4", *sizes("variable_copy", 8, 4, 4)]
+        settings += ["loop.max_steps=3", "loop.log_every=1", "logger=csv", "device=cpu", "task.batch_size=4"]
+        assert train(*settings, f"engine={name}", f"run_dir={tmp_path}/{name}").status == 0
+        rows = csv.DictReader((tmp_path / name / "curve.csv").open())
+        losses.append([float(row["train/loss_nats"]) for row in rows if row["train/loss_nats"]])
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+    assert len(losses[0]) == 3
+
+
+# --- cuDNN, and the choice --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_cudnn_engine_by_torchs_cpu_kernel(shape):
+    S, B, inputs, H = shape
+    for model in (LSTM(inputs, H), GRU(inputs, H), LSTM(inputs, H, forget_init="uniform")):
+        x = torch.randn(S, B, inputs)
+        compare("cudnn", model, x, some_state(model, B))
+        compare("cudnn", model, x, last=True)
+        assert model(x[:0])[0].shape == (0, B, H)
+
+
+def test_cudnn_engine_keeps_float32_under_autocast():
+    model, x = LSTM(3, 5, 2, forget_init=6.0, engine="cudnn"), torch.randn(40, 2, 3)
+    expected, _ = model(x)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(model(x)[0], expected)
+
+
+def test_choice_on_a_gpu(monkeypatch):
+    """cuDNN where it has the equations and the call, compiled pieces otherwise."""
+    monkeypatch.setattr(torch.Tensor, "is_cuda", property(lambda x: True))
+    monkeypatch.setattr(torch.backends.cudnn, "is_acceptable", lambda x: True)
+    x = torch.randn(5, 2, 3)
+    for model in (LSTM(3, 4), GRU(3, 4), ChronoLSTM(3, 4, T_max=20)):
+        cell = model.layers[0]
+        assert engine.pick("auto", cell, x) is gpu.cudnn
+        others = (x.unsqueeze(1), False, False), (x.double(), False, False)  # batched seeds; another type
+        for given, masked, stepwise in ((x, True, False), (x, False, True), *others):
+            assert engine.pick("auto", cell, given, masked, stepwise=stepwise) is gpu.compiled
+        for place, name in ((torch, "are_deterministic_algorithms_enabled"), (torch.backends.cudnn, "is_acceptable")):
+            with monkeypatch.context() as patch:
+                patch.setattr(place, name, lambda *a, name=name: name.startswith("are"))
+                assert engine.pick("auto", cell, x) is gpu.compiled
+        cell.step = cell.step
+        assert engine.pick("auto", cell, x) is gpu.compiled
+    for cell in (PLSTM(3, 4).layers[0], Sloped(3, 4), timescales.RMC(3, 4).layers[0], GatedRNN(3, 4).layers[0]):
+        assert engine.pick("auto", cell, x) is gpu.compiled
+    assert engine.pick("eager", cell, x) is eager.run
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+    assert engine.pick("auto", PLSTM(3, 4).layers[0], x) is eager.run
+
+
+@pytest.mark.parametrize("name", ["graph", "cluster"])
+def test_engines_that_are_gone_name_the_one_to_use(name):
+    with pytest.raises(ValueError, match=f"not '{name}'; engine=compiled runs in its place"):
+        LSTM(I, H, engine=name)

@@ -178,13 +178,13 @@ def test_sizes_that_do_not_fit_on_the_command_line():
     assert (network.rnn.hidden_size, network.rnn.layers[0].units) == (24, 8)
 
 
-@pytest.mark.parametrize("name", ["fused", "graph", "cudnn"])
+@pytest.mark.parametrize("name", ["fused", "cudnn"])
 def test_engines_with_kernels_refuse(name, recwarn):
     rnn = timescales.RMC(I, 8)
     assert engines.pick("auto", rnn.layers[0], torch.zeros(2, B, I)) is eager.run
     rnn(torch.zeros(2, B, I))
     assert not recwarn.list
-    reason = "runs only the plain LSTM, not RMCCell" if name == "cudnn" else "RMCCell has no kernel"
+    reason = "runs only the plain LSTM and GRU, not RMCCell" if name == "cudnn" else "RMCCell has no kernel"
     with pytest.raises(ValueError, match=f"the {name} engine cannot run here: .*{reason}.*; use engine=") as raised:
         engines.pick(name, rnn.layers[0], torch.zeros(2, B, I))
     assert "\n" not in str(raised.value)

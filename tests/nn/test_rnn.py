@@ -4,7 +4,7 @@ import io
 
 import pytest
 import torch
-from rnn_cases import KINDS, NO_KERNEL, WITHOUT_MATRIX, B, H, I, S, build, close, close_state, layered, random_input
+from rnn_cases import KINDS, WITHOUT_MATRIX, B, H, I, S, build, close, close_state, layered, random_input
 
 import timescales
 from timescales.nn.cells import LSTMCell, PLSTMCell
@@ -188,12 +188,7 @@ def test_no_gradient_comes_from_padding():
 @pytest.mark.parametrize("inputs", [I, 40])
 @pytest.mark.parametrize(
     ("kind", "engine"),
-    [
-        (kind, engine)
-        for kind in KINDS
-        for engine in ("eager", "auto", "graph")
-        if engine != "graph" or kind not in NO_KERNEL
-    ],
+    [(kind, engine) for kind in KINDS for engine in ("eager", "auto")],
 )
 def test_what_stands_at_padding_reaches_no_gradient(kind, engine, inputs):
     """Neither NaN nor infinity: 0 times either is NaN."""

@@ -212,7 +212,7 @@ def test_a_state_has_one_name():
             rnn(X, x=X)
 
 
-@pytest.mark.parametrize("engine", ["eager", "fused", "graph", "auto"])
+@pytest.mark.parametrize("engine", ["eager", "fused", "compiled", "auto"])
 def test_seeds_without_weights_are_refused(engine):
     """A kernel would read the weights of seeds that there are not: memory of something else."""
     rnn = timescales.PLSTM(I, H, engine=engine)

@@ -218,7 +218,7 @@ class Square(TwoFields):
         return self.State((gx + 0.5 * state.h * state.h).tanh(), state.n * gx.sigmoid() + dt)
 
 
-@pytest.mark.parametrize("engine", ["eager", "fused", "graph"])
+@pytest.mark.parametrize("engine", ["eager", "fused", "compiled"])
 def test_a_cell_of_ones_own(engine):
     rnn = timescales.RNN([Square(I, H)], engine=engine)
     x = torch.randn(S, B, I)

@@ -25,10 +25,8 @@ from torch.utils._pytree import tree_leaves
 import timescales
 from timescales import LSTM, PLSTM, RNN, GatedRNN
 from timescales.nn import cells, engine
-from timescales.nn.engine.gpu import buffers, graph
 
-ENGINES = ("eager", "fused", "graph", "cluster")  # the last one in its emulator
-OF_SCANS = ENGINES[1:3]  # those that are compiled and take scans, too
+ENGINES = ("eager", "fused")
 # A learned power with an age, shares computed apart, a cumax, three fields, and scans.
 FEW = {"lstm", "plstm", "gru", "gated_gru_om_4", "adversarial", "plscan", "lru"}
 
@@ -98,29 +96,23 @@ def test_it_is_as_if_each_part_was_read_by_itself(kind):
 
 
 @pytest.mark.parametrize("name", only(FEW, cell_models.NAMES))
-@pytest.mark.parametrize("which", OF_SCANS)
-def test_every_compiled_cell_equals_eager(which, name):
+def test_every_compiled_cell_equals_eager(name):
     model = cell_models.model(name, 3, 28)
     x, dt, mask, reset = torch.randn(6, 5, 3), 3.0 * torch.rand(6, 5), torch.rand(6, 5) < 0.6, some_resets(6, 5)
     for k, (d, m) in enumerate(itertools.product((None, dt), (None, mask))):
-        compare(which, model, x, some_state(model, 5) if k % 2 else None, d, m, k in (1, 2), reset=reset, states=k > 1)
+        compare("fused", model, x, some_state(model, 5) if k % 2 else None, d, m, k in (1, 2),
+                reset=reset, states=k > 1)  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("which", "kind"),
-    [
-        *itertools.product(OF_SCANS, [cells.LSTMCell, cells.PLSTMCell, cells.MinLSTMCell, cells.PLScanCell]),
-        ("cluster", cells.PLSTMCell),
-    ],
-)
-def test_a_learned_initial_state_gets_its_gradient(which, kind):
+@pytest.mark.parametrize("kind", [cells.LSTMCell, cells.PLSTMCell, cells.MinLSTMCell, cells.PLScanCell])
+def test_a_learned_initial_state_gets_its_gradient(kind):
     """From every reset, with and without a state that is given. 40 inputs: their shares are made ahead."""
     for S_, inputs, units in ((9, 40, 17), (6, 2, 3)):
         model = RNN([learned_start(kind)(inputs, units), learned_start(kind)(units, units)])
         x, mask, reset = torch.randn(S_, B, inputs), torch.rand(S_, B) < 0.7, some_resets(S_, B)
         for state, m in itertools.product((None, some_state(model, B)), (None, mask)):
-            compare(which, model, x, state, None, m, reset=reset)
-            compare(which, model, x, state, None, m, last=True, reset=reset, states=True)
+            compare("fused", model, x, state, None, m, reset=reset)
+            compare("fused", model, x, state, None, m, last=True, reset=reset, states=True)
     assert model.layers[0].start.grad.abs().sum() > 0
 
 
@@ -138,24 +130,8 @@ def test_any_number_of_threads(name, threads):
         torch.set_num_threads(before)
 
 
-@pytest.mark.parametrize("name", ["mingru", "minlstm", "plscan", "lru"])
-def test_a_scan_in_chunks(name, monkeypatch):
-    """Resets at the edges of chunks, in a chunk that does not exist, and in none."""
-    monkeypatch.setattr(buffers, "CHUNK", 4)
-    S, B = 18, 4
-    model = cell_models.model(name, 2, 5)
-    x, dt, mask = torch.randn(S, B, 2), 3.0 * torch.rand(S, B), torch.rand(S, B) < 0.6
-    mask[4:8, 1] = False
-    reset = torch.zeros(S, B)
-    reset[[4, 8, 9], [0, 0, 0]] = reset[[3, 5, 11], [1, 1, 1]] = reset[[0, 7, 17], [2, 2, 2]] = 1.0
-    for k, (d, m) in enumerate(itertools.product((None, dt), (None, mask))):
-        state = some_state(model, B) if k % 2 else None
-        compare("graph", model, x, state, d, m, last=k in (1, 2), reset=reset, states=k in (0, 3))
-
-
 @pytest.mark.parametrize("name", only(["lstm", "gru", "plscan", "odd"], cell_models.KERNELS))
-@pytest.mark.parametrize("which", OF_SCANS)
-def test_batched_seeds(which, name):
+def test_batched_seeds(name):
     R, S, B, I, H = 2, 6, 4, 3, 8  # noqa: E741
     kind = learned_start(type(cell_models.model(name, I, H).layers[0]))
     arguments = (cell_models.CELLS | cell_models.MORE)[name][1]
@@ -165,7 +141,7 @@ def test_batched_seeds(which, name):
     dt, reset = 2.0 * torch.rand(S, R, B), torch.rand(S, R, B) < 0.3
     reset[0, 0, 0] = True
     output, after, every = engine.run(
-        which, together, x, together.weights(), together.initial_state(R, B), dt, mask, reset, True
+        "fused", together, x, together.weights(), together.initial_state(R, B), dt, mask, reset, True
     )
     (output * factor).sum().add((every[-1] * factor).sum()).backward()
     d_x, x.grad = x.grad, None
@@ -238,14 +214,11 @@ def test_without_resets_the_numbers_are_the_same():
         assert torch.equal(rnn(x, reset=torch.zeros(S, B))[0], rnn(x)[0])
 
 
-@pytest.mark.parametrize("which", only(OF_SCANS, ENGINES[1:]))
-def test_without_gradients_and_with_saved_tensors_that_are_moved(which, monkeypatch):
-    """Long sequences go through the graph engine in pieces; backward computes again what hooks did not keep."""
-    monkeypatch.setattr(graph, "PIECE", 16)
-    model = RNN([learned_start(cells.PLSTMCell)(3, 7)], engine=which)
+def test_without_gradients_and_with_saved_tensors_that_are_moved():
+    """Backward computes again what hooks did not keep."""
+    model = RNN([learned_start(cells.PLSTMCell)(3, 7)], engine="fused")
     S, B = 70, 4
     x, mask, reset = torch.randn(S, B, 3), torch.rand(S, B) < 0.7, some_resets(S, B)
-    reset[16] = True  # where a piece ends
     expected, after, every = model(x, mask=mask, reset=reset, states=True)
     with torch.no_grad():
         output, end, steps = model(x, mask=mask, reset=reset, states=True)
@@ -268,9 +241,8 @@ def test_padding_beside_resets():
     lengths = torch.randint(S + 1, (B,))
     lengths[3], lengths[8] = 0, S
     mask = torch.arange(S).unsqueeze(1) < lengths
-    for which in ("fused", "graph"):
-        compare(which, model, torch.randn(S, B, 33), some_state(model, B), 3.0 * torch.rand(S, B), mask,
-                reset=some_resets(S, B), states=True)  # fmt: skip
+    compare("fused", model, torch.randn(S, B, 33), some_state(model, B), 3.0 * torch.rand(S, B), mask,
+            reset=some_resets(S, B), states=True)  # fmt: skip
 
 
 def test_no_step_one_step_and_no_row():
@@ -322,8 +294,7 @@ def test_under_tracers():
 
 
 @pytest.mark.parametrize("name", only({"plstm"}, MODELS))
-@pytest.mark.parametrize("which", OF_SCANS)
-def test_long_sequences(which, name):
+def test_long_sequences(name):
     model = MODELS[name](2, 8)
     reset = torch.rand(300, 3) < 0.02
-    compare(which, model, torch.randn(300, 3, 2), some_state(model, 3), tolerance=5e-5, reset=reset)
+    compare("fused", model, torch.randn(300, 3, 2), some_state(model, 3), tolerance=5e-5, reset=reset)

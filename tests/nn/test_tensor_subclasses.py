@@ -73,7 +73,7 @@ def test_a_subclass_goes_to_the_eager_engine(what, monkeypatch):
     assert names == ["eager"]
     found = found.a if isinstance(found, TwoTensor) else found
     close(found, expected, 1e-5)
-    for engine in ("fused", "graph"):
+    for engine in ("fused", "compiled"):
         rnn.engine = engine
         with pytest.raises(ValueError, match=rf"the {engine} engine cannot run here: .* use engine='eager'"):
             rnn(*wrapped)

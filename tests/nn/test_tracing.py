@@ -31,7 +31,7 @@ def test_a_traced_module_has_torchs_operations(name):
     for value, field in zip(tree_leaves(state), tree_leaves(end), strict=True):
         close(value, field, 1e-6)
     if name != "GRU":
-        for rnn.engine in ("fused", "graph"):
+        for rnn.engine in ("fused", "compiled"):
             with pytest.raises(ValueError, match=r"tracers need torch's own operations; use engine='eager'"):
                 torch.jit.trace(rnn, (x,))
 

@@ -291,11 +291,10 @@ KINDS = {
 }
 
 
-@pytest.mark.parametrize("engine", ["fused", "graph"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_change_counts_in_the_next_call(kind, engine, monkeypatch):
+def test_a_change_counts_in_the_next_call(kind, monkeypatch):
     monkeypatch.setitem(globals(), "slope_of_this_module", FIRST)
-    check(*KINDS[kind](), engine)
+    check(*KINDS[kind](), "fused")
 
 
 class Spike(torch.autograd.Function):
@@ -373,9 +372,9 @@ def test_a_change_of_the_gradient_alone(kind, early):
     def change():
         cell.config.value = SECOND
         with torch.no_grad():
-            RNN([cell], engine="graph")(torch.randn(S, B, INPUTS))
+            RNN([cell], engine="fused")(torch.randn(S, B, INPUTS))
 
-    check(cell, change, "graph")
+    check(cell, change, "fused")
 
 
 def test_a_cell_without_a_recurrent_product():
@@ -390,7 +389,7 @@ def test_a_cell_without_a_recurrent_product():
             return self.State(f * state.h + (1 - f) * u.tanh())
 
     torch.manual_seed(0)
-    check(Scan(INPUTS, H), lambda: setattr(config, "value", SECOND), "graph")
+    check(Scan(INPUTS, H), lambda: setattr(config, "value", SECOND), "fused")
 
 
 def test_the_form_of_a_call_counts():
@@ -418,7 +417,7 @@ def test_a_step_that_is_another_one_without_gradients():
         def slope(self):
             return FIRST if torch.is_grad_enabled() else SECOND
 
-    rnn, x = RNN([Modes(INPUTS, H)], engine="graph"), torch.randn(S, B, INPUTS)
+    rnn, x = RNN([Modes(INPUTS, H)], engine="fused"), torch.randn(S, B, INPUTS)
     rnn(x)
     with torch.no_grad(), pytest.raises(ValueError, match=r"mul gets 1\.5, then 0\.625"):
         rnn(x)

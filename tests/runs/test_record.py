@@ -197,29 +197,3 @@ def test_the_version_is_that_of_the_code_not_that_of_an_older_installation(monke
     versions = provenance.provenance("cpu").versions
     assert versions["timescales"] == timescales.__version__
     assert versions["torch"] == "0.0.1"
-
-
-def test_a_copy_without_history_knows_its_commit_and_whether_it_was_changed(tmp_path, monkeypatch):
-    for name in ("timescales/a.py", "conf/b.yaml", "train.py"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text(name)
-    monkeypatch.setattr(provenance.paths, "ROOT", tmp_path)
-    assert provenance.provenance("cpu").commit is None
-    note = tmp_path / provenance.NOTE
-    note.parent.mkdir()
-    note.write_text(f"0123456789 {provenance._sources()}\n")
-    assert provenance.provenance("cpu").commit == "0123456789"
-    (tmp_path / "timescales" / "measured.csv").write_text("what a benchmark writes there decides no number")
-    assert provenance.provenance("cpu").commit == "0123456789"
-    (tmp_path / "conf" / "b.yaml").write_text("changed")
-    assert provenance.provenance("cpu").commit == "0123456789+"
-    note.write_text("half a line")
-    assert provenance.provenance("cpu").commit is None
-
-
-def test_the_note_for_a_copy_names_a_commit_or_says_that_there_is_none(monkeypatch):
-    monkeypatch.setattr(provenance, "_commit", lambda: "0123456789+")
-    assert provenance.commit_note() == f"0123456789+ {provenance._sources()}\n"
-    monkeypatch.setattr(provenance, "_commit", lambda: None)
-    with pytest.raises(ConfigError, match="run this in a git checkout"):
-        provenance.commit_note()

@@ -113,12 +113,6 @@ def assert_nan_propagates(engine, models=MODELS):
         assert not output[:, 1].isnan().any(), name
 
 
-def without_resets(kernel):
-    """The arguments of a Triton kernel that a call without resets and without the gradients of outputs leaves out."""
-    names = ("again", "initial", "output", "d_initial", "d_output")
-    return {name: None for name in kernel.arg_names if name.startswith(names)}
-
-
 def learned_start(kind):
     """A class of cells that begin from a learned vector, the same one in every field but for a factor."""
 

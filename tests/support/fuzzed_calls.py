@@ -223,7 +223,7 @@ def check(number: int, kinds: Sequence[str] = tuple(KINDS)) -> str:
         of_each_seed = len(shape) == 4 and any(v is not None and v.dim() in (1, 2) for v in fields)
         if isinstance(plain, list) and plain[0].shape == shape and not of_each_seed:
             compare(plain, expected, what)
-    for name in ("fused", "graph"):
+    for name in ("fused", "compiled"):
         found = outcome(case, functools.partial(engines.run, name))
         if isinstance(found, list):
             assert isinstance(expected, list), f"{what}: {name} has numbers, eager {expected!r}"

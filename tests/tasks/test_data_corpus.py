@@ -1,20 +1,16 @@
 """Data sets: found, downloaded, counted; fetch_data.py."""
 
-import gzip
 import os
 import re
-import shutil
 import sys
 from pathlib import Path
 
 import pytest
 import synthetic
-import texts
-import torch
 from omegaconf import OmegaConf
 
 from timescales.errors import MissingData
-from timescales.tasks.data import cifar, glove, imdb, mnist
+from timescales.tasks.data import cifar, glove, imdb
 from timescales.tasks.data.corpus import Corpus, data_root, whole
 from timescales.tasks.data.places import Layout, Named
 
@@ -148,42 +144,6 @@ def test_fetch_data_looks_counts_and_says_so(tmp_path, monkeypatch, capsys):
         with pytest.raises(SystemExit) as leaving:
             fetch_data.main()
         assert leaving.value.code == status
-
-
-def test_a_gpu_pack_is_the_data_and_no_more_than_fits(tmp_path, monkeypatch, script):
-    import gpu_pack
-
-    assert sorted(pin.split("==")[0] for pin in gpu_pack.pins()) == sorted(gpu_pack.WHEELS)
-    here, pack = tmp_path / "here", tmp_path / "gpu-pack"
-    synthetic.write_mnist(here / "MNIST" / "raw", 30, 10)
-    synthetic.write_mnist(here / "MNIST" / "raw", 30, 10, ".gz")
-    (here / "MNIST" / "raw" / mnist.FILES[0]).unlink()  # one packed, three not
-    texts.write_words(here / "ptb", texts.PTB)
-    (here / "text8").mkdir()
-    (here / "text8" / "text8").write_bytes(os.urandom(200_000))
-    for name, value in {"ROOT": tmp_path, "PACK": pack, "LIMIT_MB": 0.15, "wheels": lambda: None}.items():
-        monkeypatch.setattr(gpu_pack, name, value)
-    monkeypatch.setattr(gpu_pack.provenance, "commit_note", lambda: "0123456789 abc\n")
-    planned = []
-    monkeypatch.setattr(gpu_pack.gpu_plan, "main", planned.append)
-    monkeypatch.setenv("TIMESCALES_DATA", str(here))
-    # What is missing, or does not fit, is an error: a machine that is there for minutes would find it too late.
-    assert "not complete" in (said := script("gpu_pack"))
-    assert all(name in said for name in ("glove", "text8", "wt2", "--without"))
-    assert "imdb" not in said  # which no open run needs
-    assert planned == []
-    said = script("gpu_pack", "--without", "glove", "text8", "wt2", "imdb")
-    assert "left out, it does not fit: text8/text8 (0.2 MB)" in said
-    assert planned == [["--out", str(pack / "plan.json"), "--without", "glove", "text8", "wt2", "imdb"]]
-    assert (pack / "commit").read_text() == "0123456789 abc\n"
-    assert all(map(torch.equal, mnist.load(pack / "data")[:4], mnist.load(here)[:4]))
-    packed = {path.name: gzip.decompress(path.read_bytes()) for path in (pack / "data" / "ptb").iterdir()}
-    assert packed == {f"{name}.gz": (here / "ptb" / name).read_bytes() for name in texts.PTB}
-    assert sorted(path.name for path in (pack / "data").iterdir()) == ["MNIST", "ptb"]
-    shutil.rmtree(here / "MNIST")
-    assert "not complete: scripts/fetch_data.py mnist" in script(
-        "gpu_pack", "--without", "glove", "text8", "wt2", "imdb"
-    )
 
 
 REAL = bool(os.environ.get("TIMESCALES_DATA"))

@@ -17,7 +17,7 @@ from omegaconf.errors import GrammarParseError, InterpolationResolutionError, Va
 
 from timescales import paths
 from timescales.config import messages, values
-from timescales.errors import ConfigError, nearest
+from timescales.errors import ConfigError, nearest, other_engine
 
 # Hydra warns, in each process of a sweep, that our hydra/launcher/joblib.yaml replaces the plugin's: it is meant to.
 warnings.filterwarnings("ignore", r"\s*'hydra/launcher/joblib' is validated against", UserWarning)
@@ -28,7 +28,7 @@ MOST_SEEDS = 1000  # in one launch: all configurations are composed before the f
 GROUPS = ("paper", "model", "optimizer", "task", "recipe", "logger", "table")  # of which conf/config.yaml chooses files
 # The values of keys that have few.
 CHOICES: dict[str, tuple[Any, ...]] = {
-    "engine": ("auto", "eager", "fused", "graph", "cluster", "cudnn"),
+    "engine": ("auto", "eager", "fused", "compiled", "cudnn"),
     "precision": ("fp32", "tf32"),
     "logger.name": ("wandb", "tensorboard", "trackio", "csv", "none"),
     "force": (True, False, "stale"),
@@ -208,7 +208,8 @@ def _check_choices(cfg: DictConfig) -> None:
     for key, choices in CHOICES.items():
         value = OmegaConf.select(cfg, key)
         if value not in choices:
-            raise ConfigError(f"{key} {must_be(key)}; not {values.spell(value)}{nearest(value, choices)}")
+            hint = other_engine(value, choices) if key == "engine" else nearest(value, choices)
+            raise ConfigError(f"{key} {must_be(key)}; not {values.spell(value)}{hint}")
     for key, (words, fits) in RANGES.items():
         value, or_null = OmegaConf.select(cfg, key), ", or null" if values.fits(None, TYPES[key]) else ""
         if value is not None and not fits(value):

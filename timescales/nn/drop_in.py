@@ -16,11 +16,10 @@ from torch.nn.utils.rnn import PackedSequence
 
 from timescales import torch_private
 from timescales.nn.cells.cell import Cell
-from timescales.nn.engine import why_not_compiled
-from timescales.nn.engine.gpu import choice
+from timescales.nn.engine import checked, why_not_compiled
 from timescales.nn.engine.kernel import is_plain, is_subclass, tracing_reason
 from timescales.nn.factory import made_on
-from timescales.nn.rnn import TORCH_WEIGHTS, CellRNN, checked_engine, one_of
+from timescales.nn.rnn import TORCH_WEIGHTS, CellRNN, one_of
 
 
 class Held(MutableMapping[str, Tensor | None]):
@@ -106,7 +105,7 @@ class DropIn(CellRNN):
             self.__dict__["reset_parameters"] = lambda: None  # a subclass may have its own, for which it is too early
             self.torchs.__init__(self, *sizes, device="meta", dtype=dtype)
             del self.__dict__["reset_parameters"]
-        self.between, self.engine, self._cells = None, checked_engine(engine), []
+        self.between, self.engine, self._cells = None, checked(engine), []
         if not proj_size:
             each = self._of_cells(input_size, hidden_size, num_layers, bias, bidirectional, **arguments)
             with made_on(device, dtype):
@@ -308,7 +307,7 @@ def takes(rnn: Any, cell: Cell, x: Any, hx: Any, least: Least = ALL) -> bool:
     steps = len(x.batch_sizes) if packed else data.shape[1 if rnn.batch_first and data.dim() == 3 else 0]
     if steps < least.steps or rnn.hidden_size < least.units or 0 in data.shape or rnn.proj_size:
         return False
-    if torch.compiler.is_compiling() or tracing_reason() or data.device.type not in ("cpu", "cuda"):
+    if torch.compiler.is_compiling() or tracing_reason() or not data.is_cpu:
         return False
     if torch.is_autocast_enabled(data.device.type):
         return False
@@ -323,10 +322,6 @@ def takes(rnn: Any, cell: Cell, x: Any, hx: Any, least: Least = ALL) -> bool:
     if hx is not None and (len(state) != len(cell.State._fields) or any(v.shape != shape for v in state)):
         return False
     weights = [getattr(rnn, name) for name in rnn._flat_weights_names]
-    if data.is_cuda:
-        sizes = (steps, *(batch or (1,)), cell.hidden_size)
-        device = torch.cuda.get_device_name(data.device)
-        return choice.ranking(choice.kind_of(cell), *sizes, device)[0] == "graph"  # type: ignore[arg-type, call-arg]
     for tensor in (data, *weights, *state):
         if tensor.dtype is not torch.float32 or not tensor.is_cpu or not is_plain(tensor):
             return False

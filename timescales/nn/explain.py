@@ -13,7 +13,6 @@ from timescales.nn.accelerate import LEAST, Accelerated, cell_of
 from timescales.nn.cells.cell import Cell
 from timescales.nn.drop_in import DropIn
 from timescales.nn.engine import render
-from timescales.nn.engine.affine import affine_or_reason
 from timescales.nn.engine.cpu.emit_cpp import cell_code
 from timescales.nn.engine.equations import Equations, of_cell
 from timescales.nn.engine.hoisting import Hoisted, Reference
@@ -92,10 +91,6 @@ def _lines(cell: Cell, dt: bool) -> list[str]:
     if equations is not None:
         lines += _equations(cell, equations)
         lines += ["", *_memory(cell, equations)]
-        if equations.is_scan:
-            reason = affine_or_reason(equations)
-            how = f"step by step, since {reason}" if isinstance(reason, str) else "as a scan over time in chunks"
-            lines.append(f"The graph engine runs it {how}")
     lines += ["", "Engines here, in float32, for engine=...", *_engines(cell, dt)]
     if equations is not None:
         lines += ["", "Generated code of a step and its gradients", *_indented(cell_code(equations).splitlines())]
@@ -183,12 +178,15 @@ def _engines(cell: Cell, dt: bool) -> list[str]:
             _, _, reason = str(error).partition(": ")
             lines.append(f"{name}: no, {reason}")
         else:
-            only = name in ("graph", "cluster") and not x.is_cuda
-            lines.append(f"{name}: yes" + ", but on a CPU only to test it" * only + _but(name, cell, x, dt))
+            found = engine.gpu.failure(cell, x.device) if name == "compiled" else None
+            only = name == "compiled" and not x.is_cuda
+            yes = "yes" + ", but on a CPU only to test it" * only + _but(name, cell, x, dt)
+            lines.append(f"{name}: {f'no, {found}' if found else yes}")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the lines above say what it would warn of
         chosen = engine.pick("auto", cell, x, timed=dt)
-    lines.append(f"auto: takes {chosen.__module__.rpartition('.')[2]}")
+    name = chosen.__module__.rpartition(".")[2]
+    lines.append(f"auto: takes {chosen.__name__ if name == 'gpu' else name}")
     return _indented(lines)
 
 

@@ -43,7 +43,7 @@ class RNN(nn.Module):
             be set later: `rnn.dropout = 0.5`.
         bidirectional: if True, each layer reads the sequence in both directions; the output has the h of both, side by
             side. Default: False.
-        engine: the time loop, "auto" (the fastest available, default), "eager", "fused", "graph", "cluster" or
+        engine: the time loop, "auto" (the fastest available, default), "eager", "fused", "compiled" or
             "cudnn". A named engine that cannot run raises ValueError.
 
     Call: `output, state = rnn(x, state=None, dt=None, mask=None)`; see `forward`.
@@ -89,7 +89,7 @@ class RNN(nn.Module):
         self.layers = nn.ModuleList(cells)  # type: ignore[assignment]  # a ModuleList of cells is a Sequence[Cell]
         self.input_size, self.hidden_size, self.proj_size = cells[0].input_size, cells[-1].hidden_size, 0
         self.num_layers, self.bidirectional, self.batch_first = len(cells) // directions, bidirectional, batch_first
-        self.dropout, self.between, self.engine = dropout, None, checked_engine(engine)
+        self.dropout, self.between, self.engine = dropout, None, engines.checked(engine)
         if dropout and self.num_layers == 1:
             warnings.warn(f"dropout={dropout} is between layers: one layer has none", stacklevel=3)
 
@@ -204,7 +204,7 @@ class RNN(nn.Module):
 
     def _has_kernels(self) -> bool:
         """Whether an engine with kernels may run the layers."""
-        return self.engine != "eager" and any(cell.compiled for cell in self.layers)
+        return self.engine != "eager" and (self.engine == "compiled" or any(cell.compiled for cell in self.layers))
 
     def between_layers(self, x: Tensor) -> Tensor:
         """The input of a layer, from the output of the one before it."""
@@ -399,13 +399,6 @@ def one_of(name: str, value: Any, other_name: str, other: Any) -> Any:
     if value is not None and other is not None:
         raise ValueError(f"{name} and {other_name} are two names of one argument: give one of them")
     return other if value is None else value
-
-
-def checked_engine(name: str) -> str:
-    """The name of an engine. Raises ValueError for another."""
-    if name not in engines.NAMES:
-        raise ValueError(f"engine must be one of {', '.join(engines.NAMES)}; not {name!r}")
-    return name
 
 
 def check_arguments(rnn: nn.Module, unknown: Mapping[str, object]) -> None:

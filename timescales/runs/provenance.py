@@ -18,10 +18,7 @@ from typing import Any
 
 from timescales import paths
 from timescales.config import Config
-from timescales.errors import ConfigError
 from timescales.runs import source
-
-NOTE = "gpu-pack/commit"  # in a copy of a checkout without its history: its commit and a hash of its sources
 
 
 @dataclass(frozen=True)
@@ -35,10 +32,7 @@ class Provenance:
 
 
 def provenance(device: str) -> Provenance:
-    """Where numbers come from that are computed here.
-
-    In a copy of a checkout without its history the commit is the one that `commit_note` left there.
-    """
+    """Say where numbers come from that are computed here."""
     import torch  # called by a run that trains, which has it already
 
     # Not that of the installation: an editable one keeps the number of its first day.
@@ -71,37 +65,7 @@ def _commit() -> str | None:
             return None  # installed inside somebody else's repository
         return git("rev-parse", "--short=10", "HEAD") + ("+" if git("status", "--porcelain", "-uno") else "")
     except (OSError, subprocess.SubprocessError):
-        return _noted_commit()
-
-
-def commit_note() -> str:
-    """The commit of this checkout and a hash of its sources, for the file NOTE of a copy without history.
-
-    Raises ConfigError where there is no commit.
-    """
-    commit = _commit()
-    if commit is None:
-        raise ConfigError(f"{paths.ROOT} has no commit to name: run this in a git checkout")
-    return f"{commit} {_sources()}\n"
-
-
-def _noted_commit() -> str | None:
-    """The commit in NOTE, with "+" if the sources have changed since; None without it."""
-    try:
-        commit, sources = (paths.ROOT / NOTE).read_text().split()
-    except (OSError, ValueError):
         return None
-    return commit if commit.endswith("+") or sources == _sources() else f"{commit}+"
-
-
-def _sources() -> str:
-    """A hash of all that decides a run's numbers: the package, configurations and train.py."""
-    found = [path for folder in ("timescales", "conf") for path in (paths.ROOT / folder).rglob("*")]
-    hashed = hashlib.sha256()
-    for path in sorted([*found, paths.ROOT / "train.py"]):
-        if path.suffix in (".py", ".cpp", ".cu", ".h", ".yaml"):
-            hashed.update(f"{path.relative_to(paths.ROOT)} ".encode() + path.read_bytes())
-    return hashed.hexdigest()[:12]
 
 
 def names(config: Config) -> list[str]:

@@ -58,9 +58,10 @@ class Cell(nn.Module):
             cell: it has no `weight_hh` (it is None), its gates read the input alone, and `step` gets None as gh.
         weight_drop: fraction of the recurrent weights that `forward` drops in training. A new mask is drawn for each
             sequence (DropConnect, Merity et al. 2018). Default: 0. It may be set on an instance.
-        compiled: whether the fused and graph engines may make kernels from `step`. Default: True. Set it to False for a
-            step that they refuse, so that the engine "auto" runs it on the eager engine without a warning. Then the
-            weights may have other rows, and the fields of the state, except h, other sizes (`width`).
+        compiled: whether the fused engine may make a kernel from `step`. Default: True. Set it to False for a step that
+            it refuses, so that the engine "auto" runs it on the eager engine without a warning. Then the weights may
+            have other rows, and the fields of the state, except h, other sizes (`width`). On a GPU torch.compile takes
+            such a step, too.
 
     Arguments: input_size, hidden_size; bias: whether there are bias vectors. Default: True.
     Parameters: weight_ih (G*H, I), weight_hh (G*H, H) or None, and the bias vectors (G*H,). If a cell overrides
@@ -74,6 +75,7 @@ class Cell(nn.Module):
     recurrent: ClassVar[bool] = True
     weight_drop: float = 0.0
     compiled: ClassVar[bool] = True
+    _torch_layer: ClassVar[str]  # "LSTM" or "GRU" in a class that has the equations of torch's layer
     changes_biases: bool = False  # whether `weights` gives other biases than the parameters
     weight_ih: nn.Parameter
     weight_hh: nn.Parameter

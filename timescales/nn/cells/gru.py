@@ -33,6 +33,7 @@ class GRUCell(Cell):
 
     gates = ("reset", "forget", "cell")
     biases = 2
+    _torch_layer = "GRU"
 
     class State(NamedTuple):
         h: Tensor

@@ -38,6 +38,7 @@ class LSTMCell(Cell):
 
     gates = ("input", "forget", "cell", "output")
     biases = 2
+    _torch_layer = "LSTM"
     opposite: ClassVar[str] = "input"  # the gate whose bias is -b if the forget gate's is b
     default_init: ClassVar[str] = "default"
     gate_bias: nn.Parameter | None

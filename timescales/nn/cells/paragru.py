@@ -21,8 +21,7 @@ class ParaGRUCell(Cell):
         h' = f h + (1 - f) u
 
     gx = weight_ih x + bias; each gate has its own rows of it, and its own a, a block of `diagonal`. Units meet in the
-    next layer. The step is not linear in h, so that a GPU runs it step by step; the paper's Newton iterations, which
-    give the same numbers, are not here.
+    next layer. The paper's Newton iterations, which give the same numbers as steps one by one, are not here.
 
     Arguments:
         input_size, hidden_size: sizes I and H.

@@ -22,8 +22,8 @@ class ParaLSTMCell(Cell):
         h' = o tanh(c')
 
     gx = weight_ih x + bias; each gate has its own rows of it, its own a, a block of `diagonal`, and f and o their own
-    p, a block of `peephole`. Units meet in the next layer. The step is not linear in the state, so that a GPU runs it
-    step by step; the paper's Newton iterations, which give the same numbers, are not here.
+    p, a block of `peephole`. Units meet in the next layer. The paper's Newton iterations, which give the same
+    numbers as steps one by one, are not here.
 
     Arguments:
         input_size, hidden_size: sizes I and H.

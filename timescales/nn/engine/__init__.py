@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import functools
-import warnings
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from timescales.errors import other_engine
 from timescales.nn.cells.cell import Cell, Weights
-from timescales.nn.engine import again, arguments, eager, equations, kept
+from timescales.nn.engine import again, arguments, eager, gpu, kept
 from timescales.nn.engine.cpu import fused
-from timescales.nn.engine.gpu import choice, cudnn
 from timescales.nn.engine.kernel import Named, tracing_reason, unusual_reason
 
-NAMES = ("auto", "eager", "fused", "graph", "cluster", "cudnn")
-
-TO_SILENCE = "engine='eager' silences this, as does compiled = False in the cell's class"
+NAMES = ("auto", "eager", "fused", "compiled", "cudnn")
 
 Engine = Callable[..., tuple[Tensor, Any]]  # as `eager.run`
+
+
+def checked(name: str) -> str:
+    """Return the name of an engine. Raises ValueError for any other name."""
+    if name not in NAMES:
+        raise ValueError(f"engine must be one of {', '.join(NAMES)}; not {name!r}{other_engine(name, NAMES)}")
+    return name
 
 
 def run(
@@ -75,9 +79,7 @@ def _choose(
     name: str, cell: Cell, x: Tensor, masked: bool, timed: bool, others: Named = (), stepwise: bool = False
 ) -> Engine:
     """As `pick`. An engine comes with the compiled cell or equations. others: the other tensors, with their names."""
-    if name not in NAMES:
-        raise ValueError(f"engine must be one of {', '.join(NAMES)}; not {name!r}")
-    if name == "auto":
+    if checked(name) == "auto":
         return pick_fastest(cell, x, masked, timed, others, stepwise)
     if name == "eager":
         return eager.run
@@ -91,16 +93,9 @@ def _choose(
         else:
             chosen = functools.partial(fused.run, given=code)
     elif name == "cudnn":
-        reason, chosen = reason or cudnn.unsupported_reason(cell, x, masked, stepwise=stepwise), cudnn.run
+        reason, chosen = reason or gpu.cudnn_reason(cell, x, masked, stepwise), gpu.cudnn
     else:
-        from timescales.nn.engine.gpu import cluster, graph  # they import Triton, which only a GPU needs
-
-        found = reason or equations.known(cell, timed)
-        if name == "cluster":
-            reason, chosen = reason or cluster.unsupported_reason(cell, x, timed, found), cluster.run
-        else:
-            reason, chosen = reason or graph.unsupported_reason(cell, x, timed, found), graph.run
-        chosen = functools.partial(chosen, found=found)
+        chosen = gpu.compiled
     if reason is not None:
         raise ValueError(f"the {name} engine cannot run here: {reason}")
     return chosen
@@ -119,20 +114,18 @@ def pick_fastest(
 
     If a cell runs on the eager engine because of what it is, a warning says why, once.
     """
-    if not cell.compiled or tracing_reason():
+    if not (cell.compiled or x.is_cuda) or tracing_reason():
         return eager.run
     if reason := plain_reason(cell, x, others):
-        _warn_once(cell, reason)
+        kept.warn_once(cell, reason)
         return eager.run
     if x.is_cuda:
-        found = equations.known(cell, timed)
-        engine = pick_on_gpu(cell, x, masked, timed, found, stepwise)
-        return engine if engine in (eager.run, cudnn.run) else functools.partial(engine, found=found)
+        return eager.run if torch.compiler.is_compiling() else gpu.pick(cell, x, masked, stepwise)
     if x.shape[0] < 2 or fused.call_reason(cell, x, others):
         return eager.run
     code = fused.compiled(cell, timed)
     if isinstance(code, str):
-        _warn_once(cell, f"{code}; {TO_SILENCE}")
+        kept.warn_once(cell, f"{code}; {kept.TO_SILENCE}")
         return eager.run
     return functools.partial(fused.run, given=code)
 
@@ -141,44 +134,6 @@ def why_not_compiled(cell: Cell) -> str | None:
     """The reason why the C++ engine has no library for a cell; None if it has one. A warning says it, once."""
     code = fused.compiled(cell, timed=False)
     if isinstance(code, str):
-        _warn_once(cell, f"{code}; {TO_SILENCE}")
+        kept.warn_once(cell, f"{code}; {kept.TO_SILENCE}")
         return code
     return None
-
-
-def _warn_once(cell: Cell, reason: str) -> None:
-    if kept.is_new(reason):
-        name = f"{type(cell).__name__}({cell.extra_repr()})"  # in one line, whatever modules are in it
-        warnings.warn(f"{name} runs on the eager engine, which is slower: {reason}", stacklevel=3)
-
-
-def pick_on_gpu(
-    cell: Cell,
-    x: Tensor,
-    masked: bool,
-    timed: bool = False,
-    found: equations.Equations | str | None = None,
-    stepwise: bool = False,
-) -> Engine:
-    """The fastest engine on a GPU, according to measured.csv. found: `equations.known`, if the caller has it."""
-    from timescales.nn.engine.gpu import cluster, graph
-
-    if 0 in x.shape:
-        return eager.run
-    found = equations.known(cell, timed) if found is None else found
-    if isinstance(found, str):
-        _warn_once(cell, f"{found}; {TO_SILENCE}")
-        return eager.run
-    sizes = (x.shape[0], x[0, ..., 0].numel(), cell.hidden_size)
-    # cuDNN is deterministic only with other cuBLAS workspaces than build.py sets (torch's documentation of nn.LSTM).
-    cudnn_allowed = not torch.are_deterministic_algorithms_enabled()
-    for name in choice.ranking(choice.kind_of(cell, found), *sizes, torch.cuda.get_device_name(x.device)):
-        if name == "cudnn" and cudnn_allowed and cudnn.unsupported_reason(cell, x, masked, found, stepwise) is None:
-            return cudnn.run
-        if name == "cluster" and cluster.unsupported_reason(cell, x, timed, found) is None:
-            return cluster.run_or_graph
-        if name == "graph" and graph.unsupported_reason(cell, x, timed, found) is None:
-            return graph.run_or_eager
-        if name == "eager":
-            break
-    return eager.run

@@ -25,7 +25,6 @@ from timescales.nn.engine.trace import Trace, reason, trace
 from timescales.nn.engine.watch import FIX, Same, Watch, random_state
 
 KINDS = ("x", "pre", "h")
-NO_MEANS = "it has no means over units, as a layer norm in a step needs them; use engine='eager'"
 
 
 class Block(NamedTuple):
@@ -41,11 +40,6 @@ class Block(NamedTuple):
     divisor: int
     is_row: bool
     node: Node
-
-    @property
-    def has_x(self) -> bool:
-        """Whether the block has the share of the input."""
-        return self.kind != "h"
 
     @property
     def has_h(self) -> bool:

@@ -1,4 +1,4 @@
-"""What kernels cannot do or read, and the one-line errors for it. The fused, graph and cuDNN engines use this."""
+"""What kernels cannot do or read, and the one-line errors for it. The engines use this."""
 
 from __future__ import annotations
 

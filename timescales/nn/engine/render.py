@@ -1,6 +1,6 @@
-"""Expressions as text: in C++ and Triton for kernels, and for people. A `Language` is a table of operations.
+"""Expressions as text: in C++ for kernels, and for people. A `Language` is a table of operations.
 
-The tables are where the code is written: cpu/emit_cpp.py, gpu/emit_triton.py, and nn/explain.py for people.
+The tables are where the code is written: cpu/emit_cpp.py, and nn/explain.py for people.
 """
 
 from __future__ import annotations

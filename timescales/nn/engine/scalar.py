@@ -1,7 +1,7 @@
 """Expressions over one unit of one sequence: scalar operations, simplified while they are built.
 
 A `Node` is an operation and its arguments. `Expressions` makes each node once: equal expressions are the same object.
-The generated C++ and Triton code, and the reference implementation in torch, all read these nodes.
+The generated C++ code and the text for people read these nodes.
 
 Inputs are nodes without arguments: ("pre", k) and the others that `trace.py` makes. One operation is not of one unit:
 "mean", over all units of the sequence. Kernels compute it before the others (`Equations.means`).
@@ -10,11 +10,8 @@ Inputs are nodes without arguments: ("pre", k) and the others that `trace.py` ma
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from typing import Any
-
-import torch
-from torch import Tensor
 
 # Operations on numbers: number of arguments. `select(condition, a, b)` is torch.where.
 UNARY = (
@@ -269,35 +266,3 @@ def schedule(results: Sequence[Node], given: Container[Node]) -> list[tuple[Node
             used.update(node.args)
             kept.append(node)
     return [(node, opposites.get(node)) for node in reversed(kept)]
-
-
-TORCH: dict[str, Callable[..., Tensor]] = {
-    **{name: getattr(torch, name) for name in UNARY if name != "not"},
-    **{name: getattr(torch, name) for name in ("add", "sub", "mul", "div", "pow", "gt", "ge", "lt", "le", "eq", "ne")},
-    "not": torch.logical_not,
-    "and": torch.logical_and,
-    "or": torch.logical_or,
-    "max": torch.maximum,
-    "min": torch.minimum,
-    "select": torch.where,
-}
-
-
-def evaluate(results: Iterable[Node], inputs: Mapping[Node, Tensor | float]) -> list[Tensor]:
-    """The values of nodes in torch: the reference implementation of the generated code.
-
-    Arguments:
-        results: the nodes.
-        inputs: tensors of any shapes that broadcast, by input node.
-    """
-    results = list(results)
-    like = next(v for v in inputs.values() if isinstance(v, Tensor) and v.is_floating_point())
-    values: dict[int, Tensor] = {id(node): torch.as_tensor(value).to(like) for node, value in inputs.items()}
-    for node in in_order(results):
-        if id(node) in values:
-            continue
-        if node.op == "constant":
-            values[id(node)] = like.new_tensor(node.value)
-        else:
-            values[id(node)] = TORCH[node.op](*(values[id(argument)] for argument in node.args))
-    return [values[id(node)] for node in results]

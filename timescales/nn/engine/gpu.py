@@ -1,0 +1,297 @@
+"""Run cells on a GPU: torch's cuDNN layers for a plain LSTM or GRU, compiled pieces of the eager loop for all others.
+
+The engine `compiled` gives torch.compile a piece of `STEPS` steps as one function; torch writes the kernels of its
+forward and backward pass. The steps that fill no piece run first, as they are. The very first step is always among
+them: the state before it may have other strides than later ones, and no gradient. The gradient of weight_hh is one
+product after the loop. Nothing in the loop waits for the GPU, so that a caller can capture a whole training step as a
+CUDA graph (training/graphs.py does).
+
+Before the first use of a compiled cell, forward and backward are compared with the eager engine on the first steps of
+the call. If torch cannot compile the cell, or if the numbers differ, one warning says so and the eager engine runs.
+Both engines also run on a CPU if they are asked for by name, which the tests do.
+"""
+
+from __future__ import annotations
+
+import functools
+import types
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from timescales import torch_private
+from timescales.nn.cells.cell import Cell, Weights
+from timescales.nn.engine import eager, kept
+from timescales.nn.engine.again import Again, begin
+from timescales.nn.engine.kernel import check_backward
+from timescales.nn.stacked import project
+from timescales.torch_private import tree_leaves, tree_map_only
+
+BACKEND = "inductor"  # of torch.compile; "aot_eager" runs the same steps without writing kernels
+STEPS = 8  # of a piece: with more of them compiling takes longer, with fewer the CPU waits more often between pieces
+# The largest difference between the two engines, relative to the largest number of a tensor. float32 includes TF32.
+TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-3}
+HALF_TOLERANCE = 6e-2  # of bfloat16, float16 and autocast
+OF_TORCH = {"LSTM": torch_private.lstm, "GRU": torch_private.gru}  # by `Cell._torch_layer`
+
+
+def pick(cell: Cell, x: Tensor, masked: bool = False, stepwise: bool = False) -> Callable[..., Any]:
+    """Choose the engine for a call on a GPU. stepwise: whether it has resets or asks for the states of all steps."""
+    return cudnn if cudnn_reason(cell, x, masked, stepwise) is None else compiled
+
+
+def cudnn_reason(cell: Cell, x: Tensor, masked: bool = False, stepwise: bool = False) -> str | None:
+    """Say why torch's cuDNN layers cannot run a call, with the fix. Return None if they can. Arguments as in `pick`."""
+    if _of_torch(cell) is None:
+        return f"it runs only the plain LSTM and GRU, not {type(cell).__name__}; use engine='auto'"
+    if x.dtype != cell.weight_ih.dtype:
+        return f"x is {x.dtype} and the weights are {cell.weight_ih.dtype}; use engine='auto'"
+    if x.dim() != 3:
+        return f"x must be (S, B, I), not {tuple(x.shape)}; use engine='auto' for batched seeds"
+    if masked:
+        return "it cannot hold the state where a mask is 0; use engine='auto'"
+    if stepwise:
+        return "it can neither begin again within a sequence nor return states; use engine='auto'"
+    if torch.are_deterministic_algorithms_enabled():
+        return "it may not be deterministic, which torch is set to be; use engine='auto'"
+    if x.is_cuda and not torch.backends.cudnn.is_acceptable(x):
+        return "torch has no cuDNN here, or it is turned off; use engine='auto'"
+    return None
+
+
+def _of_torch(cell: Cell) -> Any:
+    """Return torch's function with the equations of a cell. Return None if it has others, or changes them."""
+    for kind in type(cell).__mro__:
+        if "_torch_layer" in vars(kind):
+            same = type(cell).step is kind.step and type(cell).act is kind.act  # type: ignore[attr-defined]
+            return OF_TORCH[cell._torch_layer] if same and not vars(cell).keys() & {"step", "act"} else None
+    return None
+
+
+def cudnn(cell: Cell, x: Tensor, weights: Weights, state: Any, *others: Any) -> tuple[Any, ...]:
+    """Run a cell as `eager.run` does, by torch's own kernel. `cudnn_reason` says which calls it takes.
+
+    torch.backends.cudnn.allow_tf32 decides whether products are rounded to TF32.
+    """
+    if 0 in x.shape:
+        return eager.run(cell, x, weights, state, *others)
+    ih, hh, bias_ih, bias_hh = weights
+    assert bias_ih is not None, "see arguments.fitted"
+    parameters = [ih, hh, bias_ih, torch.zeros_like(bias_ih) if bias_hh is None else bias_hh]
+    before = tuple(v.contiguous().unsqueeze(0) for v in state)
+    # Autocast would use half precision, where a gate near 1 becomes 1 and forgets nothing.
+    with torch.autocast(x.device.type, enabled=False), warnings.catch_warnings():
+        # "weights are not part of single contiguous chunk": they are computed for this call.
+        warnings.simplefilter("ignore", UserWarning)
+        # Biases, layers, dropout, whether backward may follow, bidirectional, batch first.
+        options = (True, 1, 0.0, torch.is_grad_enabled(), False, False)
+        output, *last = _of_torch(cell)(x, before if len(before) > 1 else before[0], parameters, *options)
+    return output, type(state)(*(v[0] for v in last))
+
+
+def compiled(
+    cell: Cell,
+    x: Tensor,
+    weights: Weights,
+    state: Any,
+    dt: Tensor | None = None,
+    mask: Tensor | None = None,
+    again: Again | None = None,
+    states: bool = False,
+) -> tuple[Any, ...]:
+    """Run a cell as `eager.run` does, in compiled pieces.
+
+    The eager engine runs what fills no piece, forward-mode derivatives, and calls under hooks on saved tensors:
+    torch.utils.checkpoint runs a call again in backward, where torch does not compile.
+    """
+    arguments = (x, weights, state, dt, mask, again, states)
+    if len(x) <= STEPS or 0 in x.shape or torch_private.saved_tensors_have_hooks() or torch_private.is_in_dual_level():
+        return eager.run(cell, *arguments)
+    key = _kind_of_call(cell, *arguments)
+    reason = kept.tried(key, lambda: _difference(cell, key, arguments))
+    if reason is None:
+        try:
+            with warnings.catch_warnings():
+                # torch's compiler reads .grad of the state when it compiles again, for another batch size.
+                warnings.filterwarnings("ignore", "The .grad attribute of a Tensor", UserWarning)
+                return loop(_compiled_piece(key), cell, *arguments)
+        except torch.OutOfMemoryError:
+            raise
+        except Exception as error:  # what is wrong with the call itself, the eager engine raises again
+            reason = kept.TRIED[key] = _one_line(error)
+    if cell.compiled:
+        kept.warn_once(cell, f"{reason}; {kept.TO_SILENCE}")
+    return eager.run(cell, *arguments)
+
+
+def failure(cell: Cell, device: torch.device) -> str | None:
+    """Say why compiled pieces of a cell failed on a device in this process. Return None if none has failed."""
+    kind = ("compiled", type(cell), cell.extra_repr(), device)
+    return next((why for key, why in kept.TRIED.items() if why is not None and key[: len(kind)] == kind), None)
+
+
+def _kind_of_call(
+    cell: Cell, x: Tensor, weights: Weights, state: Any, dt: Any, mask: Any, again: Any, states: bool
+) -> tuple[Any, ...]:
+    """Return the key of a trial: calls with the same key share what torch compiles, up to the sizes of the batch."""
+    modes = (torch.is_grad_enabled(), torch.is_inference_mode_enabled(), torch.is_autocast_enabled(x.device.type))
+    of_call = (x.dtype, state.h.dtype, x.dim(), dt is None, mask is None, again is None, states)
+    return ("compiled", type(cell), cell.extra_repr(), x.device, cell.training, *modes, *of_call, BACKEND)
+
+
+@functools.cache
+def _compiled_piece(key: tuple[Any, ...]) -> Callable[..., Any]:
+    """Return `piece`, which torch compiles at its first call.
+
+    Each kind of call has a copy of its own, by another name: torch gives up on a function that it had to compile too
+    often, and takes a size that changed between two calls of one name as unknown.
+    """
+    code = piece.__code__.replace(co_name=f"piece_{_compiled_piece.cache_info().currsize}_of_{key[1].__name__}")
+    return torch_private.compile_with_backward(types.FunctionType(code, piece.__globals__), BACKEND)
+
+
+def _one_line(error: Exception) -> str:
+    """Write an error in one line. torch's first line may only say that its backend raised something."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"torch cannot compile it, {type(error).__name__}: {' '.join(lines[:2])[:300]}"
+
+
+def loop(
+    run_piece: Callable[..., Any],
+    cell: Cell,
+    x: Tensor,
+    weights: Weights,
+    state: Any,
+    dt: Tensor | None = None,
+    mask: Tensor | None = None,
+    again: Again | None = None,
+    states: bool = False,
+) -> tuple[Any, ...]:
+    """Run a cell as `eager.run` does: first the steps that fill no piece, then whole pieces.
+
+    run_piece: `piece`, or its compiled form.
+    """
+    x, dt = eager.fill_masked(x, dt, mask)
+    kind, h0, hh = type(state), state.h.detach(), weights.hh
+    known: dict[str, Tensor] = {}
+    first = (len(x) - 1) % STEPS + 1
+    sizes = [first] + [STEPS] * ((len(x) - first) // STEPS)
+    gx = project(x, weights.ih, weights.bias_ih).to(state.h.dtype)
+    bias = None if hh is None else AllSteps.apply(hh, weights.bias_hh, x.shape[:-1], known)
+    dt, mask = (None if v is None else v.unsqueeze(-1) for v in (dt, None if mask is None else mask.bool()))
+    after, initial = (None, None) if again is None else (again.after, tuple(v.contiguous() for v in again.initial))
+    each = zip(
+        *([None] * len(sizes) if v is None else v.contiguous().split(sizes) for v in (gx, dt, mask, after)),
+        [None] * len(sizes) if bias is None else bias.split(sizes),
+        strict=True,
+    )
+    fields, parts = tuple(state), []
+    for k, (gx_k, dt_k, mask_k, after_k, bias_k) in enumerate(each):
+        run = run_piece if k else piece
+        recurrent = None if hh is None else (hh.detach(), bias_k)
+        fields, every = run(cell, gx_k, recurrent, fields, dt_k, mask_k, after_k, initial, states)
+        parts.append(every)
+    output, *others = (torch.cat(field) for field in zip(*parts, strict=True))
+    if bias is not None and bias.requires_grad:
+        h = torch.cat([h0.expand_as(output[0]).unsqueeze(0), output[:-1].detach()])
+        if after is not None and initial is not None:
+            begins = torch.cat([torch.zeros_like(after[:1]), after[:-1]]).unsqueeze(-1)
+            h = torch.where(begins, initial[0].detach(), h)
+        known["h"] = h
+    return (output, kind(*fields), kind(output, *others)) if states else (output, kind(*fields))
+
+
+def piece(
+    cell: Any, gx: Tensor, recurrent: Any, fields: Any, dt: Any, mask: Any, after: Any, initial: Any, states: bool
+) -> tuple[Any, Any]:
+    """Run some steps. Return the fields of the state after them, and h (with `states` all fields) after each step.
+
+    Arguments:
+        gx, dt, mask, after: of each step; all but gx may be None.
+        recurrent: weight_hh, and bias_hh of each step; None without recurrent weights.
+        fields: of the state before the first step. initial: of the state after a reset.
+    """
+    state, every = cell.State(*fields), []
+    for t in range(len(gx)):
+        gh = None
+        if recurrent is not None:
+            hh, bias = recurrent
+            gh = ((state.h @ hh.mT).to(state.h.dtype) + bias[t]).to(state.h.dtype)
+        new = cell.step(gx[t], gh, state, 1.0 if dt is None else dt[t])
+        if not isinstance(new, cell.State):
+            raise TypeError(f"{type(cell).__name__}.step returned {type(new).__name__}, not self.State(...)")
+        if mask is not None:
+            new = cell.State(*(torch.where(mask[t], v, before) for v, before in zip(new, state, strict=True)))
+        every.append(tuple(new) if states else (new.h,))
+        state = new if after is None else begin(after[t], initial, new)
+    return tuple(state), tuple(torch.stack(field) for field in zip(*every, strict=True))
+
+
+class AllSteps(torch.autograd.Function):
+    """Repeat bias_hh for every step, (S, ..., rows), and compute the gradient of weight_hh as one product.
+
+    The gradients that come back are those of W_hh h + bias_hh at every step. `known` is a dictionary that the loop
+    fills at its end: `h` is the output before every step.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, hh: Tensor, bias: Tensor | None, sizes: Sequence[int], known: dict[str, Tensor]) -> Tensor:
+        ctx.known, ctx.biased = known, bias is not None
+        value = hh.new_zeros(()) if bias is None else bias.unsqueeze(-2)
+        return value.expand(*sizes, hh.shape[-2])
+
+    @staticmethod
+    def backward(ctx: Any, d: Tensor) -> Any:
+        check_backward("compiled", [d])
+        d_bias = d.sum((0, -2)) if ctx.biased else None
+        h = ctx.known["h"].to(d.dtype)
+        d, h = (v.movedim(0, -3).flatten(-3, -2) for v in (d, h))  # (S B, ...), of batched seeds (R, S B, ...)
+        return d.mT @ h, d_bias, None, None
+
+
+def _tensors(tree: Any) -> list[Tensor]:
+    """Return all tensors of nested values, in their order."""
+    return [v for v in tree_leaves(tree) if isinstance(v, Tensor)]
+
+
+def _difference(cell: Cell, key: tuple[Any, ...], arguments: tuple[Any, ...]) -> str | None:
+    """Compare both engines on the first steps of a call, forward and backward. Return what differs, in one line."""
+    x, weights, state, dt, mask, again, states = arguments
+    dt, mask = (None if v is None else v[: STEPS + 1] for v in (dt, mask))
+    again = None if again is None else Again(again.after[: STEPS + 1], again.initial)
+    given = (x[: STEPS + 1], weights, state, dt, mask, again, states)
+    # Tensors that are given twice stay one, and the same ones ask for gradients: the call needs nothing else compiled.
+    copies = {id(v): v.detach().clone().requires_grad_(v.requires_grad) for v in _tensors(given)}
+    given = tree_map_only(Tensor, lambda v: copies[id(v)], given)
+    wanted = [v for v in dict.fromkeys([*copies.values(), *cell.parameters()]) if v.requires_grad]
+
+    def results(run: Callable[..., Any]) -> list[Tensor]:
+        with torch.random.fork_rng([x.device] if x.is_cuda else []):
+            torch.manual_seed(0)
+            found = _tensors(run(cell, *given))
+        if not any(v.requires_grad for v in found):
+            return found
+        # Each number has another weight in the loss.
+        loss: Any = sum((v * torch.linspace(-1.0, 1.5, v.numel()).to(v).view(v.shape)).sum() for v in found)
+        return found + list(torch.autograd.grad(loss, wanted, materialize_grads=True, allow_unused=True))
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of torch's compiler; the call itself repeats those of the step
+            found, expected = (results(run) for run in (functools.partial(loop, _compiled_piece(key)), eager.run))
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as error:
+        return _one_line(error)
+    half = torch.is_autocast_enabled(x.device.type)
+    for a, b in zip(found, expected, strict=True):
+        a, b = a.detach(), b.detach()
+        tolerance = HALF_TOLERANCE if half else TOLERANCE.get(b.dtype, HALF_TOLERANCE)
+        finite = b[b.isfinite()]
+        scale = float(finite.abs().max()) if len(finite) else 0.0
+        if not torch.allclose(a, b, rtol=0.0, atol=tolerance * scale + 1e-6, equal_nan=True):
+            return "its compiled steps are wrong: they differ from the eager engine"
+    return None
