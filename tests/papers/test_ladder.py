@@ -2,6 +2,7 @@
 
 import copy
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -88,6 +89,9 @@ def test_what_a_word_means_as_a_size():
 def test_rungs_read_what_they_judge():
     rungs = {"t5": {**LADDER["rungs"]["t5"], "select": "best", "success": "valid/loss < 1"}}
     assert columns(parse(with_ladder(rungs=rungs))) == ["last test/accuracy", "best test/accuracy", "best valid/loss"]
+    told = {"reach": "valid/accuracy > 0.5", "share": 1, "ceiling": "test/loss < 0.1"}
+    read = columns(parse(with_ladder(competence=told)))
+    assert read == ["last test/accuracy", "last valid/accuracy", "last test/loss"]
 
 
 SMALL = {"set": {"task.T": 5}}
@@ -219,6 +223,14 @@ def test_a_slope_goes_by_the_rungs_that_count_at_their_own_distances():
     assert slope is None
 
 
+def test_rungs_that_share_runs_have_no_slope():
+    shared = at(5, around(0.6))
+    found = {"t5": shared, "t20": [replace(row, axes={**row.axes, "task.T": 20}) for row in shared]}
+    climb = climb_of(three(), **found)
+    assert [step.word for step in climb.steps] == ["seen", "not run", "seen"]
+    assert (climb.slope, climb.trend) == (None, "")
+
+
 def timed(T, plstm, lstm):
     runs = at(T, [0.9] * len(plstm), [0.9] * len(lstm))
     return [made_row({STEPS: value}, row) for value, row in zip([*plstm, *lstm], runs, strict=True)]
@@ -268,10 +280,14 @@ def test_the_sign_at_a_smaller_size_is_compared_with_that_at_the_largest():
     alone = climb_of(three(), t5=at(5, down))
     assert [climb.signs for climb in (kept, turned, alone)] == [[True, False, True], [False, True], [False]]
     every = [kept, turned, alone]
-    assert ladder.kept_signs(every) == (1, 2)
-    assert ladder.kept_signs(every, back=1) == (0, 2)
-    assert ladder.kept_signs(every, back=2) == (1, 1)
-    assert ladder.kept_signs([]) == (0, 0)
+    for number, climb in enumerate(every):  # each of runs of its own
+        vars(climb)["steps"] = [replace(step, runs=frozenset({f"{number}{step.name}"})) for step in climb.steps]
+    assert ladder.kept_signs(every) == (1, 2, 0.5), "of the larger ones all, of the smaller ones half are positive"
+    assert ladder.kept_signs([kept, turned, kept, turned]) == (1, 2, 0.5), "the same runs count once"
+    assert ladder.kept_signs([]) == (0, 0, 0)
+    alone = climb_of(with_ladder(claims=["plstm > lstm"]), t5=at(5, up), t20=at(20, up))
+    like = climb_of(with_ladder(claims=[{"claim": "plstm ~ lstm", "of": "plstm ~ lstm"}]), t5=at(5, up), t20=at(20, up))
+    assert ladder.kept_signs([alone, like]) == (0, 0, 0), "of no sentence of the paper, or of no order"
 
 
 def test_the_papers_size_is_the_largest_size():
@@ -280,7 +296,8 @@ def test_the_papers_size_is_the_largest_size():
     climb = climb_of(NODE, **small, paper=paper)
     assert climb.signs == [False, False, True]
     assert climb.paper.word == "holds"
-    assert ladder.kept_signs([climb]) == (0, 1)
+    assert ladder.kept_signs([climb]) == (0, 1, 0)
+    assert climb_of(NODE, **small, paper=paper[1:]).paper is None, "runs are missing"
     alone = with_ladder(claims=["plstm > lstm"])  # it stands for no claim of the paper
     assert climb_of(alone, **small, paper=paper).paper is None
     assert climb_of(NODE, **small).signs == [False, False]

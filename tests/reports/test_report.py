@@ -39,7 +39,7 @@ def test_the_page_has_an_answer_the_claims_the_values_and_the_ladder(made):
     assert "6 of 6 runs" in text
     # 90.4 and 60.1 with spreads of .1: 2.776 * .1 sqrt(2/3) = .23 about their difference.
     ladder, claims = text.split("## What the paper concludes")
-    assert line_of(claims, "plstm better than lstm")[1:3] == ["+30.3 [30.1, 30.5]", "holds"]
+    assert line_of(claims, "plstm better than lstm")[1:3] == ["+30.3 [30.1, 30.5] points", "holds"]
     assert line_of(claims, "plstm")[1:5] == ["90.4", "1", "90.4 [90.2, 90.6]", "agrees"]
     _, first, second, slope, trend = line_of(ladder, "plstm better than lstm")
     assert (first, second) == ("seen: +30.3 [30.1, 30.5]",) * 2
@@ -82,7 +82,7 @@ def test_the_answer_goes_by_the_counts():
 def test_counts_in_words():
     found = {"holds": 5, "refuted": 1, "undecided": 3, "not run": 7}
     text = wording.counted(found, "conclusions")
-    assert [int(word.strip("(),")) for word in text.split() if word.strip("(),").isdigit()] == [5, 9, 1, 3, 7]
+    assert [int(word.strip("(),")) for word in text.split() if word.strip("(),").isdigit()] == [5, 16, 1, 3, 7]
     assert "7" in wording.counted({"not run": 7}, "conclusions")
     assert wording.counted({}, "conclusions") == ""
 
@@ -108,11 +108,11 @@ def test_a_table_in_the_papers_layout():
     runs = [{"task": ["copy", "adding"], "model": ["lstm", "plstm"], "seed": [0, 1, 2]}]
     table = TABLE | {"runs": runs, "cells": cells, "layout": {"columns": "task", "rows": ["model"]}}
     text = markdown.table(report_of(table, {"paper": rows([0.90, 0.901, 0.902])}))
-    layout = text.split("In the paper's layout")[1]
+    layout = text.split("## What the paper prints")[1]
     assert "|  | copy | adding |" in layout
-    assert line_of(layout, "lstm")[1:] == ["60.0", "61.0"]
-    assert line_of(layout, "plstm")[1].startswith("90.1<br>90.1 [")
-    assert "In the paper's layout" not in markdown.table(report_of(TABLE, {}))
+    assert line_of(layout, "lstm")[1:] == ["60.0<br>*not run*", "61.0<br>*not run*"]
+    assert line_of(layout, "plstm")[1] == "90.1<br>90.1 [89.9, 90.3]<br>*agrees*"
+    assert "<br>" not in markdown.table(report_of(TABLE, {"paper": rows([0.90, 0.901, 0.902])}))
 
 
 def test_what_depends_on_an_open_setting_is_told_under_each_of_its_values():
@@ -124,7 +124,7 @@ def test_what_depends_on_an_open_setting_is_told_under_each_of_its_values():
     report = report_of(table, {"paper": found + rows(high, "lstm", unit="half")})
     row = line_of(markdown.table(report), "plstm better than lstm")
     assert "undecided (holds, refuted)" in row
-    assert "+30 [29.8, 30.2] (raw t); -30 [-30.2, -29.8] (t/2)" in row
+    assert "+30 [29.8, 30.2] points (raw t); -30 [-30.2, -29.8] points (t/2)" in row
 
 
 def test_a_table_without_printed_values_shows_means():
@@ -351,7 +351,7 @@ def test_a_questions_answer_is_that_of_its_claims(made, tmp_path):
     question, answer, link = asked(made)
     assert (question, link) == ("Is it better?", "[made_up](made_up/table.md)")
     assert answer.startswith("**Yes**: ")
-    assert "(+30.3 [30.1, 30.5])" in answer
+    assert "(+30.3 [30.1, 30.5] points)" in answer
     assert "seen at t5, seen at t20" in answer
     claims = [quoted("plstm > lstm"), quoted("lstm > plstm")]
     for by, lead in ((["lstm > plstm"], "No"), (["plstm > lstm", "lstm > plstm"], "In part")):
@@ -373,18 +373,22 @@ def test_the_index_adds_up_the_counts_of_papers_and_keeps_studies_apart(made):
     papers, studies = text.split("## Studies of our own")
     assert "ours_study" in studies
     assert "ours_study" not in papers
-    assert "1 of 2 conclusions hold, 1 refuted" in papers
+    assert "1 of 2 conclusions hold, 1 are refuted" in papers
     assert "t5: 6 of 6, t20: 6 of 6" in papers
     row = index.row(found)
     assert row[4:6] == ["6 of 6", ""]
 
 
 def test_the_index_says_how_often_the_first_rung_predicts(made):
-    one, turned = made(), made(ladder=LADDER | {"claims": [{"claim": "lstm > plstm", "of": "plstm > lstm"}]})
-    assert "50 %" not in "".join(index.predicts([one])), "one conclusion says nothing"
-    text = "".join(index.predicts([one, one, turned]))
-    numbers = [word for word in text.replace(",", " ").split() if word.isdigit()]
-    assert numbers[:2] == ["3", "2"], "the paper's size is the largest: lstm > plstm turns there"
+    assert "%" not in "".join(index.predicts([made()])), "one conclusion says nothing"
+    claims = [quoted("plstm > lstm"), quoted("lstm > plstm"), quoted("plstm > lstm @ task=copy")]
+    of = [claim["claim"] for claim in claims]
+    told = [{"claim": "plstm > lstm", "of": of[0]}, {"claim": "lstm > plstm", "of": of[1]}]
+    turned = {"claim": "lstm task=copy > plstm task=copy", "of": of[2]}  # not the sign of the paper's size
+    text = "\n".join(index.predicts([made(claims=claims, ladder=LADDER | {"claims": [*told, turned]})]))
+    numbers = [word for word in text.replace(".", " ").split() if word.isdigit()]
+    assert numbers[:2] == ["3", "2"]
+    assert numbers[-1] == "44", "a third of the smaller ones and two thirds of the larger ones are positive: 2/9 + 2/9"
 
 
 # --- reproduce.py ---
