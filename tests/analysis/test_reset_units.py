@@ -12,7 +12,6 @@ from made_up import made_row
 from scipy import stats
 
 from timescales.analysis import reference_times, reset_units
-from timescales.papers import cells
 from timescales.tasks.copy import SIGNAL
 
 
@@ -109,7 +108,7 @@ def test_t_and_d_are_those_of_the_units_of_one_model_a_delay():
     rows += [made_row(axes={"task.T": 200, "seed": 0})]  # an LSTM's row, or a run that did not finish
     expected = stats.ttest_ind(drawn[200, 2], drawn[500, 2])
     assert expected.df == 254
-    assert cells.computed("reset_units.t", rows) == pytest.approx(expected.statistic, rel=1e-12)
+    assert reset_units.t(rows) == pytest.approx(expected.statistic, rel=1e-12)
     assert reset_units.cohens_d(rows) == pytest.approx(expected.statistic / 8.0, rel=1e-12)  # sqrt(128 / 2)
 
 

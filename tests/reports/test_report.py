@@ -44,7 +44,7 @@ def test_the_page_has_an_answer_the_claims_the_values_and_the_ladder(made):
     _, first, second, slope, trend = line_of(ladder, "plstm better than lstm")
     assert (first, second) == ("seen: +30.3 [30.1, 30.5]",) * 2
     assert (slope.split("[")[1], trend) == ("-0.16, 0.16]", "flat"), "within 1 point over the ladder"
-    for words in ("T = 5; 6 of 6 runs", "The power law wins", "to see it", "`batch`: not stated; 128", "contradicts"):
+    for words in ("T = 5. 6 of 6 runs", "The power law wins", "to see it", "`batch`: not stated; 128", "contradicts"):
         assert words in text
     assert line_of(text, "uRNN")[1:] == ["1.0", "somebody 2016"]
     assert "- paper: 6 runs, 0.1 h on abacus, 1 thread" in text

@@ -11,17 +11,18 @@ from __future__ import annotations
 import functools
 import importlib
 import math
+import statistics
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
-
-import numpy as np
-from scipy import stats
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from timescales.papers.table import FAILING, Axes, Cell, Claim, Measure, Table, expand, matches
 from timescales.runs.metrics import Censored, is_steps
 from timescales.runs.store import Row
+
+if TYPE_CHECKING:  # what only lists runs needs neither NumPy nor SciPy
+    import numpy as np
 
 LEVEL = 0.95
 Region = tuple[float, float]
@@ -56,11 +57,14 @@ class Interval(NamedTuple):
 
 # --- intervals ---
 
-Values = Sequence[float] | np.ndarray
+Values: TypeAlias = "Sequence[float] | np.ndarray"
 
 
 def contrast(samples: Sequence[Values], weights: Sequence[float], level: float = LEVEL) -> Interval:
     """Estimate a weighted sum of means: of one sample its mean (Student), of two their difference (Welch)."""
+    import numpy as np
+    from scipy import stats
+
     mid = float(sum(w * np.mean(x) for x, w in zip(samples, weights, strict=True)))
     if min(map(len, samples)) < 2:
         return Interval(-math.inf, mid, math.inf)
@@ -74,6 +78,8 @@ def contrast(samples: Sequence[Values], weights: Sequence[float], level: float =
 
 def rate(failed: int, runs: int, level: float = LEVEL) -> Interval:
     """Estimate a share of runs (Wilson)."""
+    from scipy import stats
+
     ends = stats.binomtest(failed, runs).proportion_ci(level, "wilson")
     return Interval(float(ends.low), failed / runs, float(ends.high))
 
@@ -104,7 +110,7 @@ def shift(first: Sequence[Time], second: Sequence[Time], level: float = LEVEL) -
     """
     lows = sorted(x[0] - y[1] for x in first for y in second)
     highs = sorted(x[1] - y[0] for x in first for y in second)
-    mid = float(np.median([x[0] - y[0] for x in first for y in second]))
+    mid = float(statistics.median(x[0] - y[0] for x in first for y in second))
     k = _rank(len(first), len(second), level)
     return Interval(lows[k - 1], mid, highs[-k]) if k else Interval(-math.inf, mid, math.inf)
 
@@ -244,7 +250,7 @@ def effect(claim: Claim, sides: Sequence[Sequence[Row]], pair: bool = False, rat
 
 def _by_seed(values: Sequence[tuple[int, float]]) -> dict[int, float]:
     """Average the values of each seed: a side may have several settings."""
-    return {seed: float(np.mean([x for other, x in values if other == seed])) for seed, _ in values}
+    return {seed: statistics.fmean(x for other, x in values if other == seed) for seed, _ in values}
 
 
 def _of_times(claim: Claim, sides: Sequence[Sequence[float]], factor: float, ratio: bool) -> Interval:
@@ -274,7 +280,9 @@ def at_best_rate(measure: Measure, rows: Sequence[Row]) -> Sequence[Row]:
     kept = [x for x in rates.values() if all(measure.succeeded(r) and r.value(measure.column) is not None for r in x)]
     if not kept:
         return []
-    return measure.best(kept, key=lambda own: float(np.mean([row.values[measure.column] for row in own])))
+    return measure.best(
+        kept, key=lambda own: statistics.fmean(x for row in own if (x := row.value(measure.column)) is not None)
+    )
 
 
 def _failures(measure: Measure, groups: dict[str, list[list[Row]]]) -> list[str]:
@@ -325,7 +333,7 @@ def estimate(cell: Cell, rows: Sequence[Row]) -> Interval | None:
     elif not values:
         return None
     elif is_steps(cell.column):
-        single = float(np.median(values))
+        single = float(statistics.median(values))
     elif cell.reduce == "max":
         single = float(cell.best(values))
     if single is not None:

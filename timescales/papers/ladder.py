@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import functools
 import math
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-
-import numpy as np
 
 from timescales.papers import judge
 from timescales.papers.judge import Interval, Verdict
@@ -74,8 +73,9 @@ class Climb:
         known = [(step.at, step.verdict.interval) for step in counted if step.verdict.interval]
         if len(known) < 2 or len(frozenset().union(*(s.runs for s in counted))) < sum(len(s.runs) for s in counted):
             return None  # rungs that share runs are not independent
-        x = np.log2([at for at, _ in known])
-        return judge.combined([told for _, told in known], [*((x - x.mean()) / ((x - x.mean()) ** 2).sum())])
+        x = [math.log2(at) for at, _ in known]
+        x = [each - statistics.fmean(x) for each in x]
+        return judge.combined([told for _, told in known], [each / sum(other * other for other in x) for each in x])
 
     @property
     def trend(self) -> str:
@@ -185,6 +185,6 @@ def kept_signs(climbs: Sequence[Climb]) -> tuple[int, int, float]:
             pairs.setdefault(key, (climb.signs[0], climb.signs[-1]))
     if not pairs:
         return 0, 0, 0.0
-    small, large = (float(np.mean([pair[k] for pair in pairs.values()])) for k in (0, 1))
+    small, large = (statistics.fmean(pair[k] for pair in pairs.values()) for k in (0, 1))
     chance = small * large + (1 - small) * (1 - large)
     return sum(a == b for a, b in pairs.values()), len(pairs), chance
