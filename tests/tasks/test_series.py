@@ -143,6 +143,15 @@ def test_a_regular_file_without_gaps_has_neither_dt_nor_mask(write):
     assert float(all_of(task, "test").dt.max()) == 10.0  # from January 28
 
 
+def test_a_local_hour_that_comes_twice_has_its_length_with_offsets(write):
+    """The night in which summer time ends in Paris, 2024, has eleven hours from 20:00 to 6:00."""
+    local = [*((26, h, 2) for h in range(20, 24)), *((27, h, 2) for h in range(3)), *((27, h, 1) for h in range(2, 30))]
+    rows = [f"2024-10-{d + h // 24}T{h % 24:02}:00+0{z}:00,{h % 7}" for d, h, z in local]
+    task = made(write(["t,y", *rows]), target="y", time="t", window=4, horizon=1)
+    assert np.diff(task.series.time).tolist() == [3600.0] * (len(rows) - 1)
+    assert task.regular
+
+
 def test_a_missing_row_is_masked_and_the_next_step_is_longer(write):
     task = made(write(["y", *(str(k % 4) if k != 9 else "NaN" for k in range(40))]), target="y", window=4, horizon=1)
     batch = all_of(task, "train")
@@ -285,6 +294,28 @@ BAD = [
     ("t,y\n2024-01-31,1\n2024-02-30,2\n", {}, "row 3: t is '2024-02-30': give a date such as 2024-05-31"),
     ("t,y\n" + TEN + "8.5,1\n", {}, "row 12: its time lies before that of row 11: sort the file by time"),
     ("t,y\n" + TEN + "9,1\n", {}, "row 12: the same time as row 11: leave one out, or name the series with task.id"),
+    (  # a row with a UTC offset among local times, and one without among times with an offset
+        "t,y\n2024-03-01T01:00,1\n2024-03-01T02:00,2\n2024-03-01T03:00+01:00,3\n",
+        {},
+        "row 4: t is 2024-03-01T03:00+01:00, with a UTC offset, and the first row has none: write one in each row",
+    ),
+    (
+        "t,y\n2024-03-01T01:00Z,1\n2024-03-01T02:00,2\n",
+        {},
+        "row 3: t is 2024-03-01T02:00, without a UTC offset, and the first row has one: write one in each row",
+    ),
+    (  # where clocks go back: with a row for each hour, and with three rows for each hour
+        "t,y\n2024-10-27 01:00,1\n2024-10-27 02:00,2\n2024-10-27 02:00,3\n",
+        {},
+        "row 4: the same time as row 3: if clocks went back here, write each time with its UTC offset, as in",
+    ),
+    (
+        "t,y\n2024-10-27 02:20,1\n2024-10-27 02:40,2\n2024-10-27 02:00,3\n",
+        {},
+        "row 4: its time lies before that of row 3: if clocks went back here, write each time with its UTC offset",
+    ),
+    ("t,y\n2024-10-26,1\n2024-10-26,2\n", {}, "row 3: the same time as row 2: leave one out, or name the series"),
+    ("t,y\n2024-10-27 02:00,1\n2024-10-26 02:00,2\n", {}, "before that of row 2: sort the file by time"),
     (
         "t,y,n\n1,2,a\n1,2,b\n2,2,a\n2,2,b\n1,2,a\n",
         {"id": "n"},
