@@ -260,6 +260,37 @@ def test_a_window_keeps_the_end_of_long_series(write):
     assert torch.equal(cut.mask, whole.mask[-5:])
 
 
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_none_and_na_are_words_in_the_columns_of_names_and_classes(write, tmp_path, kind):
+    """And gaps in a column of numbers of the same file."""
+    classes = ["none", "some", "NaN", "NULL"]
+    names = ["NA", "null", "none", "nan", "N/A", "NaT", *(f"s{k}" for k in range(14))]
+    rows = [(name, t, ["1.5", "NA", "none", "-1"][t], classes[k % 4]) for k, name in enumerate(names) for t in range(4)]
+    path = write(["name,time,x,y", *(",".join(map(str, row)) for row in rows)])
+    if kind == "parquet":
+        pandas = pytest.importorskip("pandas")
+        pytest.importorskip("pyarrow")
+        path = str(tmp_path / "mine.parquet")
+        columns = dict(zip(("name", "time", "x", "y"), zip(*rows, strict=True), strict=True))
+        pandas.DataFrame(columns | {"x": pandas.array([1.5, None, None, -1] * 20, "Float64")}).to_parquet(path)
+    task = made(path, **CLASSES | {"window": None})
+    assert task.series.names == names
+    assert task.series.classes == sorted(classes)
+    answers = [task.series.classes[int(k)] for k in task.series.target[::4]]
+    assert answers == [classes[k % 4] for k in range(20)]
+    np.testing.assert_array_equal(task.series.inputs[:, 0], [1.5, math.nan, math.nan, -1.0] * 20)
+
+
+@pytest.mark.parametrize("gap", [None, math.nan])
+def test_an_empty_cell_of_a_parquet_file_is_no_word(tmp_path, gap):
+    pandas = pytest.importorskip("pandas")
+    pytest.importorskip("pyarrow")
+    path = tmp_path / "mine.parquet"
+    pandas.DataFrame({"n": ["a", "a", gap], "y": [1.0, 2.0, 3.0]}).to_parquet(path)
+    with pytest.raises(ValueError, match=r"row 3: n is empty, and task.id is needed in each row"):
+        Series(data=str(path), id="n", target="y", window=1)
+
+
 # --- files ------------------------------------------------------------------------------------------------------------
 
 

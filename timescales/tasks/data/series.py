@@ -18,7 +18,7 @@ import numpy as np
 from timescales.errors import nearest
 from timescales.tasks.data import own
 
-MISSING = ("", "nan", "na", "n/a", "null", "none", "nat")  # cells that are gaps, in any case
+MISSING = ("nan", "na", "n/a", "null", "none", "nat")  # gaps in a column of numbers, in any case; elsewhere words
 DELIMITERS = ",;\t"
 OFFSET = "2024-10-27T02:30+01:00"  # a time with its UTC offset, for messages
 HOUR = 3600.0  # clocks go back by at most so many seconds
@@ -40,7 +40,7 @@ class Series(NamedTuple):
     """The series of a file, one after another.
 
     names: of the series. begins: where each begins, and the number R of rows. time: (R,), increasing within a series;
-    dates: whether these are seconds since 1970. inputs: (R, I), target: (R,), NaN where a cell is empty; for
+    dates: whether these are seconds since 1970. inputs: (R, I), target: (R,), NaN where a number is missing; for
     classification target holds the number of each series' class, and classes their names.
     rows: where each row stands in the file, (R,).
     """
@@ -140,25 +140,26 @@ def _parquet(path: Path) -> tuple[list[str], Callable[[str], list[Any]], Sequenc
     return list(frame.columns), lambda name: list(frame[name]), range(1, len(frame) + 1)
 
 
-def is_missing(cell: Any) -> bool:
-    """Whether a cell is a gap: empty, NaN, or a word for it."""
+def _is_empty(cell: Any) -> bool:
+    """Tell whether a cell is empty, in a parquet file also None, NaN, NaT or NA. A word is never empty."""
     if isinstance(cell, str):
-        return cell.lower() in MISSING
-    return cell is None or bool(cell != cell) or str(cell) in ("NaT", "<NA>")
+        return not cell
+    return cell is None or str(cell).lower() in ("nan", "nat", "<na>")
 
 
 def _texts(columns: Columns, name: str, key: str) -> list[str]:
+    """Read the words of a column. `none` and `NA` are words, too. Raises ValueError for an empty cell."""
     for k, cell in enumerate(columns.cells[name]):
-        if is_missing(cell):
+        if _is_empty(cell):
             raise columns.error(k, f"{name} is empty, and {key} is needed in each row: fill it or leave the row out")
     return [str(cell) for cell in columns.cells[name]]
 
 
 def _numbers(columns: Columns, name: str) -> np.ndarray:
-    """The numbers of a column, NaN where there is none."""
+    """Read the numbers of a column: NaN where the cell is empty or has a word of `MISSING`."""
     found = np.full(len(columns.rows), np.nan)
     for k, cell in enumerate(columns.cells[name]):
-        if not is_missing(cell):
+        if not (_is_empty(cell) or str(cell).lower() in MISSING):
             try:
                 found[k] = float(cell)
             except (TypeError, ValueError) as error:
@@ -191,7 +192,7 @@ def _times(columns: Columns, name: str) -> Times:
     dates = not _is_number(cells[0])
     found: list[Any] = []
     for k, cell in enumerate(cells):
-        if is_missing(cell):
+        if _is_empty(cell):
             raise columns.error(k, f"{name} is empty: fill in the time, or leave the row out")
         try:
             found.append(_date(cell) if dates else float(cell))
