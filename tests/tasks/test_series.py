@@ -268,8 +268,8 @@ def test_none_and_na_are_words_in_the_columns_of_names_and_classes(write, tmp_pa
     rows = [(name, t, ["1.5", "NA", "none", "-1"][t], classes[k % 4]) for k, name in enumerate(names) for t in range(4)]
     path = write(["name,time,x,y", *(",".join(map(str, row)) for row in rows)])
     if kind == "parquet":
-        pandas = pytest.importorskip("pandas")
-        pytest.importorskip("pyarrow")
+        import pandas
+
         path = str(tmp_path / "mine.parquet")
         columns = dict(zip(("name", "time", "x", "y"), zip(*rows, strict=True), strict=True))
         pandas.DataFrame(columns | {"x": pandas.array([1.5, None, None, -1] * 20, "Float64")}).to_parquet(path)
@@ -283,8 +283,8 @@ def test_none_and_na_are_words_in_the_columns_of_names_and_classes(write, tmp_pa
 
 @pytest.mark.parametrize("gap", [None, math.nan])
 def test_an_empty_cell_of_a_parquet_file_is_no_word(tmp_path, gap):
-    pandas = pytest.importorskip("pandas")
-    pytest.importorskip("pyarrow")
+    import pandas
+
     path = tmp_path / "mine.parquet"
     pandas.DataFrame({"n": ["a", "a", gap], "y": [1.0, 2.0, 3.0]}).to_parquet(path)
     with pytest.raises(ValueError, match=r"row 3: n is empty, and task.id is needed in each row"):
@@ -295,8 +295,8 @@ def test_an_empty_cell_of_a_parquet_file_is_no_word(tmp_path, gap):
 
 
 def test_parquet_csv_and_semicolons_are_the_same_data(write, tmp_path):
-    pandas = pytest.importorskip("pandas")
-    pytest.importorskip("pyarrow")
+    import pandas
+
     rows = irregular()
     path = write(lines_of(rows))
     frame = pandas.read_csv(path)
