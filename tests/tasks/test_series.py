@@ -7,6 +7,7 @@ import statistics
 import numpy as np
 import pytest
 import torch
+from omegaconf import OmegaConf
 
 from timescales.errors import ConfigError
 from timescales.tasks import Series
@@ -397,7 +398,37 @@ def test_bad_classes_and_formats_cost_one_line(write, tmp_path):
         assert words in str(error.value)
 
 
-def test_a_type_is_checked_as_that_of_every_task():
-    config = {"_target_": "timescales.tasks.Series", "name": "series", "inputs": [1, 2], "target": "y"}
-    with pytest.raises(ConfigError, match=r"task.inputs must be a list of texts; not \[1,2\]"):
+@pytest.mark.parametrize(
+    ("yaml", "read"),
+    [
+        ("target: 1E3", "task.target must be a text or null; not 1000.0: YAML read 1000.0"),
+        ("target: NO", "task.target must be a text or null; not false: YAML read false"),
+        ("id: on", "task.id must be a text or null; not true: YAML read true"),
+        ("time: 12:30", "task.time must be a text or null; not 750: YAML read 750"),
+        ("inputs: [NO, NO2]", "task.inputs must be a list of texts; not [false,NO2]: YAML read false"),
+        ("inputs: [NO2, null]", "task.inputs must be a list of texts; not [NO2,null]: YAML read null"),
+        ("inputs: [1, 2]", "task.inputs must be a list of texts; not [1,2]: YAML read 1"),
+    ],
+)
+def test_a_word_that_yaml_read_as_something_else_is_named_and_quotes_keep_it(write, yaml, read):
+    key = yaml.partition(": ")[0]
+    config = {"_target_": "timescales.tasks.Series", "name": "series"}
+    with pytest.raises(ConfigError) as error:
+        build.construct("task", config | OmegaConf.to_container(OmegaConf.create(yaml)))
+    quoted = "['WORD']" if key == "inputs" else "'WORD'"
+    fix = f"""if it is a word, quotes keep it: {key}: {quoted} in a file, "task.{key}={quoted}" in a shell"""
+    assert str(error.value) == f"{read}; {fix}"
+
+
+def test_words_in_quotes_are_columns(write):
+    path = write(["NO,1E3,null", *(f"{k},{k % 5},{k % 3}" for k in range(60))])
+    yaml = f"{{data: '{path}', window: 5, target: '1E3', inputs: ['NO', \"null\"]}}"
+    config = {"_target_": "timescales.tasks.Series", "name": "series"}
+    task = build.construct("task", config | OmegaConf.to_container(OmegaConf.create(yaml)))
+    assert (task.channels, task.target_name) == (["NO", "null", "asked"], "1E3")
+
+
+def test_a_type_for_which_no_word_fits_has_no_word_on_quotes():
+    config = {"_target_": "timescales.tasks.Series", "name": "series", "horizon": 1.5, "target": "y"}
+    with pytest.raises(ConfigError, match=r"^task.horizon must be a whole number; not 1\.5$"):
         build.construct("task", config)
