@@ -1,11 +1,12 @@
-"""Drawing primitives for every picture: colours, axes, bands, saving. Knows no tables."""
+"""Drawing primitives for every picture: style, colours, axes, bands, saving. Knows no tables."""
 
 from __future__ import annotations
 
+import contextlib
 import io
 import math
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ GATES = {
 }
 STYLES = ("-", "--", ":", "-.")  # distinguish lines of one colour
 MARKERS = ("", "o", "s", "^", "D", "v", "x")  # distinguish runs of one colour where line styles have another meaning
+DPI = 110
 LARGEST = 200_000  # bytes of a picture, since many are committed
 
 
@@ -77,6 +79,25 @@ def plain_ticks(ax: Any) -> None:
             axis.set_minor_formatter(text if high < 30 * low else "")
 
 
+@contextlib.contextmanager
+def fixed_style() -> Iterator[None]:
+    """Draw under matplotlib's defaults, whatever the user's matplotlibrc says: in a `with` block, or as a decorator.
+
+    A picture is drawn and saved under one style: some settings count when it is drawn, others when it is saved.
+    """
+    import matplotlib.style
+
+    with matplotlib.style.context("default"):
+        yield
+
+
+def empty_figure(width: float = 6.4, height: float = 4.8) -> Any:
+    """Make a figure without axes, its size in inches. To be called, drawn on and saved under `fixed_style`."""
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, height), dpi=DPI, layout="constrained")
+
+
 def panels(
     figure: Any, columns: int = 1, rows: int = 1, width: float = 7.0, height: float = 4.2, **options: Any
 ) -> list[Any]:
@@ -124,14 +145,13 @@ def legend_at_right(ax: Any, **options: Any) -> None:
     small_legend(ax, loc="center left", bbox_to_anchor=(1.0, 0.5), **options)
 
 
+@fixed_style()
 def write(draw: Callable[[Any], None], path: Path, title: str, svg: bool = False) -> list[Path]:
     """Draw a figure and write PATH.png, at most 200 KB, and on request PATH.svg. Returns their paths.
 
     draw: called with an empty matplotlib figure.
     """
-    from matplotlib.figure import Figure
-
-    figure = Figure(dpi=110, layout="constrained")
+    figure = empty_figure()
     draw(figure)
     letters = int(13 * figure.get_figwidth())  # that fit into a line of the title
     lines = [textwrap.fill(line, letters) for line in title.split("\n")]
@@ -148,7 +168,7 @@ def write(draw: Callable[[Any], None], path: Path, title: str, svg: bool = False
 
 def small_png(figure: Any) -> bytes:
     """The figure as PNG, with fewer colours or pixels if it is larger than LARGEST."""
-    for dpi, colours in ((110, None), (110, 256), (80, 256), (60, 256), (45, 256)):
+    for dpi, colours in ((DPI, None), (DPI, 256), (80, 256), (60, 256), (45, 256)):
         content = io.BytesIO()
         figure.savefig(content, dpi=dpi)
         png = _with_colours(content, colours) if colours else content.getvalue()

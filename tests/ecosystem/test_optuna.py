@@ -1,8 +1,11 @@
 """hydra/sweeper=optuna, with the real plugin: pip install -e '.[optuna]'."""
 
 import json
+import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -14,9 +17,13 @@ SEARCH = ["-m", "hydra/sweeper=optuna", "hydra.sweeper.n_jobs=1", "optimizer.lr=
 SEARCH += ["logger=none", "hydra.sweep.dir=study"]
 
 
+def command(*overrides):
+    return [sys.executable, str(ROOT / "train.py"), *SEARCH, *overrides]
+
+
 def train(folder, *overrides):
     return subprocess.run(
-        [sys.executable, str(ROOT / "train.py"), *SEARCH, *overrides],
+        command(*overrides),
         cwd=folder,
         capture_output=True,
         text=True,
@@ -77,3 +84,58 @@ def test_a_suggestion_that_cannot_be_trained_does_not_end_the_study(tmp_path, la
     found = yaml.safe_load((tmp_path / "study" / "optimization_results.yaml").read_text())
     assert found["best_params"]["model.num_layers"] == 1
     assert {run["config"]["model"]["num_layers"] for run in records(tmp_path)} == {1}
+
+
+# --- a search that ended early ----------------------------------------------------------------------------------------
+
+MAXIMIZE = "hydra.sweeper.direction=maximize"
+STORED = [MAXIMIZE, "hydra.sweeper.storage=sqlite:///study.db", "hydra.sweeper.study_name=mine"]
+LONG = ["loop.max_steps=1000000", "loop.checkpoint_every=0"]
+
+
+def trials(folder):
+    """State and learning rate of each trial in study.db."""
+    import optuna
+
+    study = optuna.load_study(study_name="mine", storage=f"sqlite:///{folder}/study.db")
+    return [(trial.state.name, trial.params["optimizer.lr"]) for trial in study.trials]
+
+
+def kill_in_a_run(folder, *overrides):
+    """Start a search of long runs and kill it as soon as a first checkpoint is there."""
+    search = subprocess.Popen(command(*overrides, *LONG), cwd=folder, stderr=subprocess.PIPE, text=True)
+    until = time.monotonic() + 120
+    while not list(folder.glob("runs/*/last.pt")) and search.poll() is None and time.monotonic() < until:
+        time.sleep(0.1)
+    assert search.poll() is None, search.stderr.read()
+    os.kill(search.pid, signal.SIGKILL)
+    search.communicate()
+
+
+def test_with_a_storage_n_trials_counts_the_new_ones_and_a_killed_trial_stays_running(tmp_path):
+    first = train(tmp_path, *STORED, "hydra.sweeper.n_trials=2")
+    assert first.returncode == 0, first.stderr
+    assert [state for state, _ in trials(tmp_path)] == ["COMPLETE"] * 2
+    (tmp_path / "runs").rename(tmp_path / "first")
+    kill_in_a_run(tmp_path, *STORED, "hydra.sweeper.n_trials=1")
+    killed = trials(tmp_path)[2]
+    assert killed[0] == "RUNNING"
+    (run,) = records(tmp_path)
+    assert run["config"]["optimizer"]["lr"] == killed[1]
+    again = train(tmp_path, *STORED, "hydra.sweeper.n_trials=2")
+    assert again.returncode == 0, again.stderr
+    after = trials(tmp_path)
+    assert [state for state, _ in after] == ["COMPLETE", "COMPLETE", "RUNNING", "COMPLETE", "COMPLETE"]
+    assert after[2] == killed
+    assert len({rate for _, rate in after}) == 5
+
+
+def test_with_a_seed_of_the_sampler_the_same_command_continues(tmp_path):
+    options = [MAXIMIZE, "hydra.sweeper.n_trials=2", "hydra.sweeper.sampler.seed=1"]
+    kill_in_a_run(tmp_path, *options)
+    (begun,) = tmp_path.glob("runs/*")
+    kill_in_a_run(tmp_path, *options)
+    assert list(tmp_path.glob("runs/*")) == [begun]  # the same suggestion
+    done = [train(tmp_path, *options) for _ in range(2)]
+    assert [each.returncode for each in done] == [0, 0], done[0].stderr
+    assert [each.stdout.count("finished, skipped") for each in done] == [0, 2]

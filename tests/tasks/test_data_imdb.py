@@ -9,6 +9,7 @@ from importlib.metadata import PackageNotFoundError
 import pytest
 import synthetic
 import torch
+from packs import pack, write
 
 from timescales.files import cache_dir
 from timescales.runs import provenance
@@ -44,6 +45,36 @@ def test_reviews_are_the_same_from_tar_folder_and_hub(tmp_path, monkeypatch, onl
     assert [words[k] for k in fourth] == from_tar["test"][3][1].split()
     assert reviews["test"].labels.tolist() == labels
     assert partial == ["IMDB subset: 40 of 25,000 train reviews, 20 of 25,000 test reviews"]
+
+
+@pytest.mark.parametrize(
+    "folder", ["imdb/plain_text", "datasets--stanfordnlp--imdb/snapshots/e61/plain_text", "imdb.zip"]
+)
+def test_the_parquet_of_the_hub_has_the_same_reviews(tmp_path, monkeypatch, folder):
+    import pyarrow
+    from pyarrow import parquet
+
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    expected = imdb.read(synthetic.write_imdb(tmp_path / "tar" / "aclImdb_v1.tar.gz", 40, 20))
+    files = {}
+    for split, pairs in (*expected.items(), ("unsupervised", [(-1, "a review without a label")])):
+        labels, texts = zip(*pairs, strict=True)
+        written = pyarrow.BufferOutputStream()
+        parquet.write_table(pyarrow.table({"text": texts, "label": labels}), written)
+        files[f"{split}-00000-of-00001.parquet"] = written.getvalue().to_pybytes()
+    (pack if folder.endswith(".zip") else write)(tmp_path / "root" / folder, files)
+    write(tmp_path / "root" / "cifar10" / "plain_text", dict.fromkeys(files, b""))  # another data set's
+    assert imdb.read(imdb.CORPUS.find(tmp_path / "root")) == expected
+    tokens = imdb.load(tmp_path / "root", allow_partial=True)
+    assert tokens.partial == ["IMDB subset: 40 of 25,000 train reviews, 20 of 25,000 test reviews"]
+    assert tokens.reviews["test"].labels.tolist() == [label for label, _ in expected["test"]]
+
+
+def test_a_damaged_parquet_of_reviews_is_named(tmp_path):
+    names = [f"{split}-00000-of-00001.parquet" for split in ("train", "test")]
+    write(tmp_path / "imdb", dict.fromkeys(names, b"version https://git-lfs.github.com/spec/v1\n"))
+    with pytest.raises(ValueError, match=r"imdb/train-00000-of-00001.parquet cannot be read as IMDB"):
+        imdb.read(imdb.CORPUS.find(tmp_path))
 
 
 def test_a_review_is_utf_8_and_its_folder_is_its_label(tmp_path):

@@ -77,6 +77,42 @@ def test_words_are_found(tmp_path, how):
         assert len(text.ptb_characters(tmp_path, allow_partial=True).train) == 12
 
 
+@pytest.mark.parametrize(
+    ("folder", "names"),
+    [
+        ("wikitext/wikitext-2-v1", "{}-00000-of-00001.parquet"),  # a clone
+        ("wikitext-2-v1", "{}/0000.parquet"),  # as the Hub converts what has another form
+        ("datasets--Salesforce--wikitext/snapshots/b08/wikitext-2-v1", "{}-00000-of-00001.parquet"),  # its cache
+    ],
+)
+def test_the_parquet_of_the_hub_has_the_same_words(tmp_path, folder, names):
+    """A row for each line, with its line feed; of an empty line nothing."""
+    import pyarrow
+    from pyarrow import parquet
+
+    rows = ["", " = A title = \n", " a <unk> N \n"], ["", " b a \n"], [" a \n"]
+    for split, lines in zip(("train", "validation", "test"), rows, strict=True):
+        path = tmp_path / folder / names.format(split)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        parquet.write_table(pyarrow.table({"text": lines}), path)
+    found = text.words("wt2", tmp_path, allow_partial=True)
+    assert found.symbols == ["<eos>", "=", "A", "title", "a", "<unk>", "N", "b"]
+    assert [split.tolist() for split in found[:3]] == [[0, 1, 2, 3, 1, 0, 4, 5, 6, 0], [0, 7, 4, 0], [4, 0]]
+
+
+def test_a_parquet_that_is_not_read_is_pointed_at(tmp_path):
+    write(tmp_path / "wikitext" / "wikitext-103-v1", {"train-00000-of-00002.parquet": b"", "test.parquet": b""})
+    write(tmp_path / "wikitext" / "wikitext-2-v1", {"train-00000-of-00001.parquet": b""})
+    line = r"wikitext/wikitext-103-v1 has parquet, from which WikiText-103 is not read: write these files from it"
+    with pytest.raises(MissingData, match=line) as error:
+        text.words("wt103", tmp_path)
+    assert "wikitext-2" not in str(error.value)
+    with pytest.raises(
+        MissingData, match=r"wikitext-2-v1 has no validation-00000-of-00001.parquet, test-00000-of-00001"
+    ):
+        text.words("wt2", tmp_path)
+
+
 def test_names_that_several_texts_have_need_a_folder_that_says_which(tmp_path):
     write(tmp_path / "wikitext-103", splits(texts.WIKITEXT2))
     write(tmp_path / "archive" / "wikitext-103", splits(texts.WIKITEXT2))

@@ -7,6 +7,7 @@ import statistics
 import numpy as np
 import pytest
 import torch
+from omegaconf import OmegaConf
 
 from timescales.errors import ConfigError
 from timescales.tasks import Series
@@ -143,6 +144,15 @@ def test_a_regular_file_without_gaps_has_neither_dt_nor_mask(write):
     assert float(all_of(task, "test").dt.max()) == 10.0  # from January 28
 
 
+def test_a_local_hour_that_comes_twice_has_its_length_with_offsets(write):
+    """The night in which summer time ends in Paris, 2024, has eleven hours from 20:00 to 6:00."""
+    local = [*((26, h, 2) for h in range(20, 24)), *((27, h, 2) for h in range(3)), *((27, h, 1) for h in range(2, 30))]
+    rows = [f"2024-10-{d + h // 24}T{h % 24:02}:00+0{z}:00,{h % 7}" for d, h, z in local]
+    task = made(write(["t,y", *rows]), target="y", time="t", window=4, horizon=1)
+    assert np.diff(task.series.time).tolist() == [3600.0] * (len(rows) - 1)
+    assert task.regular
+
+
 def test_a_missing_row_is_masked_and_the_next_step_is_longer(write):
     task = made(write(["y", *(str(k % 4) if k != 9 else "NaN" for k in range(40))]), target="y", window=4, horizon=1)
     batch = all_of(task, "train")
@@ -251,12 +261,43 @@ def test_a_window_keeps_the_end_of_long_series(write):
     assert torch.equal(cut.mask, whole.mask[-5:])
 
 
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_none_and_na_are_words_in_the_columns_of_names_and_classes(write, tmp_path, kind):
+    """And gaps in a column of numbers of the same file."""
+    classes = ["none", "some", "NaN", "NULL"]
+    names = ["NA", "null", "none", "nan", "N/A", "NaT", *(f"s{k}" for k in range(14))]
+    rows = [(name, t, ["1.5", "NA", "none", "-1"][t], classes[k % 4]) for k, name in enumerate(names) for t in range(4)]
+    path = write(["name,time,x,y", *(",".join(map(str, row)) for row in rows)])
+    if kind == "parquet":
+        import pandas
+
+        path = str(tmp_path / "mine.parquet")
+        columns = dict(zip(("name", "time", "x", "y"), zip(*rows, strict=True), strict=True))
+        pandas.DataFrame(columns | {"x": pandas.array([1.5, None, None, -1] * 20, "Float64")}).to_parquet(path)
+    task = made(path, **CLASSES | {"window": None})
+    assert task.series.names == names
+    assert task.series.classes == sorted(classes)
+    answers = [task.series.classes[int(k)] for k in task.series.target[::4]]
+    assert answers == [classes[k % 4] for k in range(20)]
+    np.testing.assert_array_equal(task.series.inputs[:, 0], [1.5, math.nan, math.nan, -1.0] * 20)
+
+
+@pytest.mark.parametrize("gap", [None, math.nan])
+def test_an_empty_cell_of_a_parquet_file_is_no_word(tmp_path, gap):
+    import pandas
+
+    path = tmp_path / "mine.parquet"
+    pandas.DataFrame({"n": ["a", "a", gap], "y": [1.0, 2.0, 3.0]}).to_parquet(path)
+    with pytest.raises(ValueError, match=r"row 3: n is empty, and task.id is needed in each row"):
+        Series(data=str(path), id="n", target="y", window=1)
+
+
 # --- files ------------------------------------------------------------------------------------------------------------
 
 
 def test_parquet_csv_and_semicolons_are_the_same_data(write, tmp_path):
-    pandas = pytest.importorskip("pandas")
-    pytest.importorskip("pyarrow")
+    import pandas
+
     rows = irregular()
     path = write(lines_of(rows))
     frame = pandas.read_csv(path)
@@ -285,6 +326,28 @@ BAD = [
     ("t,y\n2024-01-31,1\n2024-02-30,2\n", {}, "row 3: t is '2024-02-30': give a date such as 2024-05-31"),
     ("t,y\n" + TEN + "8.5,1\n", {}, "row 12: its time lies before that of row 11: sort the file by time"),
     ("t,y\n" + TEN + "9,1\n", {}, "row 12: the same time as row 11: leave one out, or name the series with task.id"),
+    (  # a row with a UTC offset among local times, and one without among times with an offset
+        "t,y\n2024-03-01T01:00,1\n2024-03-01T02:00,2\n2024-03-01T03:00+01:00,3\n",
+        {},
+        "row 4: t is 2024-03-01T03:00+01:00, with a UTC offset, and the first row has none: write one in each row",
+    ),
+    (
+        "t,y\n2024-03-01T01:00Z,1\n2024-03-01T02:00,2\n",
+        {},
+        "row 3: t is 2024-03-01T02:00, without a UTC offset, and the first row has one: write one in each row",
+    ),
+    (  # where clocks go back: with a row for each hour, and with three rows for each hour
+        "t,y\n2024-10-27 01:00,1\n2024-10-27 02:00,2\n2024-10-27 02:00,3\n",
+        {},
+        "row 4: the same time as row 3: if clocks went back here, write each time with its UTC offset, as in",
+    ),
+    (
+        "t,y\n2024-10-27 02:20,1\n2024-10-27 02:40,2\n2024-10-27 02:00,3\n",
+        {},
+        "row 4: its time lies before that of row 3: if clocks went back here, write each time with its UTC offset",
+    ),
+    ("t,y\n2024-10-26,1\n2024-10-26,2\n", {}, "row 3: the same time as row 2: leave one out, or name the series"),
+    ("t,y\n2024-10-27 02:00,1\n2024-10-26 02:00,2\n", {}, "before that of row 2: sort the file by time"),
     (
         "t,y,n\n1,2,a\n1,2,b\n2,2,a\n2,2,b\n1,2,a\n",
         {"id": "n"},
@@ -335,7 +398,37 @@ def test_bad_classes_and_formats_cost_one_line(write, tmp_path):
         assert words in str(error.value)
 
 
-def test_a_type_is_checked_as_that_of_every_task():
-    config = {"_target_": "timescales.tasks.Series", "name": "series", "inputs": [1, 2], "target": "y"}
-    with pytest.raises(ConfigError, match=r"task.inputs must be a list of texts; not \[1,2\]"):
+@pytest.mark.parametrize(
+    ("yaml", "read"),
+    [
+        ("target: 1E3", "task.target must be a text or null; not 1000.0: YAML read 1000.0"),
+        ("target: NO", "task.target must be a text or null; not false: YAML read false"),
+        ("id: on", "task.id must be a text or null; not true: YAML read true"),
+        ("time: 12:30", "task.time must be a text or null; not 750: YAML read 750"),
+        ("inputs: [NO, NO2]", "task.inputs must be a list of texts; not [false,NO2]: YAML read false"),
+        ("inputs: [NO2, null]", "task.inputs must be a list of texts; not [NO2,null]: YAML read null"),
+        ("inputs: [1, 2]", "task.inputs must be a list of texts; not [1,2]: YAML read 1"),
+    ],
+)
+def test_a_word_that_yaml_read_as_something_else_is_named_and_quotes_keep_it(write, yaml, read):
+    key = yaml.partition(": ")[0]
+    config = {"_target_": "timescales.tasks.Series", "name": "series"}
+    with pytest.raises(ConfigError) as error:
+        build.construct("task", config | OmegaConf.to_container(OmegaConf.create(yaml)))
+    quoted = "['WORD']" if key == "inputs" else "'WORD'"
+    fix = f"""if it is a word, quotes keep it: {key}: {quoted} in a file, "task.{key}={quoted}" in a shell"""
+    assert str(error.value) == f"{read}; {fix}"
+
+
+def test_words_in_quotes_are_columns(write):
+    path = write(["NO,1E3,null", *(f"{k},{k % 5},{k % 3}" for k in range(60))])
+    yaml = f"{{data: '{path}', window: 5, target: '1E3', inputs: ['NO', \"null\"]}}"
+    config = {"_target_": "timescales.tasks.Series", "name": "series"}
+    task = build.construct("task", config | OmegaConf.to_container(OmegaConf.create(yaml)))
+    assert (task.channels, task.target_name) == (["NO", "null", "asked"], "1E3")
+
+
+def test_a_type_for_which_no_word_fits_has_no_word_on_quotes():
+    config = {"_target_": "timescales.tasks.Series", "name": "series", "horizon": 1.5, "target": "y"}
+    with pytest.raises(ConfigError, match=r"^task.horizon must be a whole number; not 1\.5$"):
         build.construct("task", config)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from timescales.config.run import Axes
 from timescales.files import write_atomic
 from timescales.papers.table import PAPER, RATES, Figure, Measure, Row, Table, column, group, matches, varying
-from timescales.plotting import STYLES, Look, band, colour, draw_floors, panels, small_png
+from timescales.plotting import STYLES, Look, band, colour, draw_floors, empty_figure, fixed_style, panels, small_png
 from timescales.reports.report import Report
 from timescales.reports.wording import say
 from timescales.runs import metrics
@@ -36,14 +36,13 @@ class Panel(NamedTuple):
         return [row for row in self.report.rows[self.size] if matches(row.axes, self.figure.where)]
 
 
+@fixed_style()
 def draw(report: Report) -> Path | None:
     """Write results/<table>/figure.png, at most 200 KB; returns its path, or None if there is nothing to draw."""
-    from matplotlib import figure
-
     shown = list(_panels(report))
     if not shown:
         return None
-    picture = figure.Figure(dpi=110, layout="constrained")
+    picture = empty_figure()
     below = len({panel.size for panel in shown}) if len(report.table.figure) > 1 else 1  # as many rows as sizes
     if len(shown) > 3 * below:
         below = -(-len(shown) // 2)
@@ -64,11 +63,10 @@ def draw(report: Report) -> Path | None:
     return path
 
 
+@fixed_style()
 def draw_times(reports: Sequence[Report], path: Path) -> None:
     """Write a picture of T_1/e of the runs of several tables, side by side over one range of steps."""
-    from matplotlib import figure
-
-    picture = figure.Figure(dpi=110, layout="constrained")
+    picture = empty_figure()
     shown = [Panel(report, "paper", report.table, Figure(kind="times")) for report in reports]
     height = max(_height(panel.report, [panel]) for panel in shown)
     for panel, ax in zip(shown, panels(picture, len(shown), 1, 7.0 * len(shown), height, sharex=True), strict=True):

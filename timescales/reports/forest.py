@@ -17,7 +17,7 @@ from timescales.papers.judge import Interval, Verdict
 from timescales.papers.ladder import OPPOSITE, SEEN, Climb
 from timescales.papers.parse import stands_for
 from timescales.papers.table import PAPER, Cell, Claim, matches
-from timescales.plotting import small_png
+from timescales.plotting import empty_figure, fixed_style, small_png
 from timescales.reports import wording
 from timescales.reports.report import Judged, Report
 
@@ -36,6 +36,7 @@ def look(word: str) -> tuple[str, str]:
     return LOOK.get(word, (GREY, "D"))
 
 
+@fixed_style()
 def draw(report: Report) -> list[Path]:
     """Write verdicts.png and ladder.png of a table, each where there is something to draw; returns their paths."""
     pictures = {"verdicts.png": verdicts(report), "ladder.png": ladder(report)}
@@ -51,12 +52,6 @@ def draw(report: Report) -> list[Path]:
     return written
 
 
-def _figure(width: float, height: float) -> Any:
-    from matplotlib.figure import Figure
-
-    return Figure(figsize=(width, height), dpi=110, layout="constrained")
-
-
 # --- claims and values ------------------------------------------------------------------------------------------------
 
 
@@ -69,7 +64,7 @@ def verdicts(report: Report) -> Any:
         return None
     columns: list[dict[str, list[Any]]] = [found for found in (_by_unit(claims), _by_unit(values)) if found]
     rows = max(sum(map(len, column.values())) + 2.2 * len(column) for column in columns)
-    figure = _figure(7.5 * len(columns), 0.32 * rows + 0.9)
+    figure = empty_figure(7.5 * len(columns), 0.32 * rows + 0.9)
     grid = figure.add_gridspec(1, len(columns))
     for k, column in enumerate(columns):
         parts = grid[k].subgridspec(len(column), 1, height_ratios=[len(own) + 1.6 for own in column.values()])
@@ -214,7 +209,7 @@ def ladder(report: Report) -> Any:
     down = -(-len(climbs) // ACROSS)
     across = min(ACROSS, len(climbs))
     tall = max(len(climb.steps) for climb in climbs) + 1
-    figure = _figure(4.9 * across, down * (0.32 * tall + 1.15))
+    figure = empty_figure(4.9 * across, down * (0.32 * tall + 1.15))
     axes = figure.subplots(down, across, squeeze=False).flat
     for ax, climb in zip(axes, climbs, strict=False):
         _climb_on(ax, climb, report)

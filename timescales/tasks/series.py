@@ -39,7 +39,8 @@ class Series(Task):
     Inputs and target are scaled by mean and standard deviation of the training part.
 
     data: the file; a relative path may begin in the current folder or in data_root.
-    time: the column of times, numbers or dates; None: rows are one step apart.
+    time: the column of times, numbers or dates; None: rows are one step apart. Dates have a UTC offset in all rows or
+        in none.
     id: the column that names the series of a row; None: all rows are one series.
     inputs: the columns that the model reads; empty: the target's own past (forecasting).
     target: the column to forecast, or that of the class.

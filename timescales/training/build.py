@@ -216,7 +216,10 @@ def call(group: str, target: Callable, arguments: dict[str, Any], name: str | No
             names = [name for name in known if name not in shared]
             raise ConfigError(f"{group}.{key} is no argument of {where}{nearest(key, names)}")
     for key, value in arguments.items():
-        values.require(f"{group}.{key}", value, known[key])
+        try:
+            values.require(f"{group}.{key}", value, known[key])
+        except ConfigError as error:
+            raise ConfigError(f"{error}{_on_quotes(group, key, value, known[key])}") from None
     arguments |= {key: value for key, value in shared.items() if key in known}
     try:
         inspect.signature(target).bind(**arguments)
@@ -228,6 +231,21 @@ def call(group: str, target: Callable, arguments: dict[str, Any], name: str | No
         raise MissingData(f"{group}={name}: {error}") from error
     except ValueError as error:  # for people: says what is wrong and how to fix it
         raise ConfigError(f"{group}={name}: {error}") from error
+
+
+def _on_quotes(group: str, key: str, value: Any, hint: Any) -> str:
+    """Say what YAML made of a word without quotes, such as NO or 1E3, where a word is asked for; else nothing."""
+    items, example = (value, "[WORD]") if isinstance(value, list) else ([value], "WORD")
+    if not values.fits(["word"] if isinstance(value, list) else "word", hint):
+        return ""
+    read = next((item for item in items if item is None or isinstance(item, bool | int | float)), "")
+    if read == "":
+        return ""
+    quoted = example.replace("WORD", "'WORD'")
+    return (
+        f": YAML read {values.spell(read)}; if it is a word, quotes keep it: "
+        f"""{key}: {quoted} in a file, "{group}.{key}={quoted}" in a shell"""
+    )
 
 
 def locate(group: str, target: str) -> Callable:

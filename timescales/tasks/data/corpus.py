@@ -101,9 +101,16 @@ class Corpus:
         if not base.is_dir():
             return [f"there is no such folder{nearest(base.name, places.folders(base.parent))}"]
         right = next(name for name in (self.name, self.title) if self.named.folder(name))
-        return [
+        lines = [
             f"if {path} is {self.title}, call it {right}{''.join(path.suffixes) if path.is_file() else ''}"
             for path in places.misnamed(base, self.layouts, (self.name, self.title))
+        ]
+        if any(places.PARQUET in part for layout in self.layouts for part in layout.parts):
+            return lines
+        unread = places.with_parquet(base, self.named)
+        return [
+            *(f"{path} has parquet, from which {self.title} is not read: write these files from it" for path in unread),
+            *lines,
         ]
 
     def files(self, place: Path) -> list[File]:

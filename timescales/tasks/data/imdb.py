@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import re
 import tarfile
 from collections.abc import Callable
 from importlib import metadata
@@ -16,7 +17,7 @@ from torch import Tensor
 
 from timescales.tasks.data.cache import cached
 from timescales.tasks.data.corpus import Corpus, whole
-from timescales.tasks.data.places import Layout, Named
+from timescales.tasks.data.places import File, Layout, Named, parquet_parts, plain_text
 
 SPLITS, LABELS = ("train", "test"), ("neg", "pos")
 REVIEW = r"(?:train|test)/(?:neg|pos)/\d+(?:_\d+)?\.txt"  # number_rating.txt, or number.txt
@@ -67,11 +68,25 @@ def read(path: Path) -> dict[str, list[tuple[int, str]]]:
 
     reviews: dict[str, list[tuple[int, str]]] = {split: [] for split in SPLITS}
     for file in tqdm(CORPUS.files(path), f"reading {path.name}", unit=" reviews", delay=1, disable=None, leave=False):
-        split, label = file.name.lower().split("/")[-3:-1]
         with CORPUS.reading(file.name):
-            reviews[split].append((LABELS.index(label), file.text().rstrip("\n")))
+            split, pairs = _reviews(file)
+            reviews[split] += pairs
     # Sorted by label, a shortened evaluation would see one class only.
     return {split: sorted(pairs, key=lambda pair: pair[::-1]) for split, pairs in reviews.items()}
+
+
+def _reviews(file: File) -> tuple[str, list[tuple[int, str]]]:
+    """The split of a file and the (label, text) of each of its reviews: many in the Hub's parquet, else one."""
+    name = file.name.lower()
+    if file.parquet:
+        split = next(split for split in SPLITS if re.search(rf"(?:^|/){split}[-/][^/]*$", name))
+        texts, labels = file.columns("text", "label")
+    else:
+        split, folder = name.split("/")[-3:-1]
+        texts, labels = [file.text()], [LABELS.index(folder)]
+    if strange := set(labels) - {0, 1}:
+        raise ValueError(f"it has the label {strange.pop()}")
+    return split, [(label, plain_text(text).rstrip("\n")) for label, text in zip(labels, texts, strict=True)]
 
 
 def tokenizer() -> Callable[[str], list[str]]:
@@ -133,7 +148,10 @@ def _download(base: Path) -> None:
 CORPUS = Corpus(
     name="imdb",
     title="IMDB",
-    layouts=(Layout({"train/pos, train/neg, test/pos, test/neg": REVIEW}, many=True),),
+    layouts=(
+        Layout({"train/pos, train/neg, test/pos, test/neg": REVIEW}, many=True),
+        Layout(parquet_parts(*SPLITS), many=True, own=True),
+    ),
     named=Named(folders=r"(?:aclimdb|imdb|large.?movie).*", archives=r"aclimdb.*|imdb"),
     counts={"train reviews": 25_000, "test reviews": 25_000},
     count=_count,

@@ -20,14 +20,15 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import IO, NamedTuple, cast
+from typing import IO, Any, NamedTuple, cast
 
 LARGEST = 1 << 30  # bytes of a file in an archive; no real one is nearly as large
 DEEPEST = 6  # folders below the root
 ZIPS = (".zip", ".npz")
 TARS = (".tar", ".tgz", ".tar.bz2", ".tbz", ".tbz2", ".tar.xz", ".txz")  # .tar.gz: `_plain` removes the .gz
 SEEN = ("..", ".data", ".vector_cache")  # the last two are the folders of torchtext
-UNPACKED = r"archive.*"  # Kaggle's name of every zip, and so of the folder made from it
+UNPACKED = r"archive.*|datasets--.*"  # what Kaggle calls every zip, and so the folder made from it; the Hub's cache
+PARQUET = ".parquet"
 # What reading a damaged or encrypted file can raise.
 DAMAGE = (
     *(OSError, EOFError, ValueError, LookupError, RuntimeError, OverflowError, struct.error, pickle.UnpicklingError),
@@ -55,7 +56,29 @@ class File(NamedTuple):
 
     def text(self) -> str:
         r"""Its content as UTF-8, without a byte order mark, with `\n` at the end of lines."""
-        return self.read().decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
+        return plain_text(self.read().decode("utf-8"))
+
+    @property
+    def parquet(self) -> bool:
+        """Whether it is a parquet file, by its name."""
+        return _is(self.name, (PARQUET,))
+
+    def columns(self, *names: str) -> list[list[Any]]:
+        """Read these columns of a parquet file. Raises LookupError if it has no such column."""
+        from pyarrow import parquet
+
+        table = parquet.read_table(io.BytesIO(self.read()))
+        return [table.column(name).to_pylist() for name in names]
+
+
+def plain_text(text: str) -> str:
+    r"""Leave out a byte order mark, and let all lines end in `\n`."""
+    return text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
+
+
+def parquet_parts(*splits: str) -> dict[str, str]:
+    """The parts of a layout as the Hugging Face Hub has a data set: a parquet file for each split."""
+    return {f"{split}-00000-of-00001{PARQUET}": rf"{split}(?:-\d+-of-\d+|/\d+)\{PARQUET}" for split in splits}
 
 
 class Layout(NamedTuple):
@@ -101,6 +124,8 @@ class Layout(NamedTuple):
 class Named(NamedTuple):
     """How what holds a data set is called: regular expressions for whole names, without the ending of an archive.
 
+    Of `datasets--OWNER--NAME`, a folder of the Hub's cache, the name counts.
+
     folders: folders, zips and files. archives: tars, which would take long to look into, and zips that are damaged.
     """
 
@@ -109,7 +134,7 @@ class Named(NamedTuple):
 
     def folder(self, name: str) -> bool:
         """Whether a folder, a zip or a file is called so."""
-        return re.fullmatch(self.folders, _stem(name)) is not None
+        return re.fullmatch(self.folders, _stem(name.rpartition("--")[2])) is not None
 
     def archive(self, name: str) -> bool:
         """Whether an archive is called so."""
@@ -150,6 +175,13 @@ def misnamed(base: Path, layouts: Sequence[Layout], names: Sequence[str]) -> lis
     any_of_them = "|".join(re.escape(stem) for stem in stems if near(stem))
     found = places(base, layouts, Named(any_of_them, any_of_them))[0] if any_of_them else []
     return sorted({base / path.relative_to(base).parts[0] for path in found})
+
+
+def with_parquet(base: Path, named: Named) -> list[Path]:
+    """The folders under base that are called like the data set, or are in one that is, and have parquet files."""
+    own = named.folder(base.resolve().name)
+    paths = [path.split("/")[:-1] for path in _under(base, named)[0] if _is(path, (PARQUET,))]
+    return sorted({base.joinpath(*above) for above in paths if own or any(map(named.folder, above))})
 
 
 def folders(above: Path) -> list[str]:

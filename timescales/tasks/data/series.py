@@ -18,8 +18,10 @@ import numpy as np
 from timescales.errors import nearest
 from timescales.tasks.data import own
 
-MISSING = ("", "nan", "na", "n/a", "null", "none", "nat")  # cells that are gaps, in any case
+MISSING = ("nan", "na", "n/a", "null", "none", "nat")  # gaps in a column of numbers, in any case; elsewhere words
 DELIMITERS = ",;\t"
+OFFSET = "2024-10-27T02:30+01:00"  # a time with its UTC offset, for messages
+HOUR = 3600.0  # clocks go back by at most so many seconds
 
 
 class Columns(NamedTuple):
@@ -38,7 +40,7 @@ class Series(NamedTuple):
     """The series of a file, one after another.
 
     names: of the series. begins: where each begins, and the number R of rows. time: (R,), increasing within a series;
-    dates: whether these are seconds since 1970. inputs: (R, I), target: (R,), NaN where a cell is empty; for
+    dates: whether these are seconds since 1970. inputs: (R, I), target: (R,), NaN where a number is missing; for
     classification target holds the number of each series' class, and classes their names.
     rows: where each row stands in the file, (R,).
     """
@@ -68,11 +70,11 @@ def read(
     order = of_row.argsort(kind="stable")  # the rows of each series, in the order of the file
     begins = np.searchsorted(of_row[order], np.arange(len(number) + 1))
     if time:
-        times, dates = _times(columns, time)
+        times = _times(columns, time)
         _check_order(columns, times, of_row, order, list(number))
     else:
-        times, dates = np.empty(n), False
-        times[order] = np.arange(n) - begins[of_row[order]]
+        times = Times(np.empty(n), False, False)
+        times.values[order] = np.arange(n) - begins[of_row[order]]
     values = np.stack([_numbers(columns, name) for name in inputs], 1)
     classes: list[str] = []
     if labels:
@@ -80,7 +82,7 @@ def read(
     else:
         answers = _numbers(columns, target)
     rows = np.array(columns.rows)[order]
-    return Series(list(number), begins, times[order], dates, values[order], answers[order], classes, rows)
+    return Series(list(number), begins, times.values[order], times.dates, values[order], answers[order], classes, rows)
 
 
 def _columns(path: Path, wanted: list[str]) -> Columns:
@@ -138,25 +140,26 @@ def _parquet(path: Path) -> tuple[list[str], Callable[[str], list[Any]], Sequenc
     return list(frame.columns), lambda name: list(frame[name]), range(1, len(frame) + 1)
 
 
-def is_missing(cell: Any) -> bool:
-    """Whether a cell is a gap: empty, NaN, or a word for it."""
+def _is_empty(cell: Any) -> bool:
+    """Tell whether a cell is empty, in a parquet file also None, NaN, NaT or NA. A word is never empty."""
     if isinstance(cell, str):
-        return cell.lower() in MISSING
-    return cell is None or bool(cell != cell) or str(cell) in ("NaT", "<NA>")
+        return not cell
+    return cell is None or str(cell).lower() in ("nan", "nat", "<na>")
 
 
 def _texts(columns: Columns, name: str, key: str) -> list[str]:
+    """Read the words of a column. `none` and `NA` are words, too. Raises ValueError for an empty cell."""
     for k, cell in enumerate(columns.cells[name]):
-        if is_missing(cell):
+        if _is_empty(cell):
             raise columns.error(k, f"{name} is empty, and {key} is needed in each row: fill it or leave the row out")
     return [str(cell) for cell in columns.cells[name]]
 
 
 def _numbers(columns: Columns, name: str) -> np.ndarray:
-    """The numbers of a column, NaN where there is none."""
+    """Read the numbers of a column: NaN where the cell is empty or has a word of `MISSING`."""
     found = np.full(len(columns.rows), np.nan)
     for k, cell in enumerate(columns.cells[name]):
-        if not is_missing(cell):
+        if not (_is_empty(cell) or str(cell).lower() in MISSING):
             try:
                 found[k] = float(cell)
             except (TypeError, ValueError) as error:
@@ -172,23 +175,44 @@ def _number_hint(cell: Any) -> str:
     return "write a number, or leave the cell empty if it is not known"
 
 
-def _times(columns: Columns, name: str) -> tuple[np.ndarray, bool]:
-    """The times of a column, and whether they are dates: as numbers or, of dates, in seconds since 1970 (UTC)."""
+class Times(NamedTuple):
+    """The times of all rows, (R,): numbers or, of dates, seconds since 1970.
+
+    dates: whether they are dates. local: whether they are times of day without a UTC offset, and so may occur twice.
+    """
+
+    values: np.ndarray
+    dates: bool
+    local: bool
+
+
+def _times(columns: Columns, name: str) -> Times:
+    """Read the times of a column. Dates have a UTC offset in all rows or in none; without one they count as UTC."""
     cells = columns.cells[name]
     dates = not _is_number(cells[0])
-    found = np.empty(len(cells))
+    found: list[Any] = []
     for k, cell in enumerate(cells):
-        if is_missing(cell):
+        if _is_empty(cell):
             raise columns.error(k, f"{name} is empty: fill in the time, or leave the row out")
         try:
-            found[k] = _seconds(cell) if dates else float(cell)
+            found.append(_date(cell) if dates else float(cell))
         except (TypeError, ValueError) as error:
             kind = "date such as 2024-05-31 or 2024-05-31T12:30" if dates else "number"
             like = " as in the first row" if k else ", or a number"
             raise columns.error(k, f"{name} is {cell!r}: give a {kind}{like}") from error
-        if not math.isfinite(found[k]):
+        if not dates and not math.isfinite(found[k]):
             raise columns.error(k, f"{name} is {cell!r}: give a time")
-    return found, dates
+    if not dates:
+        return Times(np.array(found), False, False)
+    offset = found[0].tzinfo is not None
+    for k, date in enumerate(found):
+        if (date.tzinfo is not None) != offset:
+            what = "without a UTC offset, and the first row has one"
+            if not offset:
+                what = "with a UTC offset, and the first row has none"
+            raise columns.error(k, f"{name} is {cells[k]}, {what}: write one in each row, as in {OFFSET}")
+    seconds = np.array([(date if offset else date.replace(tzinfo=UTC)).timestamp() for date in found])
+    return Times(seconds, True, not offset and any(date.time() != datetime.min.time() for date in found))
 
 
 def _is_number(cell: Any) -> bool:
@@ -199,22 +223,29 @@ def _is_number(cell: Any) -> bool:
     return True
 
 
-def _seconds(cell: Any) -> float:
-    date = datetime.fromisoformat(cell if isinstance(cell, str) else cell.isoformat())
-    return (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp()
+def _date(cell: Any) -> datetime:
+    return datetime.fromisoformat(cell if isinstance(cell, str) else cell.isoformat())
 
 
-def _check_order(columns: Columns, times: np.ndarray, of_row: np.ndarray, order: np.ndarray, names: list[str]) -> None:
-    """Raise ValueError for the first row whose time does not come after that of the row before it."""
+def _check_order(columns: Columns, times: Times, of_row: np.ndarray, order: np.ndarray, names: list[str]) -> None:
+    """Raise ValueError for the first row whose time does not come after that of the row before it.
+
+    Where clocks go back, a local hour comes twice: of local times the message says so first.
+    """
     together = of_row[order][1:] == of_row[order][:-1]
-    for at in np.flatnonzero(together & (np.diff(times[order]) <= 0.0))[:1]:
+    steps = np.diff(times.values[order])
+    for at in np.flatnonzero(together & (steps <= 0.0))[:1]:
         before, k = order[at], order[at + 1]
         series = f" of series {names[of_row[k]]}" if len(names) > 1 else ""
         row = f"row {columns.rows[before]:,}"
-        if times[k] == times[before]:
+        if steps[at] == 0.0:
+            what = f"the same time as {row}{series}"
             fix = "leave one of them out" if len(names) > 1 else "leave one out, or name the series with task.id=COLUMN"
-            raise columns.error(k, f"the same time as {row}{series}: {fix}")
-        raise columns.error(k, f"its time lies before that of {row}{series}: sort the file by time")
+        else:
+            what, fix = f"its time lies before that of {row}{series}", "sort the file by time"
+        if times.local and steps[at] >= -HOUR:
+            fix = f"if clocks went back here, write each time with its UTC offset, as in {OFFSET}; if not, {fix}"
+        raise columns.error(k, f"{what}: {fix}")
 
 
 def _classes(columns: Columns, name: str, of_row: np.ndarray, names: list[str]) -> tuple[np.ndarray, list[str]]:

@@ -18,7 +18,7 @@ from torch import Tensor
 from timescales.files import write_atomic
 from timescales.tasks.data.cache import cached
 from timescales.tasks.data.corpus import Corpus, digest
-from timescales.tasks.data.places import File, Layout, Named
+from timescales.tasks.data.places import File, Layout, Named, parquet_parts, plain_text
 
 SPLITS = ("train", "valid", "test")
 EOS = "<eos>"  # the word at the end of each line
@@ -194,6 +194,9 @@ def _read_text8(path: Path) -> bytes:
 
 def _lines(source: Corpus, file: File) -> list[str]:
     with source.reading(file.name):
+        if file.parquet:  # as the Hub has it, a row for each line
+            (rows,) = file.columns("text")
+            return [plain_text(row).removesuffix("\n") for row in rows]
         text = file.text()
     return text.removesuffix("\n").split("\n") if text else []
 
@@ -273,7 +276,7 @@ PTB_CHARACTERS = dataclasses.replace(
 WIKITEXT2: Corpus = Corpus(
     name="wt2",
     title="WikiText-2",
-    layouts=_layouts("wiki.{}.tokens", own=False),
+    layouts=(*_layouts("wiki.{}.tokens", own=False), Layout(parquet_parts("train", "validation", "test"), own=True)),
     named=Named(folders=r"wikitext[-_ ]?2(?!\d).*", archives=r"wikitext[-_ ]?2(?:-v1)?"),
     counts=_counts("words", 2_088_628, 217_646, 245_569, 33_278, "46ae20547edac753"),
     count=lambda path: _count("words", **_words(WIKITEXT2, path)),

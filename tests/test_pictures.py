@@ -1,0 +1,103 @@
+"""Pictures are the same whatever the user's matplotlibrc says: all drawing is under one fixed style."""
+
+import ast
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+# What users set for papers of their own. LaTeX is not installed on every machine.
+HOSTILE = """\
+backend: tkagg
+text.usetex: True
+font.size: 21
+font.family: serif
+figure.dpi: 37
+figure.autolayout: True
+figure.facecolor: black
+savefig.bbox: tight
+savefig.dpi: 41
+savefig.format: pdf
+savefig.transparent: True
+axes.grid: True
+axes.prop_cycle: cycler('color', ['red'])
+axes.unicode_minus: False
+lines.linewidth: 9
+image.cmap: gray
+legend.fontsize: 3
+"""
+# Draws by each way that there is: reports' curves, times and verdicts, and `write`, by which all others go.
+DRAW = """
+import sys
+from pathlib import Path
+from timescales import paths, plotting
+from timescales.config import compose
+from timescales.reports import figures, forest, report
+
+folder = Path(sys.argv[1])
+with compose.composing() as composer:
+    made = report.make("chien_copy", composer, paths.RESULTS, None, False, folder)
+assert figures.draw(made)
+assert forest.draw(made)
+figures.draw_times([made], folder / "times.png")
+
+def draw(figure):
+    left, right = plotting.panels(figure, 2)
+    left.plot([1, 10, 100], [-1, 0, 1])
+    left.set_xscale("log")
+    left.set_xlabel(r"steps, $10^k$")
+    plotting.plain_ticks(left)
+    plotting.band(right, [1, 2, 3], [1, 2, 1], [0.1, 0.2, 0.3], "blue", label="50 % of 3_a & b")
+    plotting.draw_floors(right, {"a rule": 1.5})
+    right.imshow([[0, 1], [2, 3]])
+    plotting.small_legend(right)
+
+plotting.write(draw, folder / "other", "A title: 95 % of #1", svg=True)
+"""
+
+
+def drawn(folder, settings):
+    """The pictures that a process with this matplotlibrc draws, by name."""
+    folder.mkdir()
+    (folder / "matplotlibrc").write_text(settings)
+    environment = {key: value for key, value in os.environ.items() if key != "MPLBACKEND"}
+    environment |= {"MATPLOTLIBRC": str(folder / "matplotlibrc"), "PYTHONPATH": str(ROOT)}
+    subprocess.run([sys.executable, "-c", DRAW, str(folder)], env=environment, cwd=folder, check=True)
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*.png"))}
+
+
+def test_a_users_matplotlibrc_changes_no_picture(tmp_path):
+    plain, hostile = drawn(tmp_path / "plain", ""), drawn(tmp_path / "hostile", HOSTILE)
+    assert sorted(plain) == ["chien_copy/figure.png", "chien_copy/verdicts.png", "other.png", "times.png"]
+    assert [name for name in plain if hostile[name] != plain[name]] == []
+    svg = (tmp_path / "hostile" / "other.svg").read_text()
+    assert 'width="504pt" height="302.4pt"' in svg  # 7 times 4.2 inches
+    from PIL import Image
+
+    with Image.open(tmp_path / "hostile" / "other.png") as picture:
+        assert picture.size == (770, 462)
+
+
+def test_a_style_set_before_is_there_again_after_drawing(tmp_path):
+    import matplotlib
+
+    from timescales import plotting
+
+    with matplotlib.rc_context({"font.size": 21.0}):
+        inside = []
+        plotting.write(lambda figure: inside.append(matplotlib.rcParams["font.size"]), tmp_path / "a", "A title")
+        assert (inside, matplotlib.rcParams["font.size"]) == ([10.0], 21.0)
+
+
+def test_only_plotting_makes_figures():
+    """So every picture goes through `empty_figure`, and each function that calls it has the fixed style."""
+    makers = []
+    for path in (p for folder in ("timescales", "scripts", "docs") for p in sorted((ROOT / folder).rglob("*.py"))):
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [a.name for a in node.names] if isinstance(node, ast.Import | ast.ImportFrom) else []
+            module = node.module if isinstance(node, ast.ImportFrom) else ""
+            found = {f"{module}.{name}".strip(".") for name in names}
+            if any(name.startswith(("matplotlib.figure", "matplotlib.pyplot")) for name in found):
+                makers.append(path.relative_to(ROOT).as_posix())
+    assert makers == ["timescales/plotting.py"]
