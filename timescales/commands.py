@@ -160,7 +160,7 @@ def summary(found: Report) -> list[str]:
                 f"    {wording.claim_in_words(climb.claim)}: {wording.step(climb, step)}" for climb, step in steps
             ]
     if not found.all_rows:
-        return [*lines, "  no run has ended yet"]
+        lines.append("  no run has ended yet")
     pictures = [name for name in ("verdicts.png", "ladder.png", "figure.png") if (found.folder / name).is_file()]
     return [*lines, f"  Report: {found.folder / 'table.md'}" + "".join(f", {name}" for name in pictures)]
 

@@ -155,7 +155,7 @@ def _commands(name: str) -> list[str]:
 
 def _link(report: Report) -> str:
     name = report.table.name
-    return f"[{name}]({RESULTS}/{name}/table.md)" if report.all_rows else name
+    return f"[{name}]({RESULTS}/{name}/table.md)"
 
 
 def _table_row(report: Report) -> list[str]:

@@ -139,4 +139,4 @@ def rungs(report: Report) -> str:
 
 def _link(report: Report) -> str:
     name = report.table.name
-    return f"[{name}]({name}/table.md)" if report.all_rows else name
+    return f"[{name}]({name}/table.md)"

@@ -120,7 +120,7 @@ def tables(reports: Sequence[Report]) -> str:
 
 def _link(report: Report) -> str:
     name = report.table.name
-    return f"[{name}](results/{name}/table.md)" if report.all_rows else name
+    return f"[{name}](results/{name}/table.md)"
 
 
 def counts(reports: Sequence[Report]) -> list[str]:

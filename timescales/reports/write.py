@@ -16,25 +16,21 @@ POINTS = 200  # of a committed curve
 
 
 def write(report: Report) -> list[Path]:
-    """Write the files of a table with any runs; returns their paths (pictures: figures.py).
+    """Write the files of a table; returns their paths (pictures: figures.py). Without any runs there is the page only.
 
     Where a run's row goes, its curve and blocks stay: another table may draw them. No row goes while some runs of the
     table cannot be composed here (`report.missing`): it may be one of theirs.
     """
     folder, rows = report.folder, every_row(report)
-    if not rows:
-        return []
     ids = {row.id for row in rows}
     kept = [row for row in store.read_rows(folder / "runs.csv") if report.missing and row.id not in ids]
-    (folder / "curves").mkdir(parents=True, exist_ok=True)
-    files = {
-        folder / "runs.csv": store.rows_text([*rows, *kept]),
-        folder / "table.md": markdown.table(report),
-    }
+    files = {folder / "table.md": markdown.table(report)}
+    if rows or kept:
+        files[folder / "runs.csv"] = store.rows_text([*rows, *kept])
     files |= {folder / "curves" / f"{row.id}.csv": _curve(row.curve) for row in rows if row.curve}
     files |= {folder / "blocks" / f"{row.id}.csv": row.blocks for row in rows if row.blocks}
     for path, text in files.items():
-        path.parent.mkdir(exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(path, text.encode())
     return list(files)
 
