@@ -139,7 +139,7 @@ def table_sections(found: Report, table: Table) -> list[views.Section]:
     bars: list[Any] = []
     if metric:
         bars = [panels.BarPlot(title=metric, metrics=[metric], groupby_aggfunc="mean", groupby_rangefunc="minmax")]
-    text = re.sub(r"!\[.*\]\(figure\.png\)\n", "", markdown.table(found))
+    text = re.sub(r"!\[.*\]\(\w+\.png\)\n", "", markdown.table(found))
     values: list[Any] = [
         panels.MarkdownPanel(markdown=text, layout=panels.Layout(w=24, h=20)),
         panels.WeavePanelSummaryTable(table_name="verdicts"),

@@ -140,7 +140,7 @@ def test_a_sweep_and_a_table(installed, tmp_path):
         installed, tmp_path, "timescales-train", "table=chien_table3", "rung=small", "model=plstm", "seed=200", *SMALL
     )
     assert status == 0, err
-    assert len(list(tmp_path.glob("runs/frequency-plstm-*/record.json"))) == 1
+    assert len(list(tmp_path.glob("runs/frequency-plstm-s200-*/record.json"))) == 2  # in each of two grids
     assert not (installed.parent / "results").exists()
 
 
@@ -187,7 +187,7 @@ def test_a_cell_and_a_table_of_ones_own_and_their_report(installed, tmp_path):
     assert status == 0, err
     status, out, err = call(installed, tmp_path, "timescales-report", *table, "--out", "reports", PYTHONPATH=str(own))
     assert status == 0, err
-    assert out.startswith("mine ")
+    assert out.startswith("mine, a copy task")
     text = (tmp_path / "reports" / "mine" / "table.md").read_text()
     assert "timescales-train --config-dir FOLDER table=mine" in text
     assert "decay better than lstm" in text
