@@ -34,6 +34,8 @@ def main() -> None:
     options = parser.parse_args()
     if options.out is None and options.config_dir is None:
         options.out = paths.RESULTS
+    if options.out == paths.RESULTS and (lost := paths.lost_results()):
+        sys.exit(f"error: {lost}")
     with commands.tables(options) as tables:
         if options.check:
             check(tables.reports(runs=None), whole=not tables.named and tables.out == paths.RESULTS)

@@ -28,6 +28,13 @@ def other_engine(name: object, known: Any) -> str:
     return nearest(str(name), known)
 
 
+class WrongShape(ConfigError, RuntimeError):
+    """A tensor of a call does not fit the layer or its cell. The message is one line with the shapes.
+
+    It is a RuntimeError, too: torch's layers raise one for an input, state or weight of a wrong size.
+    """
+
+
 def nearest(wrong: str, right: Any) -> str:
     """ "; did you mean X?" for the nearest right word, or nothing if none is near."""
     near = difflib.get_close_matches(str(wrong), [str(r) for r in right], 1, cutoff=0.6)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import errno
 import fcntl
 import functools
 import glob
@@ -21,6 +22,21 @@ TEMPORARY = ".unfinished."
 def cache_dir() -> Path:
     """The user's cache directory: $XDG_CACHE_HOME/timescales or ~/.cache/timescales."""
     return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "timescales"
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder, and those above it, where they are not there. Raises OSError with the folder and the reason.
+
+    Of a link whose target is missing the system says "File exists"; the reason here names the target.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except FileExistsError as error:
+        for place in (path, *path.parents):
+            if place.is_symlink() and not place.exists():
+                reason = f"it is a link to {os.readlink(place)}, which is not there"
+                raise FileNotFoundError(errno.ENOENT, reason, str(place)) from error
+        raise
 
 
 def write_atomic(path: Path, data: bytes) -> None:

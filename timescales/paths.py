@@ -15,6 +15,13 @@ def in_checkout() -> bool:
     return (ROOT / "conf" / "config.yaml").is_file()
 
 
+def lost_results() -> str:
+    """Say what to do about a checkout without its results/; nothing where they are there, and in an installation."""
+    if not in_checkout() or RESULTS.is_dir():
+        return ""
+    return f"{RESULTS} is not there: `git checkout -- results` in {ROOT} brings it back"
+
+
 def conf() -> Path:
     """The folder of configurations: beside train.py in a checkout, inside the package in an installation."""
     return (ROOT if in_checkout() else PACKAGE) / "conf"

@@ -326,3 +326,49 @@ def test_dt_is_packed_as_x_is(lengths, others):
     for name in ("dt", "reset"):
         with pytest.raises(ValueError, match=rf"{name}.*pack_padded_sequence\({name}, lengths\)"):
             rnn(pack(x, lengths), **{name: pack(dt, others)})
+
+
+# --- as torch's layers raise ------------------------------------------------------------------------------------------
+
+
+def with_weight(layer, name, *shape):
+    """The layer with another weight. name: as its cell calls it."""
+    places = dict(layer.named_parameters())
+    path = next(place for place in places if name in place)
+    above, _, last = path.rpartition(".")
+    setattr(layer.get_submodule(above), last, nn.Parameter(torch.zeros(shape)))
+    return layer
+
+
+WRONG = {  # calls of torch's LSTM that raise RuntimeError, and the same of ours
+    "input": lambda layer, state: layer(torch.zeros(S, B, I + 1)),
+    "units": lambda layer, state: layer(X, state(1, B, H + 1)),
+    "sequences": lambda layer, state: layer(X, state(1, B + 1, H)),
+    "layers": lambda layer, state: layer(X, state(2, B, H)),
+    "type": lambda layer, state: layer(X, state(1, B, H, dtype=torch.float64)),
+}
+OF_STATES = {
+    timescales.LSTM: lambda *size, **kind: (torch.zeros(*size, **kind),) * 2,
+    timescales.GRU: torch.zeros,
+    timescales.IndRNN: torch.zeros,
+    timescales.MinGRU: torch.zeros,
+    timescales.JANET: torch.zeros,
+}
+
+
+@pytest.mark.parametrize("call", WRONG.values(), ids=WRONG)
+def test_what_torchs_layers_refuse_is_caught_as_they_are(call):
+    with pytest.raises(RuntimeError):
+        call(nn.LSTM(I, H), OF_STATES[timescales.LSTM])
+    for kind, state in OF_STATES.items():
+        with pytest.raises(RuntimeError) as error:
+            call(kind(I, H), state)
+        if kind not in (timescales.LSTM, timescales.GRU):  # these have torch's own messages
+            assert isinstance(error.value, ValueError), "as in earlier versions"
+
+
+@pytest.mark.parametrize(("name", "shape"), [("weight_hh", (4 * H, H + 1)), ("weight_ih", (4 * H, I + 1))])
+def test_a_weight_of_a_wrong_shape_is_a_value_error_and_a_runtime_error(name, shape):
+    for kind in (RuntimeError, ValueError):
+        with pytest.raises(kind, match=rf"LSTMCell: {name} is \({shape[0]}, {shape[1]}\); it must be"):
+            with_weight(timescales.LSTM(I, H), name, *shape)(X)

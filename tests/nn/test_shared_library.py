@@ -203,6 +203,24 @@ echo "$@" > "$out"
     assert not (tmp_path / "cell.so").exists()
 
 
+EMPTY_FILE = 'for word; do out=$word; done; case $out in /*) : > "$out";; esac'
+
+
+@pytest.mark.parametrize("does", ["exit 0", EMPTY_FILE], ids=["nothing", "an empty file"])
+def test_a_compiler_that_succeeds_and_writes_nothing_is_named(tmp_path, monkeypatch, does):
+    compiler = tmp_path / "compiler"
+    compiler.write_text(f"#!/bin/sh\n{does}\n")
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CXX", str(compiler))
+    monkeypatch.setattr(compilers, "cache_dir", lambda: tmp_path / "cache")
+    monkeypatch.setattr(shared_library, "LOADED", {})
+    reason = rf"{compiler} reported success and wrote nothing: set CXX to a C\+\+ compiler"
+    with pytest.raises(ValueError, match=rf"cannot run here: {reason}"):
+        LSTM(3, 4, engine="fused")(torch.randn(2, 2, 3))
+    with pytest.warns(UserWarning, match=rf"runs on the eager engine, which is slower: {reason}"):
+        LSTM(3, 4)(torch.randn(2, 2, 3))
+
+
 def test_a_compiler_that_a_signal_ends_has_refused_no_flag(tmp_path):
     """As a Ctrl-C does, which reaches the compiler, too, and need not end this process."""
     compiler = tmp_path / "compiler"

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from timescales.config.run import Axes
-from timescales.files import csv_text, write_atomic
+from timescales.files import csv_text, make_folder, write_atomic
 
 if TYPE_CHECKING:
     from timescales.models.sequence import SequenceModel
@@ -56,7 +56,7 @@ def write(study: Study, folder: Path, name: str, svg: bool = False) -> list[Path
     """Write NAME.csv, NAME.png and, on request, NAME.svg into a folder. Returns their paths."""
     from timescales import plotting
 
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     columns = list(dict.fromkeys(key for row in study.rows for key in row))
     write_atomic(folder / f"{name}.csv", csv_text(study.rows, columns).encode())
     return [folder / f"{name}.csv", *plotting.write(study.draw, folder / name, study.title, svg)]

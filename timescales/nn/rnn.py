@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from timescales import torch_private
-from timescales.errors import nearest
+from timescales.errors import WrongShape, nearest
 from timescales.nn import cells, forms, signatures
 from timescales.nn import engine as engines
 from timescales.nn import state as states
@@ -185,7 +185,8 @@ class RNN(nn.Module):
         is (S, B, 2 * hidden_size), and the state and the states have two entries per layer, forward and backward.
 
         Raises: ValueError for a wrong shape, dtype or device, a dt that is negative or not finite, or if the named
-        engine cannot run.
+        engine cannot run. What torch's layers refuse with a RuntimeError, such as a state of a wrong size, raises
+        WrongShape, which is both.
         """
         if torch.compiler.is_dynamo_compiling() and self._has_kernels():
             torch_private.graph_break("torch.compile leaves kernels alone, as torch's LSTM; or use engine='eager'")
@@ -226,7 +227,7 @@ class RNN(nn.Module):
                 raise ValueError(f"{name} must be a tensor, not {type(value).__name__}")
             if value.shape != x.shape[:-1]:
                 expected = f"{name} must be {tuple(x.shape[:-1])}, like x without its features"
-                raise ValueError(f"{expected}: it is {tuple(value.shape)}")
+                raise WrongShape(f"{expected}: it is {tuple(value.shape)}")
         if dt is not None:
             check_dt(dt, mask)
 
@@ -237,7 +238,7 @@ class RNN(nn.Module):
         if x.dim() < 2:
             raise ValueError(f"x must be {sizes}, input), or (S, input) of one sequence; not {tuple(x.shape)}")
         if x.shape[-1] != self.input_size:
-            raise ValueError(f"x has {x.shape[-1]} features in its last dimension; this RNN reads {self.input_size}")
+            raise WrongShape(f"x has {x.shape[-1]} features in its last dimension; this RNN reads {self.input_size}")
         weight = first.weight_ih
         if x.dim() > 3 and weight.dim() == 2:  # batched seeds have one more dimension, in the weights too
             raise ValueError(f"x must have 3 dimensions, {sizes}, input), not {tuple(x.shape)}")
@@ -347,7 +348,7 @@ def checked_state(layers: Sequence[Cell], state: Any, form: forms.Form, x: Any) 
         return [None] * len(layers)
     if isinstance(state, Tensor) and isinstance(x, Tensor) and state.shape == x.shape[:-1] and state.dim() > 1:
         fix = "did you mean rnn(x, dt=dt), or mask=mask?"
-        raise ValueError(f"the second argument is the state, {states.form(layers)}, not {tuple(state.shape)}: {fix}")
+        raise WrongShape(f"the second argument is the state, {states.form(layers)}, not {tuple(state.shape)}: {fix}")
     each = states.split(layers, state)
     states.check(layers, each, form.batch(x))
     return [form.before(one) for one in each]

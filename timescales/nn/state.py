@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from timescales import torch_private
+from timescales.errors import WrongShape
 from timescales.nn.cells.cell import Cell
 from timescales.nn.engine.kernel import is_subclass
 
@@ -154,7 +155,7 @@ def split(cells: Sequence[Cell], state: Any) -> list[Any]:
     for name, value in fields.items():
         if not isinstance(value, Tensor | list | tuple) or len(value) != len(cells):
             size = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
-            raise ValueError(f"state must be {form(cells)}: {name} is {size}, and there are {len(cells)} layers")
+            raise WrongShape(f"state must be {form(cells)}: {name} is {size}, and there are {len(cells)} layers")
         layers[name] = value.unbind(0) if isinstance(value, Tensor) else value
     return [cell.State(*(layers[name][k] for name in cell.State._fields)) for k, cell in enumerate(cells)]
 
@@ -171,17 +172,17 @@ def _from_layers(cells: Sequence[Cell], state: Sequence[Any]) -> list[Any]:
 
 
 def check(cells: Sequence[Cell], states: Sequence[Any], batch: Sequence[int]) -> None:
-    """Raise ValueError for a state, one per layer, with a wrong shape, dtype or device."""
+    """Raise WrongShape for a state, one per layer, with a wrong shape, dtype or device."""
     for k, (cell, state) in enumerate(zip(cells, states, strict=True)):
         weight = cell.weight_ih
         for name, value in zip(state._fields, state, strict=True):
             shape = (*batch, cell.width(name))
             if not isinstance(value, Tensor) or value.shape != shape:
                 found = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
-                raise ValueError(f"state must be {form(cells, batch)}: {name} of layer {k} is {found}, not {shape}")
+                raise WrongShape(f"state must be {form(cells, batch)}: {name} of layer {k} is {found}, not {shape}")
             if not brought_by_hooks(weight) and (value.dtype, value.device) != (weight.dtype, weight.device):
                 fix = f"give each of its tensors .to({str(weight.device)!r}, {weight.dtype})"
-                raise ValueError(
+                raise WrongShape(
                     f"state of layer {k}: {name} is {value.dtype} on {value.device}, unlike the weights: {fix}"
                 )
 

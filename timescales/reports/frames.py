@@ -42,6 +42,8 @@ def results(folder: str | os.PathLike | None = None) -> Results:
     place = Path(folder or (paths.RESULTS if paths.in_checkout() else "results"))
     rows = [_row(path.parent.name, row) for path in sorted(place.glob("*/runs.csv")) for row in store.read_rows(path)]
     judged = verdicts.read(place)
+    if not rows and not judged and place == paths.RESULTS and (lost := paths.lost_results()):
+        raise ConfigError(lost)
     if not rows and not judged:
         raise ConfigError(
             f"no results in {place.resolve()}: an installation has none; give results/ of a checkout, "

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from timescales.files import csv_text, write_atomic
+from timescales.files import csv_text, make_folder, write_atomic
 from timescales.reports import markdown
 from timescales.reports.gather import thinned
 from timescales.reports.report import Report
@@ -24,6 +24,7 @@ def write(report: Report) -> list[Path]:
     folder, rows = report.folder, every_row(report)
     ids = {row.id for row in rows}
     kept = [row for row in store.read_rows(folder / "runs.csv") if report.missing and row.id not in ids]
+    make_folder(folder / "curves" if rows else folder)
     files = {folder / "table.md": markdown.table(report)}
     if rows or kept:
         files[folder / "runs.csv"] = store.rows_text([*rows, *kept])

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import IO, TypedDict, cast
 
 from timescales.errors import ConfigError
-from timescales.files import TEMPORARY
+from timescales.files import TEMPORARY, make_folder
 
 HEARTBEAT = 30.0  # seconds
 TIMEOUT = 300.0  # ten heartbeats: what a machine knows of a network's files may be a minute old
@@ -50,7 +50,7 @@ class Lock:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        directory.mkdir(parents=True, exist_ok=True)
+        make_folder(directory)
         newest = _newest(directory)
         if holder := owner(directory):
             raise RunningElsewhere(f"{directory} is being run by {holder} right now")

@@ -231,6 +231,8 @@ def load(
             path = folder / _chosen(read_index(folder / INDEX), text, None, seed, where).file
         elif (folder := _folder(Path(parent or "."))) is not None:
             path = folder / _chosen(read_index(folder / INDEX), text, model, seed, where).file
+        elif place == paths.RESULTS and (lost := paths.lost_results()):
+            raise ConfigError(f"{text}: {lost}")
         else:
             raise ConfigError(
                 f"{text} is no table and model in {place}, run, file or folder of weights: give TABLE/MODEL such as "

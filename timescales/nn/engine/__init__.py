@@ -43,7 +43,7 @@ def run(
     Arguments:
         reset: (S, B), nonzero where the state is that of `cell.initial_state` before a step.
 
-    Raises: WrongShape, a ValueError, for tensors that do not fit the cell (arguments.py).
+    Raises: WrongShape, a ValueError and RuntimeError, for tensors that do not fit the cell (arguments.py).
     """
     weights, state = arguments.fitted(cell, x, weights, state, dt, mask, reset)
     state, begins = (state, None) if reset is None else again.split(reset, cell, state)

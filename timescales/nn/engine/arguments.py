@@ -14,12 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from timescales.errors import ConfigError
+from timescales.errors import WrongShape
 from timescales.nn.cells.cell import Cell, Weights
-
-
-class WrongShape(ConfigError):
-    """A tensor of a call does not fit the cell. The message is one line with the cell's class and the shapes."""
 
 
 def fitted(

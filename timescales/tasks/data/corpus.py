@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from timescales.errors import MissingData, nearest
-from timescales.files import TEMPORARY, cache_dir
+from timescales.files import TEMPORARY, cache_dir, make_folder
 from timescales.tasks.data import places
 from timescales.tasks.data.cache import content_hash, status_hash
 from timescales.tasks.data.places import File, Layout, Named
@@ -81,7 +81,7 @@ class Corpus:
         hints = self._hints(base)
         try:
             _check_reachable(self.url)
-            base.mkdir(parents=True, exist_ok=True)
+            make_folder(base)
             self.download(base)
         # RuntimeError: importing torchvision can fail so where torch was built without CUDA.
         except (ImportError, RuntimeError, OSError, ValueError, zipfile.BadZipFile) as error:

@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from timescales.files import cache_dir
+from timescales.files import cache_dir, make_folder
 
 COMPILERS = ("g++", "c++", "clang++")
 FLAGS = ("-std=c++17", "-O3", "-march=native", "-ffp-contract=fast", "-fopenmp", "-fPIC", "-shared")
@@ -59,7 +59,7 @@ def in_cache(
     if is_whole(file):
         return file
     try:
-        directory.mkdir(parents=True, exist_ok=True)
+        make_folder(directory)
         with open(file.with_suffix(".lock"), "w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not is_whole(file):
@@ -147,7 +147,9 @@ def write_compiled(file: Path, compiler: list[str], arguments: list[str]) -> Non
     with tempfile.TemporaryDirectory(dir=file.parent, prefix=f"{file.stem}.", suffix=".build") as scratch:
         compiled = Path(scratch) / file.name
         run(compiler, [*accepted_flags(*compiler), *arguments, "-o", str(compiled)])
-        data = compiled.read_bytes()
+        data = compiled.read_bytes() if compiled.is_file() else b""
+        if not data:
+            raise BuildError(f"{compiler[0]} reported success and wrote nothing: set CXX to a C++ compiler")
         compiled.write_bytes(data + hashlib.sha256(data).digest())
         os.replace(compiled, file)
 

@@ -1,0 +1,72 @@
+"""Folders that are not where they should be: the reason and the fix are right."""
+
+import os
+import re
+import shutil
+
+import pytest
+
+import timescales
+from timescales import files, paths
+from timescales.errors import ConfigError
+
+
+@pytest.fixture
+def without_results(monkeypatch, tmp_path):
+    """A checkout whose results/ was deleted."""
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "config.yaml").touch()
+    monkeypatch.setattr(paths, "ROOT", tmp_path)
+    monkeypatch.setattr(paths, "RESULTS", tmp_path / "results")
+    return re.escape(f"{tmp_path}/results is not there: `git checkout -- results` in {tmp_path} brings it back")
+
+
+def test_without_results_a_checkout_is_told_how_they_come_back(without_results):
+    with pytest.raises(ConfigError, match=f"^{without_results}$"):
+        timescales.results()
+    with pytest.raises(ConfigError, match=f"^chien_table3/plstm: {without_results}$"):
+        timescales.load("chien_table3/plstm")
+    (paths.RESULTS).mkdir()
+    assert paths.lost_results() == ""
+    with pytest.raises(ConfigError, match="no table and model in"):
+        timescales.load("chien_table3/plstm")
+
+
+@pytest.mark.parametrize("options", [[], ["chien_copy"], ["--check"]])
+def test_no_report_is_written_or_called_right_without_results(without_results, script, options):
+    assert re.fullmatch(f"error: {without_results}", script("report", *options))
+    assert not paths.RESULTS.exists()
+
+
+def test_an_installation_has_no_results_to_bring_back(without_results):
+    shutil.rmtree(paths.ROOT / "conf")
+    assert paths.lost_results() == ""
+
+
+def test_a_folder_below_a_link_to_nothing_is_named_with_the_target(tmp_path):
+    (tmp_path / "runs").symlink_to("/nowhere/else")
+    for path in (tmp_path / "runs", tmp_path / "runs" / "copy-lstm-s0" / "deeper"):
+        with pytest.raises(FileNotFoundError) as error:
+            files.make_folder(path)
+        assert error.value.filename == str(tmp_path / "runs")
+        assert error.value.strerror == "it is a link to /nowhere/else, which is not there"
+
+
+def test_other_reasons_are_the_systems(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(FileExistsError):
+        files.make_folder(tmp_path / "file")
+    with pytest.raises(NotADirectoryError):
+        files.make_folder(tmp_path / "file" / "folder")
+    os.makedirs(tmp_path / "a")
+    (tmp_path / "link").symlink_to(tmp_path / "a")
+    files.make_folder(tmp_path / "link" / "b" / "c")
+    files.make_folder(tmp_path / "link")
+    assert (tmp_path / "a" / "b" / "c").is_dir()
+
+
+def test_a_run_below_a_link_to_nothing_ends_with_that_reason(train, tmp_path):
+    (tmp_path / "runs").symlink_to("/nowhere/else")
+    done = train("task=copy", "model=lstm", "loop.max_steps=1", "logger=none")
+    assert done.status == 1
+    assert done.err.splitlines()[-1].startswith("error: runs: it is a link to /nowhere/else, which is not there; ")
