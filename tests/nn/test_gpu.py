@@ -307,3 +307,23 @@ def test_choice_on_a_gpu(monkeypatch):
 def test_engines_that_are_gone_name_the_one_to_use(name):
     with pytest.raises(ValueError, match=f"not '{name}'; engine=compiled runs in its place"):
         LSTM(I, H, engine=name)
+
+
+class Mistaken(cells.GRUCell):
+    """Its step is wrong until it is mended."""
+
+    mended = False
+
+    def step(self, gx, gh, state, dt=1.0):
+        if not type(self).mended:
+            raise ValueError("mine")
+        return super().step(gx, gh, state, dt)
+
+
+def test_what_is_wrong_with_a_step_is_raised_and_does_not_count_as_a_failure_to_compile(uncompiled, silent):
+    rnn = RNN([Mistaken(I, H)], engine="compiled")
+    with pytest.raises(ValueError, match="mine"):
+        rnn(torch.randn(S, B, I))
+    Mistaken.mended = True
+    rnn(torch.randn(S, B, I))
+    assert gpu.failure(rnn.layers[0], torch.device("cpu")) is None

@@ -55,7 +55,7 @@ def tapes(monkeypatch):
     """Steps are captured on a CPU, on the tapes in this list."""
     made = []
 
-    def capture(launch):
+    def capture(launch, device):
         made.append(Tape())
         with made[-1]:
             launch()
@@ -197,6 +197,24 @@ def test_a_model_that_changes_a_buffer_is_not_captured(tapes, capsys):
     assert "no CUDA graph of the training step, it changes a buffer of the model" in capsys.readouterr().err
     assert tapes == []
     assert run.model.count >= 30
+
+
+def test_a_replay_that_writes_nothing_is_refused(tapes, monkeypatch, capsys):
+    """As on another device than the current one, where nothing is captured: what a capture left must not count."""
+
+    def capture(launch, device):
+        launch()
+        return lambda: None
+
+    monkeypatch.setattr(graphs, "is_wanted", lambda model, device: False)
+    launched = run_of(3)
+    loop.fit_single(launched)
+    monkeypatch.setattr(graphs, "is_wanted", lambda model, device: True)
+    monkeypatch.setattr(graphs, "capture", capture)
+    found = run_of(3)
+    loop.fit_single(found)
+    assert "its graph gives other numbers" in capsys.readouterr().err
+    assert all(map(torch.equal, numbers(found), numbers(launched)))
 
 
 def test_only_gpus_and_plain_models_are_captured():

@@ -45,11 +45,28 @@ def tensors_of(*values: Any) -> list[Tensor]:
     return [v for v in tree_leaves(values) if isinstance(v, Tensor)]
 
 
-def capture(launch: Callable[[], None]) -> Callable[[], None]:
-    """Capture what `launch` launches. Return a function that launches the same kernels again.
+def numbers_of(outputs: Sequence[Output]) -> list[Tensor]:
+    """Return the numbers of the states after a step."""
+    return [v.detach() for output in outputs for v in tensors_of(output.state) if v.is_floating_point()]
 
-    The first run is on another stream, as captures are, where cuBLAS takes its memory for it.
+
+def capture(launch: Callable[[], None], device: torch.device) -> Callable[[], None]:
+    """Capture what `launch` launches on a device. Return a function that launches the same kernels again.
+
+    The first run is on another stream, as captures are, where cuBLAS takes its memory for it. Streams are those of the
+    current device, which need not be the model's: on another one nothing would be captured, without an error.
     """
+    with torch.cuda.device(device):
+        replay = _capture(launch)
+
+    def again() -> None:
+        with torch.cuda.device(device):
+            replay()
+
+    return again
+
+
+def _capture(launch: Callable[[], None]) -> Callable[[], None]:
     now, side = torch.cuda.current_stream(), torch.cuda.Stream()
     side.wait_stream(now)
     with torch.cuda.stream(side):
@@ -75,7 +92,9 @@ def capture(launch: Callable[[], None]) -> Callable[[], None]:
 class StepGraph:
     """A captured step: what replays it, and the tensors that it reads and writes."""
 
-    def __init__(self, compute: Compute, batches: Any, states: Any, parameters: Sequence[nn.Parameter]) -> None:
+    def __init__(
+        self, compute: Compute, batches: Any, states: Any, parameters: Sequence[nn.Parameter], device: torch.device
+    ) -> None:
         self.parameters = parameters
         self.inputs = [v.clone() for v in tensors_of(batches, states)]
         mine = iter(self.inputs)
@@ -87,11 +106,21 @@ class StepGraph:
                 p.grad = None
             results[:] = [compute(*copies)]
 
-        self.replay = capture(launch)
+        self.replay = capture(launch, device)
         ((losses, outputs),) = results
         self.losses = [loss.detach() for loss in losses]
         self.outputs = [Output(output.logits.detach(), detached(output.state)) for output in outputs]
         self.gradients = [p.grad for p in parameters]
+
+    def results(self) -> list[Tensor | None]:
+        """Return what a replay writes: losses, gradients, and the numbers of the states after the step."""
+        return [*self.losses, *self.gradients, *numbers_of(self.outputs)]
+
+    def forget(self) -> None:
+        """Overwrite the results of the capture, so that a replay that writes nothing is seen."""
+        for v in self.results():
+            if v is not None:
+                v.detach().fill_(float("nan"))
 
     def __call__(self, batches: Sequence[Batch], states: Sequence[State]) -> Losses:
         """Run the step on other tensors of the same shapes."""
@@ -141,27 +170,35 @@ class StepGraphs(contextlib.AbstractContextManager[Any]):
         return results
 
     def captured(self, key: Any, compute: Compute, batches: Sequence[Batch], states: Sequence[State]) -> Losses:
-        """Capture a step, and compare the graph with the step as it is launched. Return the results of the latter."""
-        graph, reason, before = None, None, rng_state(self.device)
+        """Capture a step, and compare the graph with the step as it is launched. Return the results of the latter.
+
+        The step is launched first: a capture may take as much memory as a step once more, and if it does not get it,
+        the training goes on without a graph.
+        """
+        before = rng_state(self.device)
+        losses, outputs = compute(batches, states)
+        after, gradients = rng_state(self.device), [p.grad for p in self.parameters]
+        expected = [*losses, *gradients, *numbers_of(outputs)]
+        reason = None
+        if self.device.type == "cuda" and not torch.equal(before["cpu"], after["cpu"]):
+            reason = "it draws random numbers on the CPU"
         try:
-            graph = StepGraph(compute, batches, states, self.parameters)
+            set_rng_state(before, self.device)
+            graph = StepGraph(compute, batches, states, self.parameters, self.device)
+            graph.forget()
             set_rng_state(before, self.device)
             graph(batches, states)
+            if reason is None and not alike(graph.results(), expected):
+                reason = "its graph gives other numbers"
+            if reason is None:
+                self.graphs[key] = graph
         except Exception as error:
             reason = f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0]}"
-        for p in self.parameters:
-            p.grad = None
-        set_rng_state(before, self.device)
-        losses, outputs = compute(batches, states)
-        if self.device.type == "cuda" and not torch.equal(before["cpu"], torch.get_rng_state()):
-            reason = reason or "it draws random numbers on the CPU"
-        expected = [*losses, *(p.grad for p in self.parameters)]
-        if graph is not None and not alike([*graph.losses, *graph.gradients], expected):
-            reason = reason or "its graph gives other numbers"
-        if graph is None or reason is not None:
-            self.refuse(reason or "")
-        else:
-            self.graphs[key] = graph
+        if reason is not None:
+            self.refuse(reason)
+        set_rng_state(after, self.device)
+        for p, gradient in zip(self.parameters, gradients, strict=True):
+            p.grad = gradient
         return losses, outputs
 
     def refuse(self, reason: str) -> None:
@@ -176,6 +213,7 @@ def alike(found: Sequence[Tensor | None], expected: Sequence[Tensor | None]) -> 
     if [v is None for v in found] != [v is None for v in expected]:
         return False
     pairs = [(a.detach(), b.detach()) for a, b in zip(found, expected, strict=True) if a is not None and b is not None]
+    pairs = [(a, b) for a, b in pairs if b.numel()]
     largest = max(float(b.abs().max()) for _, b in pairs)
     bounds = [TOLERANCE * float(b.abs().max()) + 1e-6 * largest for _, b in pairs]
     return all(torch.allclose(a, b, rtol=0.0, atol=c, equal_nan=True) for (a, b), c in zip(pairs, bounds, strict=True))

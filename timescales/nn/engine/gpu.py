@@ -120,10 +120,14 @@ def compiled(
                 return loop(_compiled_piece(key), cell, *arguments)
         except torch.OutOfMemoryError:
             raise
-        except Exception as error:  # what is wrong with the call itself, the eager engine raises again
+        except Exception as error:
+            if x.is_cuda and torch.cuda.is_current_stream_capturing():
+                raise  # the capture is broken, not the cell
+            found = eager.run(cell, *arguments)  # which raises what is wrong with the call itself
             reason = kept.TRIED[key] = _one_line(error)
-    if cell.compiled:
-        kept.warn_once(cell, f"{reason}; {kept.TO_SILENCE}")
+            kept.warn_once(cell, f"{reason}; {kept.TO_SILENCE}")
+            return found
+    kept.warn_once(cell, f"{reason}; {kept.TO_SILENCE}")
     return eager.run(cell, *arguments)
 
 
@@ -270,7 +274,10 @@ def _difference(cell: Cell, key: tuple[Any, ...], arguments: tuple[Any, ...]) ->
 
     def results(run: Callable[..., Any]) -> list[Tensor]:
         with torch.random.fork_rng([x.device] if x.is_cuda else []):
-            torch.manual_seed(0)
+            torch.default_generator.manual_seed(0)  # torch.manual_seed would seed all devices
+            if x.is_cuda:
+                with torch.cuda.device(x.device):
+                    torch.cuda.manual_seed(0)
             found = _tensors(run(cell, *given))
         if not any(v.requires_grad for v in found):
             return found
@@ -285,6 +292,7 @@ def _difference(cell: Cell, key: tuple[Any, ...], arguments: tuple[Any, ...]) ->
     except torch.OutOfMemoryError:
         raise
     except Exception as error:
+        results(eager.run)  # which raises what is wrong with the call itself
         return _one_line(error)
     half = torch.is_autocast_enabled(x.device.type)
     for a, b in zip(found, expected, strict=True):
