@@ -136,7 +136,7 @@ def speed(name: str, size: str, sizes: tuple[int, int, int, int], device: torch.
     begun = time.monotonic()
     call()
     found = {"first_s": round(time.monotonic() - begun, 1), "ms": milliseconds(call)}
-    return found | ({"graph_ms": milliseconds(capture(call))} if device.type == "cuda" else {})
+    return found | ({"graph_ms": milliseconds(capture(call, device))} if device.type == "cuda" else {})
 
 
 def training(captured: bool, device: torch.device) -> dict[str, Any]:
