@@ -186,7 +186,10 @@ def _engines(cell: Cell, dt: bool) -> list[str]:
         warnings.simplefilter("ignore")  # the lines above say what it would warn of
         chosen = engine.pick("auto", cell, x, timed=dt)
     name = chosen.__module__.rpartition(".")[2]
-    lines.append(f"auto: takes {chosen.__name__ if name == 'gpu' else name}")
+    name = chosen.__name__ if name == "gpu" else name
+    if name == "compiled" and engine.gpu.failure(cell, x.device):
+        name = "eager"
+    lines.append(f"auto: takes {name}")
     return _indented(lines)
 
 
