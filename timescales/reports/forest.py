@@ -249,9 +249,9 @@ def _climb_on(ax: Any, climb: Climb, report: Report) -> None:
     title = textwrap.fill(f"{wording.claim_in_words(climb.claim)}{trend}", 58)
     _rows(ax, names, title)
     if climb.ratio:
-        span = math.floor(high) - math.ceil(low)
-        ticks = range(math.ceil(low), math.floor(high) + 1, max(1, round(span / 4)))
-        ax.set_xticks([*ticks], [f"{2.0**t:g}" for t in ticks])
+        apart = 0.5 if high - low < 2 else max(1, round((high - low) / 4))  # powers of 2 between two ticks
+        ticks = [k * apart for k in range(math.ceil(low / apart), math.floor(high / apart) + 1)]
+        ax.set_xticks(ticks, [f"{2.0**t:.2g}" for t in ticks])
     ax.set_xlabel("% of runs" if shares else climb.unit, fontsize=8)
 
 
