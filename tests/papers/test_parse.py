@@ -258,6 +258,7 @@ def test_an_analysis_that_is_not_there_is_named(quick, table_text, change, words
 def test_a_script_refuses_a_bad_table_in_one_line(quick, script, table_text):
     path = quick / "conf" / "table" / "quick.yaml"
     path.write_text(table_text.replace("tolerance: 1.0", "tolerance: two"))
+    (quick / "results").mkdir(exist_ok=True)
     words = "error: table/quick.yaml: table.tolerance must be a number; not two"
     assert script("status", "quick", "--list") == words
     assert script("report", "quick") == words

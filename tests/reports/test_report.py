@@ -319,7 +319,7 @@ def test_a_users_report_is_written_beside_the_runs_and_says_what_was_seen(made, 
     assert "seen: +30.3" in printed
     assert printed.splitlines()[-1].strip().startswith(f"Report: {folder / 'table.md'}")
     nothing = replace(found, rows={size: [] for size in found.rows})
-    assert len(commands.summary(nothing)) == 2
+    assert len(commands.summary(nothing)) == 3
 
 
 def test_where_reports_go(monkeypatch, tmp_path):
