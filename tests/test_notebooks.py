@@ -32,7 +32,7 @@ def test_the_tutorial_runs():
     pytest.importorskip("nbclient")
     book = notebooks.execute(notebooks.BOOKS["tutorial"]())
     last = [out.text for cell in book.cells if cell.cell_type == "code" for out in cell.outputs][-1]
-    assert "| decay > lstm |" in last
+    assert "| decay better than lstm |" in last
 
 
 def test_the_badge_follows_from_the_citation(tmp_path, monkeypatch):
