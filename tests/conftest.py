@@ -68,6 +68,12 @@ torch.set_num_threads(1)
 os.environ["OMP_NUM_THREADS"] = "1"
 os.environ["WANDB_MODE"] = "offline"
 
+# Children inherit an ignored signal, and a shell's background ignores Ctrl-C (`nohup make test &`). Tests send it to
+# processes of their own, which must end by it.
+for number in (signal.SIGINT, signal.SIGQUIT):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+
 
 def pytest_collection_finish():
     """A garbage collection takes seconds while it looks through all modules: from here on it does not."""

@@ -1,6 +1,7 @@
 """The command line: what it prints, its exit status, and which errors keep their traceback."""
 
 import json
+import shlex
 import signal
 import subprocess
 import sys
@@ -116,7 +117,7 @@ def test_a_bug_keeps_its_traceback_whatever_its_cause(monkeypatch):
 
 
 def test_a_closed_output_gets_no_traceback(tmp_path):
-    command = f"{sys.executable} {ROOT}/train.py --help | head -n 1"
+    command = f"{shlex.quote(sys.executable)} {shlex.quote(str(ROOT / 'train.py'))} --help | head -n 1"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, cwd=tmp_path, check=True)
     assert done.stdout == "Train a recurrent network: one run, a sweep, or all runs of a paper's table.\n"
     assert done.stderr == ""

@@ -29,7 +29,7 @@ def call(server, tmp_path):
     def run(*arguments, token="known"):
         environment = os.environ | {"HF_ENDPOINT": server.address, "HF_HOME": str(tmp_path / "hf"), "HF_TOKEN": token}
         environment |= {"HF_HUB_DISABLE_XET": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "OMP_NUM_THREADS": "1"}
-        environment |= {"PYTHONPATH": str(ROOT), "NO_PROXY": "127.0.0.1"}
+        environment |= {"PYTHONPATH": str(ROOT), "NO_PROXY": "127.0.0.1", "HF_HUB_OFFLINE": "0"}
         done = subprocess.run(
             [sys.executable, *arguments], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
         )

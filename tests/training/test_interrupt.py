@@ -102,7 +102,16 @@ def test_a_signal_in_the_test_is_obeyed_after_the_batch(train, tmp_path, evaluat
         assert records[0][key] == records[1][key], key
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.fixture(params=[signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda number: number.name)
+def number(request):
+    """A signal that ends a run. Under `nohup make test` SIGHUP is ignored: here it is not."""
+    before = signal.getsignal(request.param)
+    if before is signal.SIG_IGN:
+        signal.signal(request.param, signal.SIG_DFL)
+    yield request.param
+    signal.signal(request.param, before)
+
+
 def test_a_signal_ends_a_run_after_the_step(tmp_path, number):
     with pytest.raises(KeyboardInterrupt, match="at step 3"):
         fit_small(tmp_path, LoopSettings(max_epochs=2), lambda values, step: step == 3 and signal.raise_signal(number))
@@ -118,7 +127,6 @@ def test_sighup_stays_ignored_under_nohup(tmp_path):
     assert resume_step(tmp_path) == 5
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_ends_a_run_that_is_being_built_at_once(tmp_path, number):
     class Slow(Job):
         def begin(self):
