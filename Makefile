@@ -40,7 +40,7 @@ reproduce-table3: ## reproduce table 3 of Chien et al. 2021: frequency discrimin
 reproduce: .venv/installed ## run a table and write a report of your runs: TABLE=chien_copy (RUNG=t100, or HOURS=2: the largest rung that fits)
 	$(PY) scripts/reproduce.py $(REQUIRED_TABLE) $(if $(RUNG),--rung $(RUNG)) $(if $(HOURS),--hours $(HOURS)) $(ARGS)
 
-small: .venv/installed ## run the first rung of a table's ladder, a quarter of an hour on one core: TABLE=chien_copy
+small: .venv/installed ## run the first rung of a table's ladder, planned for a quarter of an hour on one core: TABLE=chien_copy
 	$(PY) scripts/reproduce.py $(REQUIRED_TABLE) --rung small $(ARGS)
 
 plan: .venv/installed ## list the runs of a table with their state: TABLE=chien_table3 (ARGS="--rung small seed=200")

@@ -145,7 +145,7 @@ def _hours(runs: Mapping[str, float]) -> str:
 def _commands(name: str) -> list[str]:
     """How to run one table; the others have their names in the list below."""
     commands = {
-        f"make small TABLE={name}": "the first rung of its ladder: a quarter of an hour on one core",
+        f"make small TABLE={name}": "the first rung of its ladder: planned for a quarter of an hour on one core",
         f"make reproduce TABLE={name} HOURS=2": "the largest rung that fits into two hours here",
         f"make reproduce TABLE={name}": "the paper's size",
     }
