@@ -165,7 +165,7 @@ def training(captured: bool, device: torch.device) -> dict[str, Any]:
         losses.extend(v for key, v in values.items() if key == "train/loss_nats")
 
     begun = time.monotonic()
-    loop.fit_single(TrainingRun(model, task, torch.optim.Adam(model.parameters(), lr=1e-2), log, settings, None))
+    loop.fit(TrainingRun(model, task, torch.optim.Adam(model.parameters(), lr=1e-2), log, settings, None))
     ms = 1e3 * (time.monotonic() - begun) / steps  # with what is compiled and captured
     falls = losses[-1] < FALLS * losses[0]
     return {"captured": captured, "ms_a_step": ms, "losses": losses, "falls": falls}

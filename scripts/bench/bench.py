@@ -142,7 +142,7 @@ def data_rows(job: Job) -> Iterator[dict[str, Any]]:
         start = time.perf_counter()
         batch = run.draw_batch()
         ready = time.perf_counter()
-        loop.fit_single(run, until=run.progress.step + 1)
+        loop.fit(run, until=run.progress.step + 1)
         times["its data"].append(ready - start)
         times["training step"].append(time.perf_counter() - start)
     assert batch is not None, "an endless run always has a batch"

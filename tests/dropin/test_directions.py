@@ -124,18 +124,6 @@ def test_the_cell_is_a_step_of_the_layer(kind):
     close_state(rnn.join_state([cell.State(*last)]), end)
 
 
-@pytest.mark.parametrize("kind", ["LSTM", "GRU", "MTSLSTM"])
-def test_batched_seeds(kind):
-    """The weights of two seeds, stacked, and x (S, R, B, I), in both directions, too."""
-    for more in ({}, {"bidirectional": True}):
-        rnns = [build(kind, seed=k, **more).float() for k in range(2)]
-        x = torch.randn(S, 2, B, I, generator=torch.Generator().manual_seed(1))
-        named = [dict([*rnn.named_parameters(), *rnn.named_buffers()]) for rnn in rnns]
-        both = {name: torch.stack([one[name] for one in named]) for name in named[0]}
-        output, _ = torch.func.functional_call(rnns[0], both, (x,))
-        close(output, torch.stack([rnn(x[:, k])[0] for k, rnn in enumerate(rnns)], 1), 1e-5)
-
-
 @pytest.mark.parametrize("arguments", [{}, {"forget_init": "uniform", "frozen": ("forget",)}], ids=["plain", "frozen"])
 @pytest.mark.parametrize("name", ["LSTM", "GRU"])
 def test_what_earlier_versions_saved_loads(name, arguments):

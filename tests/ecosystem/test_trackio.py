@@ -185,8 +185,8 @@ def test_a_run_that_fails_says_so(start, read, tmp_path):
     script = tmp_path / "fail.py"
     script.write_text(
         "import runpy, sys\n"
-        "from timescales.training import seeds\n"
-        "seeds.fit = lambda *arguments: 1 / 0\n"
+        "from timescales.training import loop\n"
+        "loop.fit = lambda *arguments: 1 / 0\n"
         f"sys.argv = ['train.py', *{QUICK!r}]\n"
         f"runpy.run_path({str(ROOT / 'train.py')!r}, run_name='__main__')\n"
     )

@@ -129,14 +129,6 @@ def _values(curve: str) -> set[tuple[str, str, str]]:
 ROUNDING = 1e-3  # how far the numbers of a run may differ whose sums are in another order
 
 
-def tolerance(name: str) -> float:
-    """How far the numbers of a run may differ.
-
-    Batched seeds that an interruption left at different steps catch up alone, and are equal up to rounding.
-    """
-    return ROUNDING if "batched" in name else 0.0
-
-
 def differences(status: int | None, folder: Path, whole: dict[str, Any], tolerance: float = 0.0) -> str:
     """In which files a finished run differs from an undisturbed one, or why it cannot be compared; "": in none."""
     if status != 0:

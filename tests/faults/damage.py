@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 from typing import NamedTuple
 
-from compare import part_of, plain, same, spoil, tolerance
+from compare import part_of, plain, same, spoil
 from harness import Case, Fault, FaultTests
 from tqdm import tqdm
 
@@ -18,7 +18,7 @@ from timescales.nn.engine.cpu.emit_cpp import cell_code
 from timescales.nn.engine.cpu.shared_library import build
 from timescales.training import checkpoint
 
-NAMES = ("copy, pLSTM, fused", "ptb_word, MTS, NT-ASGD", "copy, GRU, three batched seeds")
+NAMES = ("copy, pLSTM, fused", "ptb_word, MTS, NT-ASGD", "copy, GRU, three seeds")
 STATES = ("interrupted", "interrupted", "finished")
 FILES = ("last.pt", "record.json", "curve.csv", "best.pt")
 
@@ -118,7 +118,7 @@ class Damage(FaultTests):
         except ValueError:
             return "refused when read"
         whole = self.bench.undisturbed(damaged.name).result[damaged.key]
-        return "same result" if same(found, whole, tolerance(damaged.name)) else "fault"
+        return "same result" if same(found, whole) else "fault"
 
     def unread_curve(self, damaged: Damaged) -> str:
         """The column of a curve that a finished run did not read: all other files must be equal."""
@@ -129,7 +129,7 @@ class Damage(FaultTests):
         """The column of a curve that lacks rows."""
         out, whole = damaged.case.out, self.bench.undisturbed(damaged.name).result[damaged.key]
         reported = "is damaged (" in out or "are lost" in out
-        kept = "batched" in damaged.name or part_of(damaged.path.read_text(), whole)
+        kept = part_of(damaged.path.read_text(), whole)
         return "reported, curve restarted" if reported and kept else "fault"
 
     def do_as_it_says(self, damaged: Damaged) -> None:

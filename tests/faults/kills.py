@@ -24,8 +24,7 @@ class Kills(FaultTests):
         "command is given again; at last it is left to finish. It is compared with a run that nobody disturbed, bit by "
         f"bit: the record's {', '.join(RECORD_KEYS)}; `curve.csv`; every tensor and number of `last.pt` and `best.pt` "
         "but the seconds; the caches of corpora. No temporary file may be left, and every file must parse. Checkpoints "
-        "at every step. Batched seeds that a kill left at different steps catch up alone: their numbers must agree "
-        "within .001."
+        "at every step."
     )
 
     def run(self) -> None:
@@ -56,8 +55,7 @@ class Kills(FaultTests):
                 self.report.fault(f"kill {series}.{k} ({name})", "the same command does not continue", case.out)
         case = self.bench.train(name, cwd)
         different = self.differences(case, cwd, name)
-        equal = "equal up to rounding" if "batched" in name else "bitwise equal"
-        self.report.count(name, "differs" if different else equal)
+        self.report.count(name, "differs" if different else "bitwise equal")
         if different:
             self.report.fault(f"kill {series} ({name})", different, case.out)
         shutil.rmtree(cwd)

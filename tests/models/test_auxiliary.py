@@ -235,7 +235,7 @@ def test_training_takes_the_sum_of_both_losses():
     output = expected(one)
     (task.loss(output.logits, one) + output.auxiliary).backward()
     torch.manual_seed(5)
-    loop.fit_single(TrainingRun(network, task, optimizer, quiet, settings, directory=None), until=1)
+    loop.fit(TrainingRun(network, task, optimizer, quiet, settings, directory=None), until=1)
     for moved, p in zip(network.parameters(), expected.parameters(), strict=True):
         torch.testing.assert_close(moved, p - p.grad, rtol=1e-9, atol=1e-12)
 

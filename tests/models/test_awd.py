@@ -218,7 +218,7 @@ def test_a_step_uses_the_learning_rate_of_its_window_and_the_penalties(text_root
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
     run = TrainingRun(model, task, optimizer, trainings.quiet, LoopSettings(), directory=None)
     run.batch = batch
-    loop.fit_single(run, until=1)
+    loop.fit(run, until=1)
     output = reference(batch)
     (task.loss(output.logits, batch) + task.penalty(output)).backward()
     for p, before in zip(model.parameters(), reference.parameters(), strict=True):

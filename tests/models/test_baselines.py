@@ -329,7 +329,7 @@ def test_every_task_takes_two_steps(task, model, corpora):
 
     settings = dataclasses.replace(LoopSettings(**plain["loop"]), log_every=1)
     run = TrainingRun(network, job, optimizer, log, settings, directory=None)
-    loop.fit_single(run, until=2)
+    loop.fit(run, until=2)
     assert len(losses) == 2
     assert all(map(math.isfinite, losses))
     still = {name for name, p in network.named_parameters() if torch.equal(p, before[name])}

@@ -14,7 +14,7 @@ from timescales.errors import ConfigError
 from timescales.models.blocks import last_existing
 from timescales.models.sequence import SequenceModel
 from timescales.nn import registry
-from timescales.nn.stacked import LayerNorm
+from timescales.nn.layer_norm import LayerNorm
 from timescales.tasks.task import Batch, Spec
 from timescales.training import build, gates
 
@@ -112,8 +112,6 @@ def test_the_last_step_that_exists():
     mask = torch.tensor([[1, 0], [1, 1], [0, 1]])
     assert last_existing(output, mask).tolist() == [[2.0], [5.0]]
     assert last_existing(output, None).tolist() == [[4.0], [5.0]]
-    stacked = last_existing(torch.stack([output, 10 * output], 1), torch.stack([mask, 1 - mask], 1))
-    assert stacked.tolist() == [[[2.0], [5.0]], [[40.0], [10.0]]]
 
 
 @pytest.mark.parametrize("model_name", [model.name for model in registry.MODELS])
@@ -190,8 +188,9 @@ def test_a_plain_model_has_the_weights_that_it_had():
     assert {f"rnn.{key}" for key in before} | {"readout.weight", "readout.bias"} == set(model.state_dict())
 
 
-@pytest.mark.parametrize("more", [{}, {"bias": False}, {"elementwise_affine": False}])
-def test_the_layer_norm_is_torchs(more):
-    x = torch.randn(B, H)
-    ours, torchs = LayerNorm(H, eps=0.5, **more), torch.nn.LayerNorm(H, eps=0.5, **more)
+def test_the_layer_norm_is_torchs_but_for_rounding():
+    x, ours, torchs = torch.randn(B, H), LayerNorm(H), torch.nn.LayerNorm(H)
+    for norm in (ours, torchs):
+        torch.nn.init.normal_(norm.weight, generator=torch.Generator().manual_seed(0))
+        torch.nn.init.normal_(norm.bias, generator=torch.Generator().manual_seed(1))
     torch.testing.assert_close(ours(x), torchs(x))

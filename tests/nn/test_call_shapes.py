@@ -14,11 +14,11 @@ from typing import NamedTuple
 import fuzzed_calls
 import pytest
 import torch
-from engine_cases import batched_seeds, close
+from engine_cases import close
 from torch import Tensor, nn
 
 from timescales import RNN, Cell
-from timescales.nn import cells, engine
+from timescales.nn import cells
 from timescales.nn.engine.cpu import fused
 
 S, B, I, H = 5, 3, 2, 4  # noqa: E741
@@ -165,18 +165,6 @@ def test_a_weight_of_another_shape_is_one_line(name, key, shape):
     with pytest.raises(ValueError, match=rf"^Own: {key} is {re.escape(str(shape))}; it must be \({4 * H},") as raised:
         run(rnn, name)
     assert "\n" not in str(raised.value)
-
-
-def test_a_learned_vector_of_each_seed():
-    """With as many sequences as seeds, too, where (R, H) has the shape of (B, H)."""
-    R = B
-    own = [with_start(cells.LSTMCell, numbers(H) * (k + 1)).layers[0] for k in range(R)]
-    x = numbers(S, R, B, I)
-    together = batched_seeds(own)
-    for name in ENGINES:
-        output, _ = engine.run(name, together, x, together.weights(), together.initial_state(R, B))
-        for r, cell in enumerate(own):
-            close(output[:, r], engine.run("eager", cell, x[:, r], cell.weights(), cell.initial_state(B))[0])
 
 
 def test_sequences_that_begin_again_begin_from_the_learned_vector():

@@ -1,7 +1,5 @@
 """What holds for every cell: gradients, invariances, masks, dtypes, saturated gates, time scales, frozen biases."""
 
-import copy
-
 import pytest
 import torch
 from cell_cases import (
@@ -22,7 +20,6 @@ from cell_cases import (
 )
 from everyday import only
 from own_reference import check_gradients
-from torch import nn
 
 from timescales.nn.cells import (
     ELSTMCell,
@@ -32,7 +29,6 @@ from timescales.nn.cells import (
     PGRUCell,
     PLScanCell,
     PLSTMCell,
-    Weights,
 )
 from timescales.nn.engine import eager
 
@@ -116,39 +112,6 @@ def test_starts_at_zero_in_the_parameters_type(name):
             assert value.shape == (2, 3, cell.width(field))
             assert value.dtype == dtype
             assert not value.any()
-
-
-@pytest.mark.parametrize("name", CELLS)
-@pytest.mark.parametrize("replicas", [2, B])  # as many replicas as sequences must not be mistaken for them
-def test_stacked_replicas_equal_single_runs(name, replicas):
-    cells = [build(name, seed) for seed in range(replicas)]
-    x = torch.stack([random_input(r)[0] for r in range(replicas)], 1)
-    dt = torch.stack([random_input(r)[1] for r in range(replicas)], 1)
-    mask = torch.stack([random_input(r)[2] for r in range(replicas)], 1)
-    states = [random_state(cell, B, seed=r) for r, cell in enumerate(cells)]
-    stacked = copy.deepcopy(cells[0])
-    for key, _ in list(stacked.named_parameters()):
-        place, _, last = key.rpartition(".")
-        value = torch.stack([cell.get_parameter(key).detach() for cell in cells])
-        setattr(stacked.get_submodule(place), last, nn.Parameter(value))
-    for key, value in list(stacked.named_buffers()):
-        if value.is_floating_point():
-            setattr(stacked, key, torch.stack([cell.get_buffer(key) for cell in cells]))
-    state = stacked.State(*map(torch.stack, zip(*states, strict=True)))
-    fields = zip(*(cell.weights() for cell in cells), strict=True)
-    by_field = Weights(*(None if values[0] is None else torch.stack(values) for values in fields))
-    with torch.no_grad():
-        single = [run(c, x[:, r], states[r], dt[:, r], mask[:, r]) for r, c in enumerate(cells)]
-        for weights in (by_field, stacked.weights()):
-            output, end = eager.run(stacked, x, weights, state, dt, mask)
-            assert output.shape == (S, replicas, B, H)
-            for r, (expected, last) in enumerate(single):
-                close(output[:, r], expected)
-                close_state(stacked.State(*(v[r] for v in end)), last)
-        output, _ = eager.run(stacked, x, by_field, stacked.initial_state(replicas, B))
-        close(output[:, 1], run(cells[1], x[:, 1])[0])
-        times = torch.stack([cell.timescales() for cell in cells])
-        torch.testing.assert_close(stacked.timescales(), times, rtol=1e-12, atol=1e-12, equal_nan=True)
 
 
 @pytest.mark.parametrize("name", CELLS)

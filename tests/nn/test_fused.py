@@ -11,11 +11,9 @@ from engine_cases import (
     MODELS,
     SHAPES,
     assert_nan_propagates,
-    batched_seeds,
     close,
     compare,
     evaluate,
-    gradient,
     some_state,
 )
 from torch.utils._pytree import tree_leaves
@@ -104,21 +102,6 @@ def test_large_layers(name, H, threads):
             first, again = (evaluate(model, "fused", torch.float32, x, None, d, m, last, reset=r) for _ in range(2))
             for key, value in first.items():
                 assert torch.equal(value, again[key]), key
-
-
-def test_large_layers_of_several_seeds():
-    """Each has the numbers that it has alone, to the bit."""
-    R, S, B, I, H = 2, 5, 3, 7, 512  # noqa: E741
-    own = [LSTM(I, H).layers[0] for _ in range(R)]
-    together, x = batched_seeds(own), torch.randn(S, R, B, I)
-    output, _ = engines.run("fused", together, x, together.weights(), together.initial_state(R, B))
-    output.square().sum().backward()
-    for r, cell in enumerate(own):
-        y, _ = engines.run("fused", cell, x[:, r], cell.weights(), cell.initial_state(B))
-        y.square().sum().backward()
-        assert torch.equal(output[:, r], y)
-        for name, parameter in cell.named_parameters():
-            assert torch.equal(gradient(together.get_parameter(name))[r], gradient(parameter)), name
 
 
 @pytest.mark.parametrize("threads", [1, 3])
@@ -328,7 +311,6 @@ def test_pick():
     cell = model.layers[0]
     assert engines.pick("auto", cell, x) is fused.run
     assert engines.pick("eager", cell, x) is eager.run
-    assert engines.pick("auto", cell, x.unsqueeze(1)) is fused.run  # batched seeds
     with pytest.raises(ValueError, match="engine must be one of auto, eager, fused, compiled, cudnn; not 'fast'"):
         engines.pick("fast", cell, x)
     model.double()

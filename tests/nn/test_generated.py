@@ -100,33 +100,6 @@ def test_three_threads(name):
         check(cell, True, True, BOUNDS.get(name, BOUND))
 
 
-@pytest.mark.parametrize("name", COMPILED)
-def test_batched_seeds(name):
-    """Parameters of three seeds, stacked: each seed has the numbers that it has alone, and its own gradients.
-
-    What torch computes from parameters alone, as softplus of a power, may differ in the last bit of a stack.
-    """
-    torch.manual_seed(0)
-    seeds = [model(name, INPUTS, H) for _ in range(3)]
-    parameters, buffers = torch.func.stack_module_state(seeds)
-    x, mask = torch.randn(S, 3, B, INPUTS), torch.rand(S, 3, B) < 0.7
-    dt = 0.5 + torch.rand(S, 3, B)
-    stacked, _ = torch.func.functional_call(seeds[0], (parameters, buffers), (x, None, dt, mask))
-    loss = (stacked * torch.linspace(-1.0, 1.0, H)).sum()
-    trained = {key: parameter for key, parameter in parameters.items() if parameter.requires_grad}
-    found = dict(zip(trained, torch.autograd.grad(loss, list(trained.values()), allow_unused=True), strict=True))
-    for r, seed in enumerate(seeds):
-        alone, _ = seed(x[:, r], None, dt[:, r], mask[:, r])
-        assert_close([stacked[:, r]], [alone], BOUNDS.get(name, 1e-6))
-        (alone * torch.linspace(-1.0, 1.0, H)).sum().backward()
-        if name in ("lstm", "plstm", "gru", "gated_lstm_om_4", "odd"):
-            assert torch.equal(stacked[:, r], alone)
-            for key, parameter in seed.named_parameters():
-                assert torch.allclose(found[key][r], parameter.grad, rtol=1e-5, atol=1e-6), key
-        expected = [seed.get_parameter(key).grad for key in trained]
-        assert_close([None if d is None else d[r] for d in found.values()], expected, 2 * BOUNDS.get(name, BOUND))
-
-
 AGES = [name for name, (kind, _) in CELLS.items() if "age" in kind.State._fields and kind.compiled]
 
 
@@ -341,23 +314,6 @@ def test_parts_of_a_step_may_change():
     ):
         change()
         check(cell, False, False)
-
-
-def test_seeds_that_share_a_tensor():
-    class Shared(cells.GRUCell):
-        def __init__(self, inputs, hidden):
-            super().__init__(inputs, hidden)
-            self.tensor = torch.full((hidden,), 0.5)
-
-        def step(self, gx, gh, state, dt=1.0):
-            return self.State(super().step(gx, gh, state, dt).h * self.tensor)
-
-    seeds = [RNN([Shared(INPUTS, H)]) for _ in range(2)]
-    parameters, _ = torch.func.stack_module_state(seeds)
-    x = torch.randn(S, 2, B, INPUTS)
-    stacked, _ = torch.func.functional_call(seeds[0], parameters, (x,))
-    for r, seed in enumerate(seeds):
-        assert torch.equal(stacked[:, r], seed(x[:, r])[0])
 
 
 def test_two_classes_with_one_code_have_a_trial_each():

@@ -12,7 +12,7 @@ import cell_models
 import pytest
 import torch
 import torch._inductor.config
-from engine_cases import SHAPES, batched_seeds, close, compare, gradient, learned_start, some_state
+from engine_cases import SHAPES, close, compare, gradient, learned_start, some_state
 from everyday import only
 from functorch.compile import nop
 from synthetic import sizes
@@ -143,13 +143,13 @@ def test_modes_of_torch(silent):
 
 
 @pytest.mark.parametrize("kind", [cells.LSTMCell, cells.GRUCell, cells.PLScanCell, cell_models.AdversarialCell])
-def test_batched_seeds_and_a_learned_initial_state(kind, uncompiled):
-    """Each seed has its own weights, and begins again from the state that it learns."""
-    cell, found = batched_seeds([learned_start(kind)(I, H).eval() for _ in range(2)]), []
-    x, mask, reset = torch.randn(S, 2, B, I), torch.rand(S, 2, B) < 0.8, torch.rand(S, 2, B) < 0.3
+def test_a_learned_initial_state(kind, uncompiled):
+    """Sequences begin again from it."""
+    cell, found = learned_start(kind)(I, H).eval(), []
+    x, mask, reset = torch.randn(S, B, I), torch.rand(S, B) < 0.8, torch.rand(S, B) < 0.3
     for which in ("compiled", "eager"):
         cell.zero_grad()
-        output, after = engine.run(which, cell, x, cell.weights(), cell.initial_state(2, B), None, mask, reset)
+        output, after = engine.run(which, cell, x, cell.weights(), cell.initial_state(B), None, mask, reset)
         (output.square().sum() + after[-1].sum()).backward()
         found.append([output.detach(), *map(gradient, cell.parameters())])
     for a, b in zip(*found, strict=True):
@@ -287,8 +287,7 @@ def test_choice_on_a_gpu(monkeypatch):
     for model in (LSTM(3, 4), GRU(3, 4), ChronoLSTM(3, 4, T_max=20)):
         cell = model.layers[0]
         assert engine.pick("auto", cell, x) is gpu.cudnn
-        others = (x.unsqueeze(1), False, False), (x.double(), False, False)  # batched seeds; another type
-        for given, masked, stepwise in ((x, True, False), (x, False, True), *others):
+        for given, masked, stepwise in ((x, True, False), (x, False, True), (x.double(), False, False)):
             assert engine.pick("auto", cell, given, masked, stepwise=stepwise) is gpu.compiled
         for place, name in ((torch, "are_deterministic_algorithms_enabled"), (torch.backends.cudnn, "is_acceptable")):
             with monkeypatch.context() as patch:

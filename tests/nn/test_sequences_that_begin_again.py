@@ -9,9 +9,6 @@ import pytest
 import torch
 from engine_cases import (
     MODELS,
-    SKEW_TOLERANCE,
-    TOLERANCE,
-    batched_seeds,
     close,
     compare,
     gradient,
@@ -24,7 +21,7 @@ from torch.utils._pytree import tree_leaves
 
 import timescales
 from timescales import LSTM, PLSTM, RNN, GatedRNN
-from timescales.nn import cells, engine
+from timescales.nn import cells
 
 ENGINES = ("eager", "fused")
 # A learned power with an age, shares computed apart, a cumax, three fields, and scans.
@@ -128,37 +125,6 @@ def test_any_number_of_threads(name, threads):
                     reset=some_resets(6, B))  # fmt: skip
     finally:
         torch.set_num_threads(before)
-
-
-@pytest.mark.parametrize("name", only(["lstm", "gru", "plscan", "odd"], cell_models.KERNELS))
-def test_batched_seeds(name):
-    R, S, B, I, H = 2, 6, 4, 3, 8  # noqa: E741
-    kind = learned_start(type(cell_models.model(name, I, H).layers[0]))
-    arguments = (cell_models.CELLS | cell_models.MORE)[name][1]
-    own = [kind(I, H, **arguments).eval() for _ in range(R)]
-    together = batched_seeds(own).eval()
-    x, mask, factor = torch.randn(S, R, B, I, requires_grad=True), torch.rand(S, R, B) < 0.8, torch.randn(S, R, B, H)
-    dt, reset = 2.0 * torch.rand(S, R, B), torch.rand(S, R, B) < 0.3
-    reset[0, 0, 0] = True
-    output, after, every = engine.run(
-        "fused", together, x, together.weights(), together.initial_state(R, B), dt, mask, reset, True
-    )
-    (output * factor).sum().add((every[-1] * factor).sum()).backward()
-    d_x, x.grad = x.grad, None
-    for r, cell in enumerate(own):
-        state = cell.initial_state(B)
-        y, end, steps = engine.run(
-            "eager", cell, x[:, r], cell.weights(), state, dt[:, r], mask[:, r], reset[:, r], True
-        )
-        for a, b in zip(
-            (output[:, r], *(v[r] for v in after), *(v[:, r] for v in every)), (y, *end, *steps), strict=True
-        ):
-            close(a, b)
-        (y * factor[:, r]).sum().add((steps[-1] * factor[:, r]).sum()).backward()
-        for key, parameter in cell.named_parameters():
-            tolerance = SKEW_TOLERANCE if key == "skew" else TOLERANCE
-            close(gradient(together.get_parameter(key))[r], gradient(parameter), tolerance, key)
-    close(d_x, x.grad)
 
 
 @pytest.mark.parametrize("which", ENGINES)

@@ -108,17 +108,6 @@ def test_split_and_join_are_inverse(kind, hidden):
     close_state(rnn.split_state([tuple(layer) for layer in layers]), layers)
 
 
-def test_states_of_batched_seeds_are_stacked_behind_the_layers():
-    rnn = build("LSTM", I, H, 2, engine="eager")
-    x = torch.randn(S, 4, B, I, dtype=torch.float64)
-    weights = {name: torch.stack([p] * 4) for name, p in rnn.named_parameters()}
-    _, (h_n, c_n) = torch.func.functional_call(rnn, weights, (x,))
-    assert h_n.shape == c_n.shape == (2, 4, B, H)
-    close(h_n[:, 3], rnn(x[:, 3])[1][0])
-    again, _ = torch.func.functional_call(rnn, weights, (x, (h_n, c_n)))
-    close(again[:, 3], rnn(x[:, 3], (h_n[:, 3], c_n[:, 3]))[0])
-
-
 def test_batch_first_leaves_the_state_as_torch_does():
     rnn = timescales.LSTM(I, H, 2, batch_first=True)
     theirs = nn.LSTM(I, H, 2, batch_first=True)

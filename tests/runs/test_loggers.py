@@ -233,10 +233,10 @@ def test_a_loss_that_waited_keeps_its_step(monkeypatch, tmp_path):
 
 
 def test_a_run_that_fails_says_so_at_wandb(train, tmp_path, monkeypatch):
-    from timescales.training import seeds
+    from timescales.training import loop
 
     with monkeypatch.context() as broken:
-        broken.setattr(seeds, "fit", lambda *arguments: 1 / 0)
+        broken.setattr(loop, "fit", lambda *arguments: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             train(*QUICK, "logger=wandb", f"run_dir={tmp_path / 'mine'}")
     (run,) = (tmp_path / "mine" / "wandb").glob("offline-run-*/run-*.wandb")

@@ -191,9 +191,9 @@ def test_a_restarted_run_leaves_no_old_events_whatever_logs_it(train, tmp_path):
 def test_a_run_that_fails_says_so(train, tmp_path, monkeypatch):
     from tensorboard.plugins.hparams import api_pb2
 
-    from timescales.training import seeds
+    from timescales.training import loop
 
-    monkeypatch.setattr(seeds, "fit", lambda *arguments: 1 / 0)
+    monkeypatch.setattr(loop, "fit", lambda *arguments: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         train(*QUICK, "logger=tensorboard", f"run_dir={tmp_path / 'mine'}")
     assert hparams(tmp_path / "mine")[1] == api_pb2.STATUS_FAILURE

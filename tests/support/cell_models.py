@@ -35,7 +35,7 @@ class OddCell(Cell):
 
     def step(self, gx: Tensor, gh: Tensor, state: State, dt: Tensor | float = 1.0) -> State:
         (x1, x2, x3), (h1, h2, h3) = gx.chunk(3, -1), gh.chunk(3, -1)
-        scale, shift, even = (self.per_unit(v, gx) for v in (self.scale, self.shift, self.even))
+        scale, shift, even = self.scale, self.shift, self.even
         one = torch.maximum(x1, h1) + torch.minimum(x1, 0.5 * h1) + (x1 + h1).relu()
         positive = nn.functional.softplus(x2 + h2) + shift.abs()
         power = positive.pow(scale) + 2.0**-positive + positive.sqrt() * (x3.abs() + 1).rsqrt()
@@ -81,10 +81,10 @@ class AdversarialCell(Cell):
         self.by_gate_bias = nn.Parameter(torch.rand(4 * hidden_size))
 
     def step(self, gx: Tensor, gh: Tensor, state: State, dt: Tensor | float = 1.0) -> State:
-        rate, frozen = (self.per_unit(v.sigmoid(), gx) for v in (self.rate, self.frozen))
+        rate, frozen = self.rate.sigmoid(), self.frozen.sigmoid()
         _, x, _, _ = gx.chunk(4, -1)
         _, _, h, _ = gh.chunk(4, -1)
-        _, _, _, both = (gx + gh + self.per_unit(self.by_gate_bias, gx)).chunk(4, -1)
+        _, _, _, both = (gx + gh + self.by_gate_bias).chunk(4, -1)
         with torch.no_grad():
             scale = 1.0 / (1.0 + x * x)
         high, low = both > 0.3, (both < -0.3) | (x >= 1.0)

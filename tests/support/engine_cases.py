@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-
 import torch
 
 from timescales import LSTM, PLSTM, URLSTM, GatedRNN
@@ -90,17 +88,6 @@ def some_state(model, B):
     ]
 
 
-def batched_seeds(cells):
-    """A cell for several seeds in one call: the parameters and buffers of `cells`, stacked to (R, ...)."""
-    together = copy.deepcopy(cells[0])
-    for name, parameter in cells[0].named_parameters():
-        stacked = torch.stack([cell.get_parameter(name).detach() for cell in cells])
-        setattr(together, name, torch.nn.Parameter(stacked, parameter.requires_grad))
-    for name, _ in cells[0].named_buffers():
-        setattr(together, name, torch.stack([cell.get_buffer(name) for cell in cells]))
-    return together
-
-
 def assert_nan_propagates(engine, models=MODELS):
     """A NaN in one sequence reaches its later outputs, and no other sequence."""
     for name, make in models.items():
@@ -122,7 +109,6 @@ def learned_start(kind):
             self.start = torch.nn.Parameter(0.1 + torch.rand(self.hidden_size))
 
         def initial_state(self, *batch):
-            start = self.start.unsqueeze(1) if self.start.dim() == 2 else self.start  # of batched seeds (R, H)
-            return self.State(*(start / (k + 1) for k, _ in enumerate(self.State._fields)))
+            return self.State(*(self.start / (k + 1) for k, _ in enumerate(self.State._fields)))
 
     return Learned

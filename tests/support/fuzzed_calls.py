@@ -15,7 +15,6 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
-from engine_cases import batched_seeds
 from torch import Tensor
 
 from timescales.nn import cells
@@ -54,12 +53,11 @@ KINDS = {
 
 
 @functools.cache
-def cell_of(name: str, inputs: int, H: int, seeds: int) -> Any:
-    """A cell of a kind; with `seeds` batched ones, or none if that is 0."""
+def cell_of(name: str, inputs: int, H: int) -> Any:
+    """A cell of a kind."""
     kind, arguments = KINDS[name]
     torch.manual_seed(0)
-    own = [free(kind)(inputs, H, **arguments) for _ in range(max(1, seeds))]
-    return batched_seeds(own) if seeds else own[0]
+    return free(kind)(inputs, H, **arguments)
 
 
 class Case(NamedTuple):
@@ -125,15 +123,13 @@ def draw(number: int, kinds: Sequence[str]) -> Case:
     """The case with this number, of a cell of one of these kinds."""
     d = Draw(number)
     name = d.random.choice(list(kinds))
-    seeds = d.random.choice([0] * 5 + [2])
     S, B, I, H = (d.random.choice(sizes) for sizes in ((0, 1, 2, 3, 5), (1, 2, 3, 4, 6), (1, 2, 3), (1, 2, 4, 6)))  # noqa: E741
-    cell = cell_of(name, I, H, seeds)
-    lead = (seeds,) if seeds else ()
-    batch, rows = (*lead, B), sum(map(cell.height, cell.gates))
-    shapes = {"x": (S, *batch, I), "ih": (*lead, rows, I), "hh": (*lead, rows, H), "bias_ih": (*lead, rows)}
-    shapes |= {"bias_hh": (*lead, rows)} if d.random.random() < 0.5 else {}
-    shapes |= dict.fromkeys(cell.State._fields, (*batch, H))
-    shapes |= {name: (S, *batch) for name in ("dt", "mask", "reset") if d.random.random() < 0.4}
+    cell = cell_of(name, I, H)
+    rows = sum(map(cell.height, cell.gates))
+    shapes: dict[str, tuple[int, ...]] = {"x": (S, B, I), "ih": (rows, I), "hh": (rows, H), "bias_ih": (rows,)}
+    shapes |= {"bias_hh": (rows,)} if d.random.random() < 0.5 else {}
+    shapes |= dict.fromkeys(cell.State._fields, (B, H))
+    shapes |= {name: (S, B) for name in ("dt", "mask", "reset") if d.random.random() < 0.4}
     mutated: dict[str, Any] = {}
     if not cell.recurrent and d.random.random() < 0.9:
         shapes.pop("hh")
@@ -218,10 +214,7 @@ def check(number: int, kinds: Sequence[str] = tuple(KINDS)) -> str:
         assert isinstance(expected, list), f"{what}: it broadcasts, and this is {expected!r}"
     if isinstance(expected, list):
         assert expected[0].shape == shape, what
-        # A field (R, H) is one vector of each seed, which the eager loop alone would take for (B, H); so it would the
-        # product of a vector h (H,) with the weights of each seed.
-        of_each_seed = len(shape) == 4 and any(v is not None and v.dim() in (1, 2) for v in fields)
-        if isinstance(plain, list) and plain[0].shape == shape and not of_each_seed:
+        if isinstance(plain, list) and plain[0].shape == shape:
             compare(plain, expected, what)
     for name in ("fused", "compiled"):
         found = outcome(case, functools.partial(engines.run, name))

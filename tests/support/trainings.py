@@ -1,4 +1,4 @@
-"""Trainings of small models: one run by itself, or several seeds as `train.py` trains them."""
+"""Trainings of small models."""
 
 import dataclasses
 import signal
@@ -12,7 +12,7 @@ from timescales import PLSTM
 from timescales.config import identity, schema
 from timescales.models.sequence import SequenceModel
 from timescales.tasks import Copy
-from timescales.training import build, loop, seeds
+from timescales.training import build, loop
 from timescales.training.run import TrainingRun
 
 TINY = ["model.hidden_size=6", "task.batch_size=8", "device=cpu", "run_dir=unused", "loop.log_every=3"]
@@ -27,7 +27,7 @@ def fit(model, task, optimizer, log, settings, directory):
     """Train one model to its end; its TrainingRun."""
     directory.mkdir(parents=True, exist_ok=True)
     run = TrainingRun(model, task, optimizer, log, settings, directory)
-    loop.fit_single(run)
+    loop.fit(run)
     return run
 
 
@@ -64,46 +64,18 @@ def parts(overrides, seed, corpora="nowhere", double=True):
     return model.double() if double else model, task, optimizer, schema.LoopSettings(**plain["loop"])
 
 
-class Job:
-    """A job without a record, its model built beforehand; it keeps its run, and an error."""
-
-    def __init__(self, overrides, directory, seed, log=quiet, **kwargs):
-        self.model, self.task, self.optimizer, self.settings = parts(overrides, seed, **kwargs)
-        self.directory, self.log = directory, log
-        self.run = self.error = None
-        directory.mkdir(parents=True, exist_ok=True)
-
-    def begin(self):
-        self.run = TrainingRun(self.model, self.task, self.optimizer, self.log, self.settings, self.directory)
-        return self.run
-
-    def end(self, run):
-        assert run is self.run
-
-    def fail(self, error):
-        self.error = error
+def begin(overrides, directory, seed, log=quiet, **kwargs):
+    """A run that is begun, or continued from its checkpoint."""
+    model, task, optimizer, settings = parts(overrides, seed, **kwargs)
+    directory.mkdir(parents=True, exist_ok=True)
+    return TrainingRun(model, task, optimizer, log, settings, directory)
 
 
-def train(jobs):
-    """Train jobs as one launch."""
-
-    ends, fails = lambda k, run: jobs[k].end(run), lambda k, error: jobs[k].fail(error)
-    seeds.Launch([job.begin for job in jobs], ends, fails).train()
-
-
-def single(overrides, directory, numbers, **kwargs):
-    """The runs of these seeds, each trained by itself."""
-    jobs = [Job(overrides, directory / str(seed), seed, **kwargs) for seed in numbers]
-    for job in jobs:
-        loop.fit_single(job.begin())
-    return [job.run for job in jobs]
-
-
-def batched(overrides, directory, numbers, log=quiet, logs=0, **kwargs):
-    """The runs of these seeds, trained side by side; `log` is that of seed `logs`."""
-    jobs = [Job(overrides, directory / str(s), s, log if s == logs else quiet, **kwargs) for s in numbers]
-    train(jobs)
-    return [job.run for job in jobs]
+def trained(overrides, directory, seed=0, **kwargs):
+    """A run that is trained to its end."""
+    run = begin(overrides, directory, seed, **kwargs)
+    loop.fit(run)
+    return run
 
 
 def close(a, b, tolerance):
@@ -126,10 +98,9 @@ def close(a, b, tolerance):
         assert a == b
 
 
-def same(ones, others, tolerance=1e-9):
-    """Assert that runs are equal: progress, weights, optimizers."""
-    for one, other in zip(ones, others, strict=True):
-        for key in ("step", "best", "since_best", "curve", "diverged_at", "stopped"):
-            close(getattr(one.progress, key), getattr(other.progress, key), tolerance)
-        close(dict(one.model.state_dict()), dict(other.model.state_dict()), tolerance)
-        close(one.optimizer.state_dict(), other.optimizer.state_dict(), tolerance)
+def same(one, other):
+    """Assert that two runs are equal to the bit: progress, weights, optimizers."""
+    for key in ("step", "best", "since_best", "curve", "diverged_at", "stopped"):
+        close(getattr(one.progress, key), getattr(other.progress, key), 0.0)
+    close(dict(one.model.state_dict()), dict(other.model.state_dict()), 0.0)
+    close(one.optimizer.state_dict(), other.optimizer.state_dict(), 0.0)

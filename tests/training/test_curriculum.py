@@ -1,11 +1,11 @@
-"""A task that gets harder in training: N grows after solved validations, through interruptions, for each seed alone."""
+"""A task that gets harder in training: N grows after solved validations, through interruptions."""
 
 import json
 from dataclasses import replace
 
 import pytest
 import torch
-from trainings import COPY, Job, batched, quiet, same, signal_at, single
+from trainings import COPY, begin, same, signal_at, trained
 
 from timescales import analysis
 from timescales.tasks import NParity
@@ -50,10 +50,9 @@ def drawn(run):
 @pytest.mark.parametrize("every", ["null", "3"])
 def test_N_grows_after_each_solved_validation(tmp_path, overrides, every):
     """At the end of epochs and within them: the step after the validation is the first with the new N."""
-    job = Job([*overrides, f"loop.eval_every={every}"], tmp_path, 4)
-    run = job.begin()
+    run = begin([*overrides, f"loop.eval_every={every}"], tmp_path, 4)
     lengths = drawn(run)
-    loop.fit_single(run)
+    loop.fit(run)
     curve = run.progress.curve
     expected = grown(curve)
     assert [row["valid/N"] for row in curve] == expected
@@ -72,12 +71,12 @@ def test_N_grows_after_each_solved_validation(tmp_path, overrides, every):
 def test_a_resume_in_the_middle_is_bitwise_equal(tmp_path, overrides, seed, every, stop):
     """Wherever it stops: within an epoch, at its end, after a validation within it."""
     overrides = [*overrides, f"loop.eval_every={every}", "optimizer=adam"]
-    whole = single(overrides, tmp_path / "whole", (seed,))[0]
+    whole = trained(overrides, tmp_path / "whole", seed)
     assert whole.progress.curve[-1]["valid/N"] > 5
     with pytest.raises(KeyboardInterrupt):
-        single(overrides, tmp_path / "stopped", (seed,), log=signal_at(stop))
-    resumed = single(overrides, tmp_path / "stopped", (seed,))[0]
-    same([whole], [resumed], tolerance=0.0)
+        trained(overrides, tmp_path / "stopped", seed, log=signal_at(stop))
+    resumed = trained(overrides, tmp_path / "stopped", seed)
+    same(whole, resumed)
     assert resumed.task.N == whole.task.N
 
 
@@ -86,61 +85,42 @@ def test_a_resume_in_the_middle_is_bitwise_equal(tmp_path, overrides, seed, ever
 @pytest.mark.parametrize("strategy", ["naive", "combine"])
 def test_the_levels_of_program_go_on_after_a_resume(tmp_path, strategy, stop):
     overrides = [*PROGRAM, f"task.strategy={strategy}", "model=gru", "loop.max_epochs=6", "loop.eval_every=3"]
-    whole = single(overrides, tmp_path / "whole", (0,))[0]
+    whole = trained(overrides, tmp_path / "whole")
     reached = [(row["valid/length"], row["valid/nesting"]) for row in whole.progress.curve]
     assert reached[:5] == [(1, 1), (2, 1), (3, 1), (3, 2), (3, 2)]
     with pytest.raises(KeyboardInterrupt):
-        single(overrides, tmp_path / "stopped", (0,), log=signal_at(stop))
-    resumed = single(overrides, tmp_path / "stopped", (0,))[0]
-    same([whole], [resumed], tolerance=0.0)
+        trained(overrides, tmp_path / "stopped", log=signal_at(stop))
+    resumed = trained(overrides, tmp_path / "stopped")
+    same(whole, resumed)
     assert resumed.task.level == whole.task.level == (3, 2)
 
 
-def test_batched_seeds_of_program_are_those_alone(tmp_path):
-    """Their programs end at different steps, and are padded in front and behind."""
-    overrides = [*PROGRAM, "model=gru", "loop.max_epochs=2"]
-    same(single(overrides, tmp_path / "single", (0, 1, 2)), batched(overrides, tmp_path / "batched", (0, 1, 2)))
-
-
 def test_a_validation_that_was_interrupted_is_of_the_N_before_it(tmp_path, monkeypatch):
-    """The checkpoint is written between a step and its validation; several seeds try a batch before it is made."""
-    whole = single(PARITY, tmp_path / "whole", (2, 4))
-    original = loop.evaluate_all
+    """The checkpoint is written between a step and its validation."""
+    whole = trained(PARITY, tmp_path / "whole", 2)
+    original, calls = loop.evaluate, []
 
-    def interrupted(model, tasks, split, most=None):
-        if len(calls := [*calls_made, 1]) == 3:
+    def interrupted(*arguments):
+        calls.append(1)
+        if len(calls) == 3:
             raise Requested("in the evaluation")
-        calls_made[:] = calls
-        return original(model, tasks, split, most)
+        return original(*arguments)
 
-    for place, train in (("single", single), ("batched", batched)):
-        calls_made: list[int] = []
-        monkeypatch.setattr(loop, "evaluate_all", interrupted)
-        with pytest.raises(KeyboardInterrupt, match="before its validation"):
-            train(PARITY, tmp_path / place, (2, 4))
-        monkeypatch.setattr(loop, "evaluate_all", original)
-        same(whole, train(PARITY, tmp_path / place, (2, 4)), 0.0 if train is single else 1e-9)
-
-
-def test_each_batched_seed_has_its_own_N(tmp_path):
-    """Their batches differ in length: the shorter ones are padded and masked."""
-    ones = single(PARITY, tmp_path / "single", (0, 1, 2))
-    both = batched(PARITY, tmp_path / "batched", (0, 1, 2))
-    same(ones, both)
-    reached = [run.task.N for run in both]
-    assert reached == [run.task.N for run in ones]
-    assert len(set(reached)) > 1
+    monkeypatch.setattr(loop, "evaluate", interrupted)
+    with pytest.raises(KeyboardInterrupt, match="before its validation"):
+        trained(PARITY, tmp_path / "stopped", 2)
+    same(whole, trained(PARITY, tmp_path / "stopped", 2))
 
 
 @pytest.mark.parametrize("overrides", [PARITY, MULTI], ids=["single", "multi"])
 def test_the_record_is_of_the_last_N_however_the_run_ends(tmp_path, overrides):
     """The best weights, the test and a resume of an ended run are all of the N of the last validation."""
     for seed in range(4):  # of some the last validation is solved: N does not grow any more
-        run = single(overrides, tmp_path, (seed,))[0]
+        run = trained(overrides, tmp_path, seed)
         last = run.progress.curve[-1]
         best = next(row for row in run.progress.curve if row["step"] == run.progress.best.step)
         assert best["valid/N"] == last["valid/N"] == run.task.N
-        again = single(overrides, tmp_path, (seed,))[0]  # ended, but its outcome was not written
+        again = trained(overrides, tmp_path, seed)  # ended, but its outcome was not written
         assert (again.progress.step, again.task.N) == (run.progress.step, run.task.N)
         found = outcome.outcome(again)
         assert found.metrics["test/N"] == found.last["test/N"] == last["valid/N"]
@@ -148,7 +128,7 @@ def test_the_record_is_of_the_last_N_however_the_run_ends(tmp_path, overrides):
 
 
 def test_a_solved_curriculum_ends_the_run(tmp_path):
-    run = single([*PARITY, "task.N_max=3", "task.threshold=0.2"], tmp_path, (0,))[0]
+    run = trained([*PARITY, "task.N_max=3", "task.threshold=0.2"], tmp_path)
     assert (run.progress.stopped, run.progress.step) == ("solved", 10)
     assert [row["valid/N"] for row in run.progress.curve] == [2, 3]
 
@@ -157,20 +137,19 @@ def test_patience_counts_from_the_last_growth(tmp_path, monkeypatch):
     """Growth is an improvement, however low the accuracy at the new N is."""
     accuracies = iter([0.4, 0.6, 0.1, 0.6, 0.1, 0.1, 0.1])
 
-    def evaluate(model, tasks, split, most=None):
-        (task,), accuracy = tasks, next(accuracies)
-        return [task.derived({"loss": 1.0, "accuracy": accuracy, "newest_accuracy": accuracy})]
+    def evaluate(model, task, split, most=None):
+        accuracy = next(accuracies)
+        return task.derived({"loss": 1.0, "accuracy": accuracy, "newest_accuracy": accuracy})
 
-    monkeypatch.setattr(loop, "evaluate_all", evaluate)
-    run = single([*PARITY, "loop.patience=2", "loop.max_epochs=7"], tmp_path, (0,))[0]
+    monkeypatch.setattr(loop, "evaluate", evaluate)
+    run = trained([*PARITY, "loop.patience=2", "loop.max_epochs=7"], tmp_path)
     assert [row["valid/N"] for row in run.progress.curve] == [2, 2, 3, 3, 4, 4, 4]
     assert run.progress.stopped == "patience"
 
 
 def test_other_tasks_are_drawn_as_without_a_curriculum(tmp_path, monkeypatch):
     """A validation within an epoch begins the rest of it again: no batch is left out or drawn twice."""
-    job = Job([*COPY, "model=gru", "loop.max_epochs=2", "loop.eval_every=2"], tmp_path, 0)
-    run = TrainingRun(job.model, job.task, job.optimizer, quiet, job.settings, None)
+    run = begin([*COPY, "model=gru", "loop.max_epochs=2", "loop.eval_every=2"], tmp_path, 0)
     original, read = TrainingRun.record_step, []
 
     def record_step(self, loss, output):
@@ -178,8 +157,8 @@ def test_other_tasks_are_drawn_as_without_a_curriculum(tmp_path, monkeypatch):
         original(self, loss, output)
 
     monkeypatch.setattr(TrainingRun, "record_step", record_step)
-    loop.fit_single(run)
-    expected = [batch for epoch in (0, 1) for batch in job.task.batches("train", epoch)]
+    loop.fit(run)
+    expected = [batch for epoch in (0, 1) for batch in run.task.batches("train", epoch)]
     assert len(read) == len(expected) == 10
     assert all(torch.equal(a.x, b.x) for a, b in zip(read, expected, strict=True))
 

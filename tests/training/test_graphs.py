@@ -21,7 +21,6 @@ from timescales.nn.engine import kept
 from timescales.tasks import Adding, Copy
 from timescales.training import graphs, loop
 from timescales.training.run import TrainingRun
-from timescales.training.stack import Stack, StackedOptimizer
 
 READS = ("_local_scalar_dense", "nonzero", "item")
 
@@ -97,28 +96,12 @@ def test_a_captured_training_is_the_launched_one(kind, tapes):
         with contextlib.ExitStack() as stack:
             if not captured:
                 stack.enter_context(pytest.MonkeyPatch.context()).setattr(graphs, "is_wanted", lambda *a: False)
-            loop.fit_single(run)
+            loop.fit(run)
         ends.append((numbers(run), logged))
     (first, logs), (second, others) = ends
     assert [tape.replays for tape in tapes] == [36 - 2, 4 - 2]  # of whole and of last batches; the trial replays once
     assert all(map(torch.equal, first, second))
     assert logs == others
-
-
-def test_seeds_together(tapes):
-    """Several seeds as one, with an optimizer for all of them."""
-    ends = []
-    for captured in (False, True):
-        runs = [run_of(seed) for seed in range(3)]
-        models, optimizers = [run.model for run in runs], [run.optimizer for run in runs]
-        stack = Stack(models)
-        with pytest.MonkeyPatch.context() as patch:
-            if not captured:
-                patch.setattr(graphs, "is_wanted", lambda *a: False)
-            loop.fit(runs, stack, StackedOptimizer(stack, models, optimizers))
-        ends.append([v for run in runs for v in numbers(run)])
-    assert sum(tape.replays for tape in tapes) > 20
-    assert all(map(torch.equal, *ends))
 
 
 def test_random_numbers_of_the_device_are_those_that_a_launch_draws(tapes):
@@ -131,7 +114,7 @@ def test_random_numbers_of_the_device_are_those_that_a_launch_draws(tapes):
         with pytest.MonkeyPatch.context() as patch:
             if not captured:
                 patch.setattr(graphs, "is_wanted", lambda *a: False)
-            loop.fit_single(run)
+            loop.fit(run)
         ends.append(numbers(run))
     assert len(tapes) == 2
     assert all(map(torch.equal, *ends))
@@ -149,7 +132,7 @@ def test_a_loss_that_is_not_finite_ends_a_captured_training(tapes):
 
     task.batches = batches
     run = run_of(0, task=task, settings=LoopSettings(max_epochs=1, clip_norm=1.0, log_every=5))
-    loop.fit_single(run)
+    loop.fit(run)
     assert tapes[0].replays > 0
     assert (run.progress.stopped, run.progress.diverged_at, run.progress.step) == ("diverged", 9, 10)
 
@@ -179,12 +162,12 @@ class Counted(Copy):
 def test_what_cannot_be_captured_is_launched_as_before(task, reason, tapes, capsys):
     sizes = {"T": 5, "batch_size": 8, "train_size": 64, "valid_size": 20, "test_size": 20, "seed": 1}
     run, other = (run_of(1, task=task(**sizes)) for _ in range(2))
-    loop.fit_single(run)
+    loop.fit(run)
     assert capsys.readouterr().err.count(f"no CUDA graph of the training step, {reason}") == 1
     assert len(tapes) == 1
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(graphs, "is_wanted", lambda *a: False)
-        loop.fit_single(other)
+        loop.fit(other)
     if task is Read:
         assert all(map(torch.equal, numbers(run), numbers(other)))
 
@@ -193,7 +176,7 @@ def test_a_model_that_changes_a_buffer_is_not_captured(tapes, capsys):
     run = run_of(1)
     run.model.register_buffer("count", torch.zeros(1))
     run.model.register_forward_hook(lambda model, *_: model.count.add_(1.0) and None)
-    loop.fit_single(run)
+    loop.fit(run)
     assert "no CUDA graph of the training step, it changes a buffer of the model" in capsys.readouterr().err
     assert tapes == []
     assert run.model.count >= 30
@@ -208,24 +191,23 @@ def test_a_replay_that_writes_nothing_is_refused(tapes, monkeypatch, capsys):
 
     monkeypatch.setattr(graphs, "is_wanted", lambda model, device: False)
     launched = run_of(3)
-    loop.fit_single(launched)
+    loop.fit(launched)
     monkeypatch.setattr(graphs, "is_wanted", lambda model, device: True)
     monkeypatch.setattr(graphs, "capture", capture)
     found = run_of(3)
-    loop.fit_single(found)
+    loop.fit(found)
     assert "its graph gives other numbers" in capsys.readouterr().err
     assert all(map(torch.equal, numbers(found), numbers(launched)))
 
 
 def test_only_gpus_and_plain_models_are_captured():
     run = run_of(0)
-    single = loop.Single(run.model)
-    assert not graphs.is_wanted(single, torch.device("cpu"))
-    assert graphs.is_wanted(single, torch.device("cuda"))
-    assert not graphs.is_wanted(loop.Single(torch.nn.Linear(1, 1)), torch.device("cuda"))
+    assert not graphs.is_wanted(run.model, torch.device("cpu"))
+    assert graphs.is_wanted(run.model, torch.device("cuda"))
+    assert not graphs.is_wanted(torch.nn.Linear(1, 1), torch.device("cuda"))
 
 
 def test_few_shapes_are_kept(tapes, monkeypatch):
     monkeypatch.setattr(graphs, "KEPT", 1)
-    loop.fit_single(run_of(2))
+    loop.fit(run_of(2))
     assert len(tapes) == 1

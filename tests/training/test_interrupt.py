@@ -7,14 +7,13 @@ import sys
 import time
 
 import pytest
-import trainings
-from everyday import only
 from quick import QUICK
-from trainings import COPY, Job, batched, fit_small, quiet, same, same_weights, single
+from trainings import fit_small, quiet, same_weights
 
 from timescales.config.schema import LoopSettings
+from timescales.experiment import execute
 from timescales.tasks import Copy, task
-from timescales.training import progress
+from timescales.training import build, progress
 from timescales.training.interrupt import Interrupt
 from timescales.training.run import resume_step
 
@@ -61,31 +60,6 @@ def test_a_signal_in_a_validation_is_obeyed_after_the_batch(tmp_path, evaluation
     assert resumed.progress.best == whole.progress.best
 
 
-@pytest.mark.parametrize("batch", only([5], [1, 5, 13]))
-def test_batched_seeds_that_are_interrupted_in_a_validation_go_on(tmp_path, evaluations, batch):
-    """Every batch counts three times. The signal comes in the first or second one of a validation, or at step 10."""
-    overrides = [*COPY, "model=pgru", "loop.max_epochs=3", "optimizer=adam"]
-    whole = batched(overrides, tmp_path / "whole", (0, 1, 2))
-    for place in ("batched", "single"):
-        evaluations(batch)
-        with pytest.raises(KeyboardInterrupt, match=f"at step {10 if batch > 12 else 5}"):
-            batched(overrides, tmp_path / place, (0, 1, 2))
-    same(whole, batched(overrides, tmp_path / "batched", (0, 1, 2)), 0.0)
-    same(whole, single(overrides, tmp_path / "single", (0, 1, 2)))
-
-
-def test_a_seed_before_its_validation_meets_one_behind_it(tmp_path, evaluations):
-    """At step 5 seed 0 is not validated yet, seed 1 is, and seed 2 begins: each is validated once."""
-    overrides = [*COPY, "model=pgru", "loop.max_epochs=3", "optimizer=adam"]
-    whole = single(overrides, tmp_path / "single", (0, 1, 2))
-    for seed, batch in ((0, 2), (1, 4)):
-        evaluations(batch)
-        with pytest.raises(KeyboardInterrupt, match="at step 5"):
-            single(overrides, tmp_path / "both", (seed,))
-    assert [resume_step(tmp_path / "both" / str(seed)) for seed in (0, 1)] == [4, 5]
-    same(whole, batched(overrides, tmp_path / "both", (0, 1, 2)))
-
-
 def test_a_signal_in_the_test_is_obeyed_after_the_batch(train, tmp_path, evaluations):
     overrides = [*QUICK, "task.test_size=16", "logger=csv"]
     assert train(*overrides, f"run_dir={tmp_path / 'whole'}").status == 0
@@ -127,23 +101,27 @@ def test_sighup_stays_ignored_under_nohup(tmp_path):
     assert resume_step(tmp_path) == 5
 
 
-def test_a_signal_ends_a_run_that_is_being_built_at_once(tmp_path, number):
-    class Slow(Job):
-        def begin(self):
-            signal.raise_signal(number)
-            pytest.fail("it was built")
+def test_a_signal_ends_a_run_that_is_being_built_at_once(train, monkeypatch, number):
+    def slow(config):
+        signal.raise_signal(number)
+        pytest.fail("it was built")
 
-    with pytest.raises(KeyboardInterrupt, match=r"^$"):
-        trainings.train([Slow([*COPY, "model=gru"], tmp_path, 0)])
+    monkeypatch.setattr(build, "build", slow)
+    assert train(*QUICK, "logger=csv").status == 130
 
 
-def test_a_signal_after_the_last_evaluation_ends_a_sweep(tmp_path):
-    class Ended(Job):
-        def end(self, run):
-            signal.raise_signal(signal.SIGINT)
-
-    with pytest.raises(KeyboardInterrupt, match="after the end of the run"):
-        trainings.train([Ended([*COPY, "model=gru", "loop.max_epochs=1"], tmp_path, 0)])
+@pytest.mark.parametrize("sweep", [["seeds=2"], ["-m", "seed=0,1"]], ids=["seeds", "sweep"])
+def test_a_signal_after_the_last_evaluation_ends_a_sweep(train, tmp_path, monkeypatch, sweep):
+    """The run has ended, and no other begins; the same command trains the rest."""
+    original = execute.end
+    monkeypatch.setattr(execute, "end", lambda *run: (original(*run), signal.raise_signal(signal.SIGINT))[0])
+    stopped = train(*QUICK, "logger=csv", *sweep)
+    assert stopped.status == 130
+    (saved,) = (tmp_path / "runs").glob("*/record.json")
+    assert json.loads(saved.read_text())["status"] == "finished"
+    monkeypatch.setattr(execute, "end", original)
+    assert train(*QUICK, "logger=csv", *sweep).status == 0
+    assert len(list((tmp_path / "runs").glob("*/record.json"))) == 2
 
 
 def test_a_signal_that_is_passed_on_is_never_a_second_one():

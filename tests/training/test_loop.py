@@ -51,16 +51,16 @@ def test_test_split_is_untouched_until_fitting_has_ended(tmp_path, monkeypatch):
 def test_best_step_is_chosen_on_validation(tmp_path, monkeypatch):
     values = iter([0.1, 0.4, 0.4, 0.2])
     weights = {}
-    original = loop.evaluate_all
+    original = loop.evaluate
 
-    def evaluate(model, tasks, split, max_batches=None):
-        (found,) = original(model, tasks, split, max_batches)
+    def evaluate(model, task, split, max_batches=None):
+        found = original(model, task, split, max_batches)
         if split == "valid":
             found["accuracy"] = next(values)
-            weights[len(weights) + 1] = model.model.readout.bias.detach().clone()
-        return [found]
+            weights[len(weights) + 1] = model.readout.bias.detach().clone()
+        return found
 
-    monkeypatch.setattr(loop, "evaluate_all", evaluate)
+    monkeypatch.setattr(loop, "evaluate", evaluate)
     run = fit(tmp_path / "run", LoopSettings(max_epochs=4))
     assert run.progress.best == Best("valid/accuracy", 0.4, 10)  # the first of equals
     result = outcome(run)
@@ -74,16 +74,16 @@ def test_best_step_is_chosen_on_validation(tmp_path, monkeypatch):
 
 
 def test_a_validation_that_is_not_finite_is_never_the_best(tmp_path, monkeypatch):
-    original, values, weights = loop.evaluate_all, iter([(0.4, 1.0), (0.9, math.nan)]), []
+    original, values, weights = loop.evaluate, iter([(0.4, 1.0), (0.9, math.nan)]), []
 
-    def evaluate(model, tasks, split, max_batches=None):
-        (found,) = original(model, tasks, split, max_batches)
+    def evaluate(model, task, split, max_batches=None):
+        found = original(model, task, split, max_batches)
         if split == "valid":
-            weights.append(model.model.readout.bias.detach().clone())
+            weights.append(model.readout.bias.detach().clone())
             found["accuracy"], found["loss"] = next(values)
-        return [found]
+        return found
 
-    monkeypatch.setattr(loop, "evaluate_all", evaluate)
+    monkeypatch.setattr(loop, "evaluate", evaluate)
     run = fit(tmp_path / "run", LoopSettings(max_epochs=2))
     assert (run.progress.stopped, run.progress.best.step) == ("diverged", 5)
     outcome(run)
@@ -93,9 +93,7 @@ def test_a_validation_that_is_not_finite_is_never_the_best(tmp_path, monkeypatch
 
 def test_patience_ends_training(tmp_path, monkeypatch):
     values = iter([0.3, 0.2, 0.4, 0.3, 0.4, 0.9])
-    monkeypatch.setattr(
-        loop, "evaluate_all", lambda *a: [{"accuracy": next(values), "sequence_accuracy": 0.0, "loss": 1.0}]
-    )
+    monkeypatch.setattr(loop, "evaluate", lambda *a: {"accuracy": next(values), "sequence_accuracy": 0.0, "loss": 1.0})
     run = fit(tmp_path / "run", LoopSettings(max_epochs=20, patience=2))
     assert run.progress.stopped == "patience"
     assert len(run.progress.curve) == 5
@@ -103,7 +101,7 @@ def test_patience_ends_training(tmp_path, monkeypatch):
 
 def test_task_ends_training(tmp_path, monkeypatch):
     solved = {"accuracy": 1.0, "sequence_accuracy": 0.9995, "loss": 0.0}
-    monkeypatch.setattr(loop, "evaluate_all", lambda *a: [solved])
+    monkeypatch.setattr(loop, "evaluate", lambda *a: solved)
     run = fit(tmp_path / "run", LoopSettings(max_epochs=20))
     assert run.progress.stopped == "solved"
     assert run.progress.step == 5
@@ -145,11 +143,11 @@ def test_the_logged_loss_is_the_mean_since_the_last_one(tmp_path, monkeypatch):
 def test_every_evaluation_is_shortened_alike(tmp_path, monkeypatch):
     values, calls = iter([0.4, 0.2, 0.0, 0.0]), []
 
-    def evaluate(model, tasks, split, max_batches=None):
+    def evaluate(model, task, split, max_batches=None):
         calls.append((split, max_batches))
-        return [{"accuracy": next(values), "sequence_accuracy": 0.0, "loss": 1.0}]
+        return {"accuracy": next(values), "sequence_accuracy": 0.0, "loss": 1.0}
 
-    monkeypatch.setattr(loop, "evaluate_all", evaluate)
+    monkeypatch.setattr(loop, "evaluate", evaluate)
     settings = LoopSettings(max_epochs=2, max_eval_batches=3)
     run = fit(tmp_path / "run", settings)
     outcome(run)
@@ -177,18 +175,17 @@ def test_a_loss_that_is_not_finite_ends_the_run_as_diverged(tmp_path, monkeypatc
 @pytest.mark.parametrize(("bad_step", "log_every", "found"), [(8, 6, 8), (10, 6, 10), (7, 100, 7), (None, 3, 10)])
 def test_a_validation_that_is_not_finite_names_the_step_that_was_not(tmp_path, monkeypatch, bad_step, log_every, found):
     """Validations come at steps 5 and 10, before the losses since the last log step were looked at."""
-    original, evaluate, trained = Copy.loss, loop.evaluate_all, []
+    original, evaluate, trained = Copy.loss, loop.evaluate, []
 
     def loss(self, logits, batch):
         trained.extend([1] * torch.is_grad_enabled())
         return original(self, logits, batch) * (math.nan if torch.is_grad_enabled() and len(trained) == bad_step else 1)
 
     def validated(*args):
-        (found,) = evaluate(*args)
-        return [found | ({"loss": math.nan} if len(trained) == 10 else {})]
+        return evaluate(*args) | ({"loss": math.nan} if len(trained) == 10 else {})
 
     monkeypatch.setattr(Copy, "loss", loss)
-    monkeypatch.setattr(loop, "evaluate_all", validated)
+    monkeypatch.setattr(loop, "evaluate", validated)
     run = fit(tmp_path / "run", LoopSettings(max_epochs=9, eval_every=5, log_every=log_every))
     assert (run.progress.stopped, run.progress.step, run.progress.diverged_at) == ("diverged", 10, found)
 

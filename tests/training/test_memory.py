@@ -13,7 +13,7 @@ from analysed import model_for as held_model
 from everyday import only
 from language import characters, model_for, words
 from quick import QUICK
-from trainings import COPY, batched, same_weights, single, small_parts
+from trainings import same_weights, small_parts
 
 from timescales import LSTM, MinGRU
 from timescales.analysis import load, one_over_e
@@ -131,18 +131,6 @@ def test_a_resumed_run_logs_the_same(text_root, tmp_path, monkeypatch, name):
     fit(name, text_root, tmp_path / "parts", 2, logged)
     assert logged == undisturbed
     assert sum(bool(of_t_1e(values)) for _, values in logged) >= 3
-
-
-@pytest.mark.parametrize("model", ["gru", "mingru", "plstm"])
-def test_batched_seeds_log_what_they_log_alone(tmp_path, model):
-    overrides = [*COPY, f"model={model}", "loop.max_epochs=2", "loop.log_one_over_e=4"]
-    for seed in (0, 2):
-        alone, together = [], []
-        single(overrides, tmp_path / f"alone{seed}", [seed], log=lambda v, step, to=alone: to.append((step, v)))
-        more = {"log": lambda v, step, to=together: to.append((step, v)), "logs": seed}
-        batched(overrides, tmp_path / f"batched{seed}", [0, 1, 2], **more)
-        assert [step for step, values in together if of_t_1e(values)] == [5, 10]
-        trainings.close(together, alone, 1e-9)
 
 
 def rows(directory):

@@ -84,7 +84,7 @@ def two_steps(plain):
         losses.append(values["train/loss_nats"])
 
     run = TrainingRun(network, task, optimizer, log, settings, directory=None)
-    loop.fit_single(run, until=2)
+    loop.fit(run, until=2)
     assert (run.progress.stopped, len(losses)) == (None, 2)
     assert all(map(math.isfinite, losses))
     for cell, bias, frozen in zip(network.rnn.layers, biases, frozen_gates(plain["model"]), strict=True):

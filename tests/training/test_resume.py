@@ -49,7 +49,7 @@ def test_second_signal_is_not_held_back():
 def test_patience_goes_on_counting_after_an_interruption(tmp_path, monkeypatch):
     values = iter([0.3, 0.2, 0.1, 0.1, 0.1, 0.1])
     worst = {"sequence_accuracy": 0.0, "loss": 1.0}
-    monkeypatch.setattr(loop, "evaluate_all", lambda *a: [{"accuracy": next(values), **worst}])
+    monkeypatch.setattr(loop, "evaluate", lambda *a: {"accuracy": next(values), **worst})
     with pytest.raises(KeyboardInterrupt):
         fit(tmp_path / "run", LoopSettings(max_epochs=20, patience=3), signal_at(15))
     run = fit(tmp_path / "run", LoopSettings(max_epochs=20, patience=3))

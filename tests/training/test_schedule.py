@@ -6,8 +6,8 @@ import pytest
 import torch
 import trainings
 from torch.optim import lr_scheduler
-from trainings import COPY, batched, quiet, same, same_weights, signal_at, single, small_parts
 from trainings import fit_small as fit
+from trainings import quiet, same_weights, signal_at, small_parts
 
 from timescales.config import identity
 from timescales.config.schema import LoopSettings
@@ -131,28 +131,6 @@ def test_it_works_together_with_a_tasks_scale_of_single_batches(tmp_path, monkey
     monkeypatch.setattr(torch.optim.Adam, "step", lambda self: used.append(groups[0]["lr"]) or step(self))
     trainings.fit(model, job, optimizer, quiet, LoopSettings(max_epochs=1, schedule="linear"), tmp_path)
     assert used == pytest.approx([1e-2 * scale * (0.5 + k) for k, scale in enumerate((1, 0.8, 0.6, 0.4, 0.2))])
-
-
-@pytest.mark.parametrize("given", [["loop.schedule=cosine", "loop.warmup=3"], ["loop.warmup=3"]])
-def test_batched_seeds_are_their_single_runs(tmp_path, given):
-    overrides = [*COPY, "model=gru", "loop.max_epochs=2", "loop.log_every=1", *given]
-    ones = single(overrides, tmp_path / "single", (0, 1, 2))
-    both = batched(overrides, tmp_path / "stacked", (0, 1, 2))
-    same(ones, both)
-    plain = single([*COPY, "model=gru", "loop.max_epochs=2"], tmp_path / "plain", (0,))
-    assert not same_weights(plain[0].model, both[0].model)
-
-
-def test_batched_seeds_are_trained_without_a_word_of_torchs(train_process):
-    """Its schedulers warn where the optimizer that they know takes no step itself."""
-    sizes = ["task.T=3", "task.train_size=16", "task.valid_size=8", "task.test_size=8", "task.batch_size=8"]
-    more = ["model.hidden_size=4", "engine=eager", "device=cpu", "logger=csv", "loop.max_epochs=2", "loop.warmup=1"]
-    process = train_process("model=gru", "task=copy", "seeds=2", *sizes, *more)
-    said = process.communicate()[0]
-    assert process.returncode == 0, said
-    assert said.count("finished: ") == 2
-    assert "one after another" not in said
-    assert "arn" not in said.replace("learn", ""), said
 
 
 def test_ids_of_runs_without_a_schedule_stay():

@@ -23,7 +23,6 @@ from timescales.errors import ConfigError
 from timescales.models.sequence import SequenceModel
 from timescales.nn.engine.arguments import first_state
 from timescales.nn.engine.eager import recurrent_share
-from timescales.nn.stacked import project
 from timescales.tasks import Task, Words
 from timescales.training.progress import progress
 
@@ -164,8 +163,8 @@ def replaced(
     """
     (S, W), cells = words.shape, model.rnn.layers
     weights = [cell.weights() for cell in cells]
-    as_read = project(F.embedding(words, model.vectors), weights[0].ih, weights[0].bias_ih)
-    as_unk = project(model.vectors[unk].expand(W, 1, -1), weights[0].ih, weights[0].bias_ih)
+    as_read = F.linear(F.embedding(words, model.vectors), weights[0].ih, weights[0].bias_ih)
+    as_unk = F.linear(model.vectors[unk].expand(W, 1, -1), weights[0].ih, weights[0].bias_ih)
     now = [type(state)(*(value.unsqueeze(1) for value in state)) for state in states]  # (W, copies, H)
     sums = [member.new_zeros(S, member.shape[1], dtype=torch.float64) for member in members]
     for t in range(S):
@@ -173,7 +172,7 @@ def replaced(
         for k, (cell, weight) in enumerate(zip(cells, weights, strict=True)):
             before = type(now[k])(*(torch.cat([value, value[:, :1]], 1) for value in now[k]))
             if k > 0:
-                gx = project(now[k - 1].h, weight.ih, weight.bias_ih)
+                gx = F.linear(now[k - 1].h, weight.ih, weight.bias_ih)
             now[k] = cell.step(gx, recurrent_share(before.h, weight), before)
             sums[k][: t + 1] += _relative_changes(now[k], members[k])
     return sums

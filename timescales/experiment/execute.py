@@ -31,6 +31,7 @@ from timescales.runs.record import Record
 
 if TYPE_CHECKING:  # torch is imported when a run is known to be needed
     from timescales.runs.loggers import Loggers
+    from timescales.training.interrupt import Interrupt
     from timescales.training.run import TrainingRun
 
 SKIPPED = "skipped"  # what `execute` returns if no run was left to train
@@ -40,7 +41,7 @@ CheckSelect = Callable[[Sequence[str]], None]  # of the metric that selects a ru
 
 
 def execute(runs: Sequence[Run], check_select: CheckSelect = lambda select: None) -> str:
-    """Train those of some runs, which differ in their seeds alone, that have not ended; returns the status.
+    """Train those of some runs, which differ in their seeds alone, that have not ended; returns their statuses.
 
     check_select: may refuse the metric by which a run selects its weights, before it is trained.
     """
@@ -92,17 +93,45 @@ def left_to_do(run: Run) -> Action | None:
 
 
 def train(runs: Sequence[tuple[Run, bool]], locks: dict[Path, lock.Lock], check_select: CheckSelect) -> str:
-    """Train runs, each with whether it is restarted, side by side where that is possible; returns their statuses."""
-    from timescales.training import seeds
+    """Train runs one after another, each with whether it is restarted; returns their statuses.
+
+    An error ends its run alone: the first one is raised when all have ended. An interruption ends them all.
+    """
+    from timescales.training.interrupt import Interrupt, raise_if_requested
 
     statuses: set[str] = set()
-    opened: Opened = {}
-    seeds.Launch(
-        [partial(begin, run, restart, locks[run.directory], check_select, opened) for run, restart in runs],
-        end=lambda k, training: statuses.add(end(runs[k][0], training, opened)),
-        fail=lambda k, error: fail(runs[k][0], error, opened),
-    ).train()
+    errors: list[Exception] = []
+    with Interrupt() as interrupt:
+        for run, restart in runs:
+            try:
+                statuses.add(_train_one(run, restart, locks[run.directory], check_select, interrupt))
+            except Exception as error:
+                errors.append(error)
+            raise_if_requested("after the end of the run")  # neither other seeds nor a sweep go on
+    try:
+        if errors:
+            raise errors[0]
+    finally:
+        errors.clear()  # an error remembers this frame
     return ", ".join(sorted(statuses))
+
+
+def _train_one(run: Run, restart: bool, held: lock.Lock, check_select: CheckSelect, interrupt: Interrupt) -> str:
+    """Train a run and write its record; returns its status."""
+    from timescales.training import loop
+
+    opened: Opened = {}
+    try:
+        with interrupt.immediate():  # while a run is built there is nothing to save
+            training = begin(run, restart, held, check_select, opened)
+            if training.going and not training.in_step:
+                training.draw_batch()
+        loop.fit(training)
+        return end(run, training, opened)
+    except (Exception, KeyboardInterrupt) as error:
+        with contextlib.suppress(Exception):  # what is raised in noting an error is not what went wrong
+            fail(run, error, opened)
+        raise
 
 
 def begin(run: Run, restart: bool, held: lock.Lock, check_select: CheckSelect, opened: Opened) -> TrainingRun:

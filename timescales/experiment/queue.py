@@ -210,18 +210,8 @@ def try_to(function: Callable[[Any], Any], argument: Any) -> Any:
 
 
 def groups_of(todo: Sequence[Run]) -> list[Group]:
-    """Runs by launch: up to `seeds` that differ in their seed alone, with consecutive seeds, go together."""
-    groups: list[Group] = []
-    newest: dict[str, Group] = {}
-    for run in todo:
-        group = newest.get(run.family, []) if run.seeds > 1 else []
-        if not group or len(group) >= run.seeds or run.seed != group[-1].seed + 1:
-            group = []
-            groups.append(group)
-        group.append(run)
-        if run.seeds > 1:
-            newest[run.family] = group
-    return groups
+    """Runs by launch: each is trained by itself."""
+    return [[run] for run in todo]
 
 
 def in_words(error: BaseException) -> str:

@@ -13,7 +13,6 @@ from torch.nn import functional as F
 
 from timescales.models.sequence import Output, SequenceModel, State, perceptron
 from timescales.nn.rnn import RNN
-from timescales.nn.stacked import Linear
 from timescales.tasks.task import IGNORED, Batch, Spec, check_choice
 
 
@@ -67,7 +66,7 @@ class AuxiliaryModel(SequenceModel):
         self.auxiliary, self.auxiliary_steps = auxiliary, auxiliary_steps
         self.decoder = decoder
         widths = [decoder.hidden_size, *self.head_sizes]
-        self.decoder_readout = nn.Sequential(*perceptron(widths, head_dropout), Linear(widths[-1], spec.input_size))
+        self.decoder_readout = nn.Sequential(*perceptron(widths, head_dropout), nn.Linear(widths[-1], spec.input_size))
 
     def forward(self, batch: Batch, state: State = None) -> Output:
         """Logits for a batch, from the given state or from zeros; in training the auxiliary loss too."""

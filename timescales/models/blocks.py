@@ -1,6 +1,6 @@
 """Residual blocks around the layers of an RNN.
 
-Shapes: S steps, B sequences, R batched seeds, I numbers per step, H units.
+Shapes: S steps, B sequences, I numbers per step, H units.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from timescales.nn import engine
 from timescales.nn.engine.eager import fill_masked
+from timescales.nn.layer_norm import LayerNorm
 from timescales.nn.rnn import RNN
-from timescales.nn.stacked import LayerNorm, Linear
 
 
 class Block(nn.Module):
@@ -25,7 +25,10 @@ class Block(nn.Module):
         super().__init__()
         self.norm = LayerNorm(hidden_size)
         self.mlp = nn.Sequential(
-            LayerNorm(hidden_size), Linear(hidden_size, hidden_size), nn.GELU(), Linear(hidden_size, hidden_size)
+            LayerNorm(hidden_size),
+            nn.Linear(hidden_size, hidden_size),
+            nn.GELU(),
+            nn.Linear(hidden_size, hidden_size),
         )
 
 
@@ -50,7 +53,7 @@ class ResidualBlocks(nn.Module):
         super().__init__()
         if len({size for cell in rnn.layers for size in (cell.input_size, cell.hidden_size)}) > 1:
             raise ValueError("block=residual adds a layer's output to its input: give one hidden_size for all layers")
-        self.encoder = Linear(input_size, rnn.hidden_size)
+        self.encoder = nn.Linear(input_size, rnn.hidden_size)
         self.blocks = nn.ModuleList(Block(rnn.hidden_size) for _ in rnn.layers)  # type: ignore[assignment]
         self.norm = LayerNorm(rnn.hidden_size)
 
@@ -79,9 +82,9 @@ class ResidualBlocks(nn.Module):
 
 
 def last_existing(output: Tensor, mask: Tensor | None) -> Tensor:
-    """The output (S, ..., H) at each sequence's last step that exists, (..., H); mask (S, ...), None if all exist."""
+    """The output (S, B, H) at each sequence's last step that exists, (B, H); mask (S, B), None if all exist."""
     if mask is None:
         return output[-1]
-    steps = torch.arange(len(mask), device=mask.device).view(-1, *[1] * (mask.dim() - 1))
+    steps = torch.arange(len(mask), device=mask.device).unsqueeze(1)
     last = (mask.bool() * steps).amax(0, keepdim=True).unsqueeze(-1)
     return output.gather(0, last.expand(1, *output.shape[1:])).squeeze(0)

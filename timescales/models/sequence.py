@@ -13,7 +13,6 @@ from torch.nn import functional as F
 from timescales.models.baselines import Baseline
 from timescales.models.blocks import ResidualBlocks, last_existing
 from timescales.nn.rnn import RNN
-from timescales.nn.stacked import Linear
 from timescales.tasks.task import Batch, Spec, check_choice
 from timescales.torch_private import tree_map_only
 
@@ -87,7 +86,7 @@ class SequenceModel(nn.Module):
 
     def make_readout(self, width: int, spec: Spec) -> nn.Module:
         """The last layer, which reads `width` numbers a step."""
-        return Linear(width, spec.output_size)
+        return nn.Linear(width, spec.output_size)
 
     def forward(self, batch: Batch, state: State = None) -> Output:
         """Logits for a batch, from the given state or from zeros."""
@@ -101,7 +100,7 @@ class SequenceModel(nn.Module):
         if self.spec.input == "one_hot":
             x = F.one_hot(x, self.spec.input_size)
         elif self.spec.input == "tokens":
-            x = embedded(x, self.vectors)
+            x = F.embedding(x, self.vectors)
         x = x.to(dtype)
         if self.gap_input:
             if batch.dt is None:
@@ -132,12 +131,4 @@ class SequenceModel(nn.Module):
 def perceptron(widths: Sequence[int], dropout: float) -> Iterator[nn.Module]:
     """Layers from each width to the next, each with a ReLU and dropout."""
     for pair in itertools.pairwise(widths):
-        yield from (Linear(*pair), nn.ReLU(), nn.Dropout(dropout))
-
-
-def embedded(x: Tensor, vectors: Tensor) -> Tensor:
-    """The vectors (V, E) of the tokens x (...); with several seeds stacked (R, V, E) and x (..., R, B)."""
-    if vectors.dim() == 3:
-        replicas, types, _ = vectors.shape
-        x = x + types * torch.arange(replicas, device=x.device).unsqueeze(1)
-    return F.embedding(x, vectors.flatten(0, -2))
+        yield from (nn.Linear(*pair), nn.ReLU(), nn.Dropout(dropout))

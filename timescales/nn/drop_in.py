@@ -180,8 +180,6 @@ class DropIn(CellRNN):
         if not isinstance(data, Tensor) or not is_torchs_state(hx) or 0 in data.shape[:1]:
             return False
         weight = getattr(self, self._flat_weights_names[0])
-        if weight.dim() != 2:  # of batched seeds
-            return False
         if is_subclass(data) or torch_private.is_transformed() or is_subclass(weight):
             return torch_private.is_recorded() and not torch_private.is_transformed()
         return not takes(self, self._cells[0], x, hx)

@@ -133,7 +133,7 @@ def _equations(cell: Cell, e: Equations) -> list[str]:
 
 def _hoisted(hoisted: Hoisted) -> dict[int, str]:
     """What is computed from parameters alone, as text, by place."""
-    texts = {place: root.name for place, root in hoisted.roots.items()}
+    texts = dict(hoisted.roots)
     operators: dict[int, str] = {}  # of what is written with an operator, by place
 
     def text(value: Any) -> str:

@@ -239,9 +239,9 @@ class RNN(nn.Module):
             raise ValueError(f"x must be {sizes}, input), or (S, input) of one sequence; not {tuple(x.shape)}")
         if x.shape[-1] != self.input_size:
             raise WrongShape(f"x has {x.shape[-1]} features in its last dimension; this RNN reads {self.input_size}")
-        weight = first.weight_ih
-        if x.dim() > 3 and weight.dim() == 2:  # batched seeds have one more dimension, in the weights too
+        if x.dim() > 3:
             raise ValueError(f"x must have 3 dimensions, {sizes}, input), not {tuple(x.shape)}")
+        weight = first.weight_ih
         if states.brought_by_hooks(weight):
             return
         if x.dtype != weight.dtype and not torch.is_autocast_enabled(x.device.type):

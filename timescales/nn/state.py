@@ -8,7 +8,7 @@ A caller sees torch's form where torch has one. n is the number of layers:
     others, such as h, c, age    RNNState, each field (n, B, H)             "
 
 `Cell.width` is the last size of a field: H, but for `memory` of an NRU, `averages` of an SRU, and `last` and `since` of
-a GRUD. With R batched seeds, (n, B, H) is (n, R, B, H). `join` makes this form, and `split` takes it apart.
+a GRUD. `join` makes this form, and `split` takes it apart.
 """
 
 from __future__ import annotations

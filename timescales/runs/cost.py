@@ -96,7 +96,7 @@ def measure(cost_key: str, config: Config, clock: Callable[[], float] | None = N
     while len(seconds) <= STEPS and sum(seconds[1:]) <= 3.0:
         run.draw_batch()
         begun = clock()
-        loop.fit_single(run, until=run.progress.step + 1)
+        loop.fit(run, until=run.progress.step + 1)
         if torch.cuda.is_available():
             torch.cuda.synchronize()
         seconds.append(clock() - begun)

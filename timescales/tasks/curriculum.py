@@ -19,8 +19,7 @@ class Curriculum(Task):
 
     After a validation whose accuracy is above `threshold`, N grows by 1 before the next training step. In "multi" the
     accuracy of the newest N and the mean over all N must both be above it. A run ends as "solved" where N cannot grow.
-    N is a function of the validations so far (`follow`): a resumed run needs its curve and nothing else, and each of
-    several batched seeds has its own N.
+    N is a function of the validations so far (`follow`): a resumed run needs its curve and nothing else.
 
     Input: one bit a step, as a number, (S, B, 1). All sequences of a batch are equally long; the number of steps is
     uniform on the integers from N + 2 to N + 1 + STRETCH N. Output: after the last step, two classes for each N that is

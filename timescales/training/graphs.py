@@ -1,10 +1,10 @@
-"""Capture training steps as CUDA graphs: forward, losses, backward and clipping of a step in one launch.
+"""Capture training steps as CUDA graphs: forward, loss, backward and clipping of a step in one launch.
 
 The engines launch kernels for every time step, and the CPU needs longer to launch them than the GPU to run them. So the
 third time that batches have the same shapes, the step is captured in tensors of its own, into which each later batch is
 copied. The optimizer, data, logs and validation stay outside.
 
-Before a graph is used, its losses and gradients are compared with those of the step as it is launched otherwise. If
+Before a graph is used, its loss and gradients are compared with those of the step as it is launched otherwise. If
 they differ, or if anything in a step needs the CPU, one line says so, and steps are launched as before. On a CPU the
 tests replay the operations of a step in place of a graph.
 """
@@ -27,17 +27,15 @@ from timescales.nn.engine import kept
 from timescales.tasks import Batch
 from timescales.torch_private import tree_leaves, tree_map_only
 from timescales.training.checkpoint import rng_state, set_rng_state
-from timescales.training.stack import Single, Stack
 
 KEPT = 4  # graphs of one training: whole and last batches
 TOLERANCE = 1e-3  # of the largest number of a gradient, TF32 included
-Losses = tuple[list[Tensor], list[Output]]
-Compute = Callable[[Sequence[Batch], Sequence[State]], Losses]
+Compute = Callable[[Batch, State], tuple[Tensor, Output]]  # a step's loss and output; gradients are left in .grad
 
 
-def is_wanted(model: Single | Stack, device: torch.device) -> bool:
+def is_wanted(model: nn.Module, device: torch.device) -> bool:
     """Say whether to capture the steps of a model. Other models than a SequenceModel may need the CPU in each step."""
-    return device.type == "cuda" and type(model.model) is SequenceModel
+    return device.type == "cuda" and type(model) is SequenceModel
 
 
 def tensors_of(*values: Any) -> list[Tensor]:
@@ -45,9 +43,9 @@ def tensors_of(*values: Any) -> list[Tensor]:
     return [v for v in tree_leaves(values) if isinstance(v, Tensor)]
 
 
-def numbers_of(outputs: Sequence[Output]) -> list[Tensor]:
-    """Return the numbers of the states after a step."""
-    return [v.detach() for output in outputs for v in tensors_of(output.state) if v.is_floating_point()]
+def numbers_of(state: State) -> list[Tensor]:
+    """Return the numbers of the state after a step."""
+    return [v.detach() for v in tensors_of(state) if v.is_floating_point()]
 
 
 def capture(launch: Callable[[], None], device: torch.device) -> Callable[[], None]:
@@ -93,13 +91,13 @@ class StepGraph:
     """A captured step: what replays it, and the tensors that it reads and writes."""
 
     def __init__(
-        self, compute: Compute, batches: Any, states: Any, parameters: Sequence[nn.Parameter], device: torch.device
+        self, compute: Compute, batch: Batch, state: State, parameters: Sequence[nn.Parameter], device: torch.device
     ) -> None:
         self.parameters = parameters
-        self.inputs = [v.clone() for v in tensors_of(batches, states)]
+        self.inputs = [v.clone() for v in tensors_of(batch, state)]
         mine = iter(self.inputs)
-        copies = tree_map_only(Tensor, lambda _: next(mine), (batches, states))
-        results: list[Losses] = []
+        copies = tree_map_only(Tensor, lambda _: next(mine), (batch, state))
+        results: list[tuple[Tensor, Output]] = []
 
         def launch() -> None:
             for p in parameters:
@@ -107,14 +105,13 @@ class StepGraph:
             results[:] = [compute(*copies)]
 
         self.replay = capture(launch, device)
-        ((losses, outputs),) = results
-        self.losses = [loss.detach() for loss in losses]
-        self.outputs = [Output(output.logits.detach(), detached(output.state)) for output in outputs]
+        ((loss, output),) = results
+        self.loss, self.output = loss.detach(), Output(output.logits.detach(), detached(output.state))
         self.gradients = [p.grad for p in parameters]
 
     def results(self) -> list[Tensor | None]:
-        """Return what a replay writes: losses, gradients, and the numbers of the states after the step."""
-        return [*self.losses, *self.gradients, *numbers_of(self.outputs)]
+        """Return what a replay writes: the loss, gradients, and the numbers of the state after the step."""
+        return [self.loss, *self.gradients, *numbers_of(self.output.state)]
 
     def forget(self) -> None:
         """Overwrite the results of the capture, so that a replay that writes nothing is seen."""
@@ -122,25 +119,22 @@ class StepGraph:
             if v is not None:
                 v.detach().fill_(float("nan"))
 
-    def __call__(self, batches: Sequence[Batch], states: Sequence[State]) -> Losses:
+    def __call__(self, batch: Batch, state: State) -> tuple[Tensor, Output]:
         """Run the step on other tensors of the same shapes."""
-        for mine, value in zip(self.inputs, tensors_of(batches, states), strict=True):
+        for mine, value in zip(self.inputs, tensors_of(batch, state), strict=True):
             mine.copy_(value)
         self.replay()
         for p, gradient in zip(self.parameters, self.gradients, strict=True):
             p.grad = gradient
-        states = [tree_map_only(Tensor, Tensor.clone, output.state) for output in self.outputs]
-        outputs = [Output(output.logits, state) for output, state in zip(self.outputs, states, strict=True)]
-        return [loss.clone() for loss in self.losses], outputs
+        return self.loss.clone(), Output(self.output.logits, tree_map_only(Tensor, Tensor.clone, self.output.state))
 
 
 class StepGraphs(contextlib.AbstractContextManager[Any]):
     """The captured steps of one training, by the shapes of their batches. They are deleted at the end of the block."""
 
-    def __init__(self, model: Single | Stack, device: torch.device) -> None:
+    def __init__(self, model: nn.Module, device: torch.device) -> None:
         self.device, self.wanted = device, is_wanted(model, device)
-        self.parameters = [v for v in model.tensors.values() if isinstance(v, nn.Parameter)]
-        self.buffers = [v for v in model.tensors.values() if not isinstance(v, nn.Parameter)]
+        self.parameters, self.buffers = list(model.parameters()), list(model.buffers())
         self.seen: Counter[Any] = Counter()
         self.graphs: dict[Any, StepGraph] = {}
 
@@ -153,41 +147,41 @@ class StepGraphs(contextlib.AbstractContextManager[Any]):
         """Return `compute`, or its graph where there is one. Gradients of the parameters must be None before it."""
         return functools.partial(self.run, compute) if self.wanted else compute
 
-    def run(self, compute: Compute, batches: Sequence[Batch], states: Sequence[State]) -> Losses:
+    def run(self, compute: Compute, batch: Batch, state: State) -> tuple[Tensor, Output]:
         """Run a step. The first two of a shape are launched, which also compiles them; the third is captured."""
-        batches = [batch._replace(lr_scale=None) for batch in batches]  # it is the optimizer's
-        form = tree_map_only(Tensor, lambda v: (tuple(v.shape), v.dtype), (batches, list(states)))
+        batch = batch._replace(lr_scale=None)  # it is the optimizer's
+        form = tree_map_only(Tensor, lambda v: (tuple(v.shape), v.dtype), (batch, state))
         key = repr(form), *(p.data_ptr() for p in self.parameters)
         self.seen[key] += 1
         if key in self.graphs:
-            return self.graphs[key](batches, states)
+            return self.graphs[key](batch, state)
         if self.wanted and len(self.graphs) < KEPT and self.seen[key] == 3:
-            return self.captured(key, compute, batches, states)
+            return self.captured(key, compute, batch, state)
         versions = [v._version for v in self.buffers]
-        results = compute(batches, states)
+        results = compute(batch, state)
         if versions != [v._version for v in self.buffers]:
             self.refuse("it changes a buffer of the model")
         return results
 
-    def captured(self, key: Any, compute: Compute, batches: Sequence[Batch], states: Sequence[State]) -> Losses:
+    def captured(self, key: Any, compute: Compute, batch: Batch, state: State) -> tuple[Tensor, Output]:
         """Capture a step, and compare the graph with the step as it is launched. Return the results of the latter.
 
         The step is launched first: a capture may take as much memory as a step once more, and if it does not get it,
         the training goes on without a graph.
         """
         before = rng_state(self.device)
-        losses, outputs = compute(batches, states)
+        loss, output = compute(batch, state)
         after, gradients = rng_state(self.device), [p.grad for p in self.parameters]
-        expected = [*losses, *gradients, *numbers_of(outputs)]
+        expected = [loss, *gradients, *numbers_of(output.state)]
         reason = None
         if self.device.type == "cuda" and not torch.equal(before["cpu"], after["cpu"]):
             reason = "it draws random numbers on the CPU"
         try:
             set_rng_state(before, self.device)
-            graph = StepGraph(compute, batches, states, self.parameters, self.device)
+            graph = StepGraph(compute, batch, state, self.parameters, self.device)
             graph.forget()
             set_rng_state(before, self.device)
-            graph(batches, states)
+            graph(batch, state)
             if reason is None and not alike(graph.results(), expected):
                 reason = "its graph gives other numbers"
             if reason is None:
@@ -199,7 +193,7 @@ class StepGraphs(contextlib.AbstractContextManager[Any]):
         set_rng_state(after, self.device)
         for p, gradient in zip(self.parameters, gradients, strict=True):
             p.grad = gradient
-        return losses, outputs
+        return loss, output
 
     def refuse(self, reason: str) -> None:
         """Capture nothing from now on, and say why, once."""
@@ -209,7 +203,7 @@ class StepGraphs(contextlib.AbstractContextManager[Any]):
 
 
 def alike(found: Sequence[Tensor | None], expected: Sequence[Tensor | None]) -> bool:
-    """Say whether losses and gradients are equal up to rounding."""
+    """Say whether results are equal up to rounding."""
     if [v is None for v in found] != [v is None for v in expected]:
         return False
     pairs = [(a.detach(), b.detach()) for a, b in zip(found, expected, strict=True) if a is not None and b is not None]

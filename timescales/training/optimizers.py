@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import math
-import warnings
 
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
 from timescales.config.schema import LoopSettings
 from timescales.errors import ConfigError
-from timescales.training.stack import AnyOptimizer
-
-# Of batched seeds the single optimizers take no step themselves, which torch's schedulers look for.
-warnings.filterwarnings("ignore", r"Detected call of `lr_scheduler.step\(\)` before", UserWarning)
 
 
-def eval_weights(optimizer: AnyOptimizer) -> contextlib.AbstractContextManager[None]:
+def eval_weights(optimizer: Optimizer) -> contextlib.AbstractContextManager[None]:
     """The context in which to evaluate: the optimizer's own `eval_weights`, or nothing if it has none."""
     return optimizer.eval_weights() if hasattr(optimizer, "eval_weights") else contextlib.nullcontext()
 
@@ -57,15 +52,14 @@ def schedule(optimizer: Optimizer, settings: LoopSettings, last_step: int, taken
     return LambdaLR(optimizer, factor, last_epoch=taken - 1)
 
 
-def step(optimizer: AnyOptimizer, lr_scale: float | None = None) -> None:
+def step(optimizer: Optimizer, lr_scale: float | None = None) -> None:
     """One step of the optimizer.
 
-    lr_scale: factor of its learning rates in this step alone; None for 1. A `StackedOptimizer` takes None only.
+    lr_scale: factor of its learning rates in this step alone; None for 1.
     """
     if lr_scale is None:
         optimizer.step()
         return
-    assert isinstance(optimizer, Optimizer), "see reason_not_batched"
     rates = [group["lr"] for group in optimizer.param_groups]
     for group in optimizer.param_groups:
         group["lr"] *= lr_scale

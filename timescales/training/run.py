@@ -32,7 +32,7 @@ class Progress:
     best: Best | None = None
     since_best: int = 0  # validations since then
     curve: list[dict[str, float]] = field(default_factory=list)  # one entry per validation
-    seconds: float = 0.0  # its share of steps taken together with other runs; neither waiting nor checkpoints
+    seconds: float = 0.0  # of steps and validations; neither waiting nor checkpoints
     diverged_at: int | None = None  # the first step whose loss was not finite
     stopped: str | None = None  # why training ended: "max_epochs", "max_steps", "patience", "diverged", or `Task.stop`
 
@@ -68,7 +68,6 @@ class TrainingRun:
         self.values: dict[str, float] = {}  # to be logged after this step
         self.best_weights: dict[str, Tensor] | None = None
         self.in_step = False  # whether a step was taken, but is not yet validated and logged
-        self.error: BaseException | None = None  # what ended this run alone
         if directory is not None:
             self._resume(directory / "last.pt")
         self.schedule = optimizers.schedule(optimizer, settings, self.last_step, self.progress.step)
@@ -83,13 +82,7 @@ class TrainingRun:
     @property
     def going(self) -> bool:
         """Whether there is a step left to take, or to finish."""
-        left = not self.progress.stopped and self.progress.step < self.last_step
-        return self.error is None and (left or self.in_step)
-
-    @property
-    def position(self) -> tuple[int, bool]:
-        """The steps taken, and whether the last of them is finished."""
-        return self.progress.step, not self.in_step
+        return self.in_step or (not self.progress.stopped and self.progress.step < self.last_step)
 
     def draw_batch(self) -> Batch:
         """The batch of the next training step; the same one until that step is taken."""
@@ -138,8 +131,6 @@ class TrainingRun:
         more: further values, for the loggers alone.
         """
         progress, task = self.progress, self.task
-        if progress.stopped:  # it diverged at this step, while others that share it go on
-            return
         select, direction = task.spec.select
         if select not in metrics:
             raise ConfigError(f"the task selects by {select}; its metrics are {', '.join(metrics)}")

@@ -37,7 +37,7 @@ class Spinner(Cell):
     def act(self, gx, gh, state, dt=1.0):
         rate, turn, re, im = gx.chunk(4, -1)
         forget = (-softplus(rate) * dt).exp()
-        angle = 2 * turn.sigmoid() * self.per_unit(self.angle, turn) * dt
+        angle = 2 * turn.sigmoid() * self.angle * dt
         return self.Act(forget, angle, re.tanh(), im.tanh())
 
     def step(self, gx, gh, state, dt=1.0):

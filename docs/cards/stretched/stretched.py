@@ -33,8 +33,8 @@ class Stretched(Cell):
 
     def act(self, gx, gh, state, dt=1.0):
         i, o, u = (gx + gh).chunk(3, -1)
-        rate = self.per_unit(torch.exp(-self.log_tau), u)
-        beta = self.per_unit(self.log_beta.exp(), u)
+        rate = torch.exp(-self.log_tau)
+        beta = self.log_beta.exp()
         old = (state.age * rate).clamp(min=1e-4)  # above 0, where the slope of x^beta is infinite
         new = ((state.age + dt) * rate).clamp(min=1e-4)
         f = (old**beta - new**beta).exp()

@@ -5,24 +5,26 @@ Cells contain no loop over time: the engines (`timescales.nn.engine`) run a cell
 To write a cell, subclass `Cell`, list the gates in `gates` and the fields of the state in `State`, and implement
 `step`; for analyses also `act`, and for training from the command line `timescales`.
 
-Letters for shapes in this package: S steps, B batch, I input size, H hidden size, G gates, R batched seeds. `...`
-stands for any leading dimensions.
+Letters for shapes in this package: S steps, B batch, I input size, H hidden size, G gates. `...` stands
+for any leading dimensions.
 """
 
 from __future__ import annotations
 
+import functools
 import inspect
 import math
+import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from timescales import torch_private
 from timescales.nn import signatures
 from timescales.nn.inits import INFINITE, ForgetInit, check_whole, forget_initializer
-from timescales.nn.stacked import project
 
 
 class Weights(NamedTuple):
@@ -37,9 +39,9 @@ class Weights(NamedTuple):
     bias_hh: Tensor | None = None
 
     def bias(self) -> Tensor:
-        """Both biases together, (..., G*H): the pre-activations at zero input and zero state."""
+        """Both biases together, (G*H,): the pre-activations at zero input and zero state."""
         if self.bias_ih is None:
-            return self.ih.new_zeros(self.ih.shape[:-1])
+            return self.ih.new_zeros(len(self.ih))
         return self.bias_ih if self.bias_hh is None else self.bias_ih + self.bias_hh
 
 
@@ -205,13 +207,10 @@ class Cell(nn.Module):
                 self.set_bias(opposite, -b)
 
     def add_to_gates(self, bias: Tensor | None, values: Mapping[str, Tensor]) -> Tensor:
-        """Add `values`, one tensor (..., H) by gate, to the rows of these gates in a bias (..., G*H); None: zeros."""
+        """Add `values`, one tensor (H,) by gate, to the rows of these gates in a bias (G*H,); None: zeros."""
         like = next(iter(values.values()))
-        blocks = [
-            values[gate] if gate in values else like.new_zeros(*like.shape[:-1], self.height(gate))
-            for gate in self.gates
-        ]
-        added = torch.cat(blocks, -1)
+        blocks = [values[gate] if gate in values else like.new_zeros(self.height(gate)) for gate in self.gates]
+        added = torch.cat(blocks)
         return added if bias is None else bias + added
 
     def initial_state(self, *batch: int) -> Any:
@@ -255,7 +254,7 @@ class Cell(nn.Module):
         """`weights` with weight drop: that function must neither draw random numbers nor drop anything."""
         weights = self.weights()
         if weights.hh is not None and weights.hh.numel():
-            return weights._replace(hh=nn.functional.dropout(weights.hh, self.weight_drop, self.training))
+            return weights._replace(hh=F.dropout(weights.hh, self.weight_drop, self.training))
         if self.weight_drop:
             raise ValueError(f"{type(self).__name__} has no recurrent weights to drop: set its weight_drop to 0")
         return weights
@@ -266,14 +265,14 @@ class Cell(nn.Module):
             state = self.initial_state(*x.shape[:-1])
         state = self.State(*((state,) if isinstance(state, Tensor) else state))
         weights = self._weights_of_call()
-        gx = project(x, weights.ih, weights.bias_ih)
-        gh = None if weights.hh is None else project(state.h, weights.hh, weights.bias_hh)
+        gx = F.linear(x, weights.ih, weights.bias_ih)
+        gh = None if weights.hh is None else F.linear(state.h, weights.hh, weights.bias_hh)
         new = self.step(gx, gh, state, dt.to(gx.dtype).unsqueeze(-1) if isinstance(dt, Tensor) else dt)
         return new if len(new) > 1 else new.h
 
     def bias_total(self, gate: str) -> Tensor:
-        """Pre-activation of a gate at zero input and zero state, (..., H)."""
-        return self.weights().bias()[..., self.rows(gate)]
+        """Pre-activation of a gate at zero input and zero state, (H,)."""
+        return self.weights().bias()[self.rows(gate)]
 
     def act(self, gx: Tensor, gh: Any, state: Any, dt: Tensor | float = 1.0) -> Any:
         """Gate activations of one step.
@@ -298,14 +297,20 @@ class Cell(nn.Module):
         raise NotImplementedError(f"{type(self).__name__} needs timescales(), (H,) in steps; {fix}")
 
     def per_unit(self, value: Tensor, like: Tensor) -> Tensor:
-        """Reshape a parameter with one value per unit so that it broadcasts against `like`.
-
-        `value` is (H,), or (R, H) for R batched seeds; `like` is (..., H) or (R, B, H).
-        """
-        return value.unsqueeze(-2) if value.dim() == 2 and like.dim() == 3 else value
+        """Return `value`, (H,), which broadcasts as it is. Deprecated: leave it out."""
+        if not torch.compiler.is_compiling():
+            _say_that_per_unit_goes(type(self).__name__)
+        return value
 
     def extra_repr(self) -> str:
         return f"{self.input_size}, {self.hidden_size}"
+
+
+@functools.cache
+def _say_that_per_unit_goes(name: str) -> None:
+    """Warn, once for each class, by its name."""
+    text = f"per_unit goes: in {name} write self.a in the place of self.per_unit(self.a, gx)"
+    warnings.warn(text, DeprecationWarning, stacklevel=3)
 
 
 def distributed_like(tensor: Tensor, value: Tensor) -> Tensor:

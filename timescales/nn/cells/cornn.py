@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from timescales.nn.cells.cell import Cell
 from timescales.nn.inits import is_number
 from timescales.nn.rnn import CellRNN
-from timescales.nn.stacked import project
 
 
 class CoRNNCell(Cell):
@@ -63,7 +63,7 @@ class CoRNNCell(Cell):
 
     def act(self, gx: Tensor, gh: Tensor, state: State, dt: Tensor | float = 1.0) -> Act:
         """The force on each oscillator, (..., H)."""
-        return self.Act((gx + gh + project(state.z, self.weight_zh, None).to(gx.dtype)).tanh())
+        return self.Act((gx + gh + F.linear(state.z, self.weight_zh).to(gx.dtype)).tanh())
 
     def step(self, gx: Tensor, gh: Tensor, state: State, dt: Tensor | float = 1.0) -> State:
         force, delta = self.act(gx, gh, state, dt).cell, self.delta * dt

@@ -59,9 +59,9 @@ class EURNNCell(URNNCell):
         self.phases = uniform(math.pi, N)
 
     def matrix(self) -> Tensor:
-        """W, a complex matrix (N, N); with batched seeds (R, N, N)."""
+        """W, a complex matrix (N, N)."""
         d = turn(wide(self.phases))
-        W = rotated(torch.diag_embed(torch.ones_like(d)), self.pairs, wide(self.theta), wide(self.phi))
+        W = rotated(torch.diag(torch.ones_like(d)), self.pairs, wide(self.theta), wide(self.phi))
         return d.unsqueeze(-1) * W
 
     def initial_state(self, *batch: int) -> URNNCell.State:
@@ -102,11 +102,11 @@ def chain(N: int, capacity: int, style: str) -> list[list[tuple[int, int]]]:
 
 
 def rotated(M: Tensor, pairs: list[list[tuple[int, int]]], theta: Tensor, phi: Tensor | None) -> Tensor:
-    """The matrix M (..., N, N) after all layers of rotations of its rows.
+    """The matrix M (N, N) after all layers of rotations of its rows.
 
     Arguments:
         pairs: the pairs of rows of each layer.
-        theta, phi: the angles (..., rotations) of all layers one after another; phi None: 0, and M may be real.
+        theta, phi: the angles (rotations,) of all layers one after another; phi None: 0, and M may be real.
     """
     first = 0
     for layer in pairs:
@@ -115,10 +115,10 @@ def rotated(M: Tensor, pairs: list[list[tuple[int, int]]], theta: Tensor, phi: T
         a, b = torch.tensor(layer, device=M.device).T
         angles = slice(first, first + len(layer))
         first += len(layer)
-        cos, sin = (f(theta[..., angles]).unsqueeze(-1) for f in (torch.cos, torch.sin))
-        x, y = M[..., a, :], M[..., b, :]
+        cos, sin = (f(theta[angles]).unsqueeze(-1) for f in (torch.cos, torch.sin))
+        x, y = M[a], M[b]
         new = cos * x - sin * y
         if phi is not None:
-            new = turn(phi[..., angles]).unsqueeze(-1) * new
-        M = M.index_copy(-2, a, new).index_copy(-2, b, sin * x + cos * y)
+            new = turn(phi[angles]).unsqueeze(-1) * new
+        M = M.index_copy(0, a, new).index_copy(0, b, sin * x + cos * y)
     return M

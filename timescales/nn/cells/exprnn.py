@@ -60,15 +60,15 @@ class ExpRNNCell(Cell):
     def weights(self) -> Weights:
         n = self.hidden_size
         j, k = torch.tril_indices(n, n, -1, device=self.skew.device)
-        lower = self.skew.new_zeros(*self.skew.shape[:-1], n, n)
-        lower[..., j, k] = self.skew
+        lower = self.skew.new_zeros(n, n)
+        lower[j, k] = self.skew
         A = lower - lower.mT
         wide = A.to(torch.promote_types(A.dtype, torch.float32))  # torch's matrix_exp overflows in half precision
         return Weights(self.weight_ih, torch.linalg.matrix_exp(wide).to(A.dtype), torch.zeros_like(self.bias))
 
     def act(self, gx: Tensor, gh: Tensor, state: State, dt: Tensor | float = 1.0) -> Act:
         z = gx + gh
-        return self.Act(z.sign() * (z.abs() + self.per_unit(self.bias, z)).relu())
+        return self.Act(z.sign() * (z.abs() + self.bias).relu())
 
     def step(self, gx: Tensor, gh: Tensor, state: State, dt: Tensor | float = 1.0) -> State:
         return self.State(self.act(gx, gh, state, dt).cell)

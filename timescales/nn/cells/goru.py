@@ -67,17 +67,16 @@ class GORUCell(Cell):
 
     def weights(self) -> Weights:
         """weight_ih; weight_hh with O below; and the bias with zeros for the candidate, whose own is in `step`."""
-        gates, cell = self.bias.split([2 * self.hidden_size, self.hidden_size], -1)
-        matrix = rotated(torch.diag_embed(torch.ones_like(cell)), self.pairs, self.theta, None)
-        hh = torch.cat([self.weight_hh, matrix], -2)
-        return Weights(self.weight_ih, hh, torch.cat([gates, torch.zeros_like(cell)], -1))
+        gates, cell = self.bias.split([2 * self.hidden_size, self.hidden_size])
+        matrix = rotated(torch.diag(torch.ones_like(cell)), self.pairs, self.theta, None)
+        hh = torch.cat([self.weight_hh, matrix])
+        return Weights(self.weight_ih, hh, torch.cat([gates, torch.zeros_like(cell)]))
 
     def act(self, gx: Tensor, gh: Tensor, state: State, dt: Tensor | float = 1.0) -> Act:
         (xf, xr, xu), (hf, hr, hu) = gx.chunk(3, -1), gh.chunk(3, -1)
         r = (xr + hr).sigmoid()
         a = xu + r * hu
-        bias = self.per_unit(self.bias[..., 2 * self.hidden_size :], a)
-        return self.Act((xf + hf).sigmoid(), r, a.sign() * (a.abs() + bias).relu())
+        return self.Act((xf + hf).sigmoid(), r, a.sign() * (a.abs() + self.bias[self.rows("cell")]).relu())
 
     def step(self, gx: Tensor, gh: Tensor, state: State, dt: Tensor | float = 1.0) -> State:
         f, _, u = self.act(gx, gh, state, dt)

@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from timescales.nn.cells.cell import Cell, Weights
 from timescales.nn.rnn import CellRNN
-from timescales.nn.stacked import project
 
 
 class GRUDCell(Cell):
@@ -96,24 +96,23 @@ class GRUDCell(Cell):
         if self.flags:
             inputs, known = zip(*self.flags, strict=True)
             rows = torch.eye(self.input_size, dtype=ih.dtype, device=ih.device)[[*known, *inputs]]
-            ih = torch.cat([ih, rows.expand(*ih.shape[:-2], -1, -1)], -2)
-            bias = torch.cat([bias, bias.new_zeros(*bias.shape[:-1], len(rows))], -1)
-        return Weights(ih, hh[..., :0, :], bias)
+            ih, bias = torch.cat([ih, rows]), torch.cat([bias, bias.new_zeros(len(rows))])
+        return Weights(ih, hh[:0], bias)
 
     def act(self, gx: Tensor, gh: Tensor, state: State, dt: Tensor | float = 1.0) -> Act:
         """The share of h that is kept, fade_h (1 - z), and z and n, each (..., H)."""
         H, d = self.hidden_size, state.since + dt
         pre, known, _ = self.split(gx)
         if self.flags:
-            fade = (self.per_unit(self.fade_x_weight, d) * d + self.per_unit(self.fade_x_bias, d)).relu()
+            fade = (self.fade_x_weight * d + self.fade_x_bias).relu()
             missing = (1.0 - known) * (-fade).exp() * state.last
-            pre = pre + project(missing, self.weight_ih[..., [k for k, _ in self.flags]], None)
+            pre = pre + F.linear(missing, self.weight_ih[:, [k for k, _ in self.flags]])
         gates, cell = pre.split([2 * H, H], -1)
-        U, U_cell = self.weight_hh.split([2 * H, H], -2)
-        fade = (-project(d, self.fade_h_weight, self.fade_h_bias).relu()).exp()
+        U, U_cell = self.weight_hh.split([2 * H, H])
+        fade = (-F.linear(d, self.fade_h_weight, self.fade_h_bias).relu()).exp()
         h = fade * state.h
-        r, z = (gates + project(h, U, None)).sigmoid().chunk(2, -1)
-        return self.Act(fade * (1.0 - z), z, (cell + project(r * h, U_cell, None)).tanh())
+        r, z = (gates + F.linear(h, U)).sigmoid().chunk(2, -1)
+        return self.Act(fade * (1.0 - z), z, (cell + F.linear(r * h, U_cell)).tanh())
 
     def split(self, gx: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """gx of the gates, the flags, and the inputs that they are of."""
@@ -131,8 +130,8 @@ class GRUDCell(Cell):
     def timescales(self) -> Tensor:
         """-1 / ln(fade_h (1 - z)) at zero input and state and dt = 1, with everything known, (H,)."""
         fade = (self.fade_h_weight.sum(-1) + self.fade_h_bias).relu()
-        known = self.weight_ih[..., self.rows("update"), :][..., [flag for _, flag in self.flags]].sum(-1)
-        return 1.0 / (fade + nn.functional.softplus(self.bias_total("update") + known))
+        known = self.weight_ih[self.rows("update")][:, [flag for _, flag in self.flags]].sum(-1)
+        return 1.0 / (fade + F.softplus(self.bias_total("update") + known))
 
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, flags={[list(pair) for pair in self.flags]}"

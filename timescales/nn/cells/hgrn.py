@@ -69,7 +69,7 @@ class HGRNCell(Cell):
         """f and 1 - f of the forget gate's pre-activation s (..., H)."""
         if self.bound is None:
             return retained(s, dt)
-        log_f = (-self.per_unit((-self.bound).sigmoid(), s) * (-s).sigmoid()).log1p() * dt
+        log_f = (-(-self.bound).sigmoid() * (-s).sigmoid()).log1p() * dt
         return log_f.exp(), -log_f.expm1()
 
     def step(self, gx: Tensor, gh: None, state: State, dt: Tensor | float = 1.0) -> State:

@@ -63,12 +63,11 @@ class IndRNNCell(Cell):
 
     def act(self, gx: Tensor, gh: None, state: State, dt: Tensor | float = 1.0) -> Act:
         """What the unit keeps of its output, |u| times the slope of the activation, and the new output; (..., H)."""
-        u = self.per_unit(self.u, gx)
-        z = gx + u * state.h
+        z = gx + self.u * state.h
         if self.activation == "relu":
-            return self.Act(torch.where(z > 0.0, u.abs(), 0.0), z.relu())
+            return self.Act(torch.where(z > 0.0, self.u.abs(), 0.0), z.relu())
         new = z.tanh()
-        return self.Act(u.abs() * (1.0 - new * new), new)
+        return self.Act(self.u.abs() * (1.0 - new * new), new)
 
     def step(self, gx: Tensor, gh: None, state: State, dt: Tensor | float = 1.0) -> State:
         return self.State(self.act(gx, gh, state, dt).new)

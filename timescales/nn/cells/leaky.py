@@ -57,7 +57,7 @@ class LeakyRNNCell(Cell):
 
     def act(self, gx: Tensor, gh: Tensor, state: State, dt: Tensor | float = 1.0) -> Act:
         u = (gx + gh).tanh()
-        log_f = (-self.per_unit(torch.exp(-self.log_tau), u) * dt).expand_as(u)
+        log_f = (-torch.exp(-self.log_tau) * dt).expand_as(u)
         return self.Act(log_f.exp(), -log_f.expm1(), u)
 
     def step(self, gx: Tensor, gh: Tensor, state: State, dt: Tensor | float = 1.0) -> State:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from torch import Tensor
+from torch.nn import functional as F
 
 from timescales.nn.cells.cell import Cell, Weights
 from timescales.nn.cells.mingru import retained
 from timescales.nn.inits import is_number
 from timescales.nn.rnn import CellRNN
-from timescales.nn.stacked import project
 
 
 class LEMCell(Cell):
@@ -58,7 +58,7 @@ class LEMCell(Cell):
     def weights(self) -> Weights:
         """As `Cell.weights`, without the last block of rows of weight_hh, which does not multiply h."""
         whole = super().weights()
-        return whole._replace(hh=self.weight_hh[..., : 3 * self.hidden_size, :])
+        return whole._replace(hh=self.weight_hh[: 3 * self.hidden_size])
 
     def act(self, gx: Tensor, gh: Tensor, state: State, dt: Tensor | float = 1.0) -> Act:
         """The shares of z that are kept and written, the new value, and the shares of y; (..., H) each."""
@@ -78,7 +78,7 @@ class LEMCell(Cell):
     def step(self, gx: Tensor, gh: Tensor, state: State, dt: Tensor | float = 1.0) -> State:
         f, i, u, f_y, i_y = self.act(gx, gh, state, dt)
         z = f * state.z + i * u
-        new = gx[..., -self.hidden_size :] + project(z, self.weight_hh[..., -self.hidden_size :, :], None).to(z.dtype)
+        new = gx[..., -self.hidden_size :] + F.linear(z, self.weight_hh[-self.hidden_size :]).to(z.dtype)
         return self.State(f_y * state.h + i_y * new.tanh(), z)
 
     def timescales(self) -> Tensor:

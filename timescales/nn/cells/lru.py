@@ -85,15 +85,13 @@ class LRUCell(Cell):
 
     def act(self, gx: Tensor, gh: None, state: State, dt: Tensor | float = 1.0) -> Act:
         """|lambda|^dt, and the real and the imaginary part of lambda^dt, each (..., H)."""
-        log_modulus = self.per_unit(-self.nu_log.exp(), gx) * dt
-        phase = self.per_unit(self.theta_log.exp(), gx) * dt
-        modulus = log_modulus.exp()
+        modulus, phase = (-self.nu_log.exp() * dt).exp(), self.theta_log.exp() * dt
         return self.Act(*(v.expand_as(state.h) for v in (modulus, modulus * phase.cos(), modulus * phase.sin())))
 
     def step(self, gx: Tensor, gh: None, state: State, dt: Tensor | float = 1.0) -> State:
         real, imaginary = gx.chunk(2, -1)
         _, a, b = self.act(gx, gh, state, dt)
-        gamma = self.per_unit(self.gamma_log.exp(), gx)
+        gamma = self.gamma_log.exp()
         return self.State(
             a * state.h - b * state.imaginary + gamma * real, a * state.imaginary + b * state.h + gamma * imaginary
         )

@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from timescales.nn.cells.cell import Cell
 from timescales.nn.inits import check_whole
 from timescales.nn.rnn import CellRNN
-from timescales.nn.stacked import project
 
 
 class NRUCell(Cell):
@@ -85,11 +85,11 @@ class NRUCell(Cell):
 
     def act(self, gx: Tensor, gh: Tensor, state: State, dt: Tensor | float = 1.0) -> Act:
         """The new output, (..., H)."""
-        return self.Act((gx + gh + project(state.memory, self.weight_memory, None)).relu())
+        return self.Act((gx + gh + F.linear(state.memory, self.weight_memory)).relu())
 
     def step(self, gx: Tensor, gh: Tensor, state: State, dt: Tensor | float = 1.0) -> State:
         h = self.act(gx, gh, state, dt).cell
-        read = project(torch.cat([h, state.memory], -1), self.weight_heads, self.bias_heads).to(h.dtype)
+        read = F.linear(torch.cat([h, state.memory], -1), self.weight_heads, self.bias_heads).to(h.dtype)
         a, b, *factors = read.split([self.heads] * 2 + [self.side] * 4, -1)
         v, w = self._directions(*factors[:2]), self._directions(*factors[2:])
         change = a.unsqueeze(-1) * v - b.unsqueeze(-1) * w
@@ -99,7 +99,7 @@ class NRUCell(Cell):
         """The direction in which each head changes the memory, (..., K, M), from two vectors (..., sqrt(M K))."""
         rows = (p.unsqueeze(-1) * q.unsqueeze(-2)).flatten(-2).unflatten(-1, (self.heads, self.memory_size))
         rows = rows / rows.detach().abs().amax(-1, keepdim=True).clamp(min=1e-12)
-        return nn.functional.normalize(rows, p=5.0, dim=-1)
+        return F.normalize(rows, p=5.0, dim=-1)
 
     def timescales(self) -> Tensor:
         """Infinite for every unit, (H,): the memory does not decay, it is only changed by addition."""

@@ -53,7 +53,7 @@ class ParaGRUCell(Cell):
 
     def act(self, gx: Tensor, gh: None, state: State, dt: Tensor | float = 1.0) -> Act:
         forget, reset, u = gx.chunk(3, -1)
-        a_f, a_r, a_u = (self.per_unit(a, gx) for a in self.diagonal.chunk(3, -1))
+        a_f, a_r, a_u = self.diagonal.chunk(3, -1)
         r = (reset + a_r * state.h).sigmoid()
         return self.Act((forget + a_f * state.h).sigmoid(), r, (u + a_u * (r * state.h)).tanh())
 

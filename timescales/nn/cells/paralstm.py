@@ -59,8 +59,8 @@ class ParaLSTMCell(Cell):
 
     def act(self, gx: Tensor, gh: None, state: State, dt: Tensor | float = 1.0) -> Act:
         forget, u, o = gx.chunk(3, -1)
-        a_f, a_u, a_o = (self.per_unit(a, gx) for a in self.diagonal.chunk(3, -1))
-        p_f, p_o = (self.per_unit(p, gx) for p in self.peephole.chunk(2, -1))
+        a_f, a_u, a_o = self.diagonal.chunk(3, -1)
+        p_f, p_o = self.peephole.chunk(2, -1)
         f, u = (forget + a_f * state.h + p_f * state.c).sigmoid(), (u + a_u * state.h).tanh()
         return self.Act(f, u, (o + a_o * state.h + p_o * self.written(f, u, state)).sigmoid())
 

@@ -106,8 +106,8 @@ class PhasedLSTMCell(Cell):
 
     def time_gate(self, time: Tensor) -> Tensor:
         """The openness k of each unit, (..., H), at a time (..., H)."""
-        tau, shift, r = (self.per_unit(v, time) for v in (self.period.abs(), self.shift, self.open_ratio.abs()))
-        cycles = (time - shift) / tau
+        tau, r = self.period.abs(), self.open_ratio.abs()
+        cycles = (time - self.shift) / tau
         phase = cycles - cycles.floor()
         rising = 2.0 * phase / r
         closed = (self.leak if self.training else 0.0) * phase
@@ -117,12 +117,12 @@ class PhasedLSTMCell(Cell):
         """What a unit writes and keeps, k i and 1 - k (1 - f), its g, o and k, and the proposed c~, each (..., H)."""
         i, f, g, o = (gx + gh).chunk(4, -1)
         if self.peephole:
-            i = i + self.per_unit(self.peephole_input, i) * state.c
-            f = f + self.per_unit(self.peephole_forget, f) * state.c
+            i = i + self.peephole_input * state.c
+            f = f + self.peephole_forget * state.c
         i, f, g = i.sigmoid(), f.sigmoid(), g.tanh()
         c = f * state.c + i * g
         if self.peephole:
-            o = o + self.per_unit(self.peephole_output, o) * c
+            o = o + self.peephole_output * c
         k = self.time_gate(state.time + dt)
         return self.Act(k * i, 1.0 - k * (1.0 - f), g, o.sigmoid(), k, c)
 

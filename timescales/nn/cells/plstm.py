@@ -65,10 +65,8 @@ class PowerLawCell(Cell):
         # an age of epsilon 2^24 (17,000 at 0.001) on, f would be wholly wrong.
         r, keep = z.sigmoid(), (-z).sigmoid()
         before = keep * (age + 1.0) + r * self.floor + self.epsilon
-        p = self.p
-        p = self.per_unit(p, r) if isinstance(p, Tensor) else p
         # new age + 1 = before + (r + keep dt - epsilon). log1p and expm1 keep 1 - f exact at large ages.
-        exponent = p * -torch.log1p((r + keep * dt - self.epsilon) / before).clamp(min=0.0)
+        exponent = self.p * -torch.log1p((r + keep * dt - self.epsilon) / before).clamp(min=0.0)
         return r, exponent.exp(), -exponent.expm1(), keep * (age + dt) + r * self.floor
 
     def timescales(self) -> Tensor:

@@ -81,7 +81,7 @@ class RGLRUCell(Cell):
     def act(self, gx: Tensor, gh: None, state: State, dt: Tensor | float = 1.0) -> Act:
         """|a|, what multiplies u, u, and a; (..., H) each."""
         r, i, u = gx.chunk(3, -1)
-        log_a = self.per_unit(-self.c * softplus(-self.decay), gx) * r.sigmoid() * dt
+        log_a = -self.c * softplus(-self.decay) * r.sigmoid() * dt
         if self.signed:
             s, rest = log_a.exp(), -log_a.expm1()
             a, one_minus_square = s - rest, 4.0 * s * rest

@@ -7,12 +7,13 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from timescales.nn.cells.cell import Weights
 from timescales.nn.cells.gated import GatedCell
 from timescales.nn.inits import check_whole, timescale_of_gate
+from timescales.nn.layer_norm import LayerNorm
 from timescales.nn.rnn import CellRNN
-from timescales.nn.stacked import LayerNorm, Linear, project
 
 
 class RMCCell(GatedCell):
@@ -124,7 +125,7 @@ class RMCCell(GatedCell):
         self.bias_memory = nn.Parameter(torch.empty(rows))
         key_size = self._key_size or S // self.heads
         self.blocks = nn.ModuleList(AttentionBlock(S, self.heads, key_size) for _ in range(self._blocks))
-        self.mlp = nn.Sequential(Linear(S, S), nn.ReLU(), Linear(S, S))
+        self.mlp = nn.Sequential(nn.Linear(S, S), nn.ReLU(), nn.Linear(S, S))
         for name, parameter in self.named_parameters():
             if parameter.dim() == 2:
                 draw_truncated_normal(parameter, 1.0 / math.sqrt(parameter.shape[1]))
@@ -176,22 +177,22 @@ class RMCCell(GatedCell):
         So W_g x~ = (W_g W_x) x + W_g b_x is computed for all steps at once, and no step adds constant vectors.
         """
         ih = self.weight_gates @ self.weight_ih
-        bias = (self.weight_gates @ self.bias.unsqueeze(-1)).squeeze(-1) + self.bias_gates + self.bias_memory
+        bias = self.weight_gates @ self.bias + self.bias_gates + self.bias_memory
         rows = [self.gate_rows(gate) for gate in self.gates[1:]]
-        biases = dict(zip(self.gates[1:], bias.split(rows, -1), strict=True))
+        biases = dict(zip(self.gates[1:], bias.split(rows), strict=True))
         for gate, added in self.added_biases().items():
             biases[gate] = biases[gate] + added
         return Weights(
-            torch.cat([self.weight_ih, *(w for part in ih.split(rows, -2) for w in [part] * self.memories)], -2),
-            self.weight_ih.new_empty(*self.weight_ih.shape[:-2], 0, self.hidden_size),
-            torch.cat([self.bias, *(b for part in biases.values() for b in [part] * self.memories)], -1),
+            torch.cat([self.weight_ih, *(w for part in ih.split(rows) for w in [part] * self.memories)]),
+            self.weight_ih.new_empty(0, self.hidden_size),
+            torch.cat([self.bias, *(b for part in biases.values() for b in [part] * self.memories)]),
         )
 
     def act(self, gx: Tensor, gh: Tensor, state: State, dt: Tensor | float = 1.0) -> Act:
         """As `Cell.act`; gh is not read. The gates and the new value u, as `cell`, are (..., H)."""
         row, *inputs = gx.split([self.height(gate) for gate in self.gates], -1)
         M = self.by_memory(state.h).movedim(-2, 0)  # memories first: (N, ..., S)
-        recurrent = project(M.tanh(), self.weight_memory, None).movedim(0, -2)
+        recurrent = F.linear(M.tanh(), self.weight_memory).movedim(0, -2)
         parts = recurrent.split([self.gate_rows(gate) for gate in self.gates[1:]], -1)
         pre = {g: self.by_memory(z) + m for g, z, m in zip(self.gates[1:], inputs, parts, strict=True)}
         f, i = (value.expand(*value.shape[:-1], self.units).flatten(-2) for value in self.effective(pre))
@@ -248,7 +249,7 @@ class AttentionBlock(nn.Module):
         super().__init__()
         self.heads, self.parts = heads, (key_size, key_size, size // heads)
         width = heads * sum(self.parts)
-        self.qkv, self.qkv_norm = Linear(size, width), LayerNorm(width)
+        self.qkv, self.qkv_norm = nn.Linear(size, width), LayerNorm(width)
         self.norm, self.mlp_norm = LayerNorm(size), LayerNorm(size)
 
     def forward(self, A: Tensor, n: int, mlp: nn.Module) -> Tensor:

@@ -84,9 +84,9 @@ class SLSTMCell(Cell):
         if self.heads == 1:
             return super().weights()
         size = self.hidden_size // self.heads
-        blocks = self.weight_hh.unflatten(-2, (len(self.gates), self.heads, size)).unsqueeze(-2)
+        blocks = self.weight_hh.unflatten(0, (len(self.gates), self.heads, size)).unsqueeze(-2)
         own_head = torch.eye(self.heads, dtype=blocks.dtype, device=blocks.device).view(self.heads, 1, self.heads, 1)
-        hh = (blocks * own_head).flatten(-2).flatten(-4, -2)  # (..., gates, heads, size, heads, size) before
+        hh = (blocks * own_head).flatten(-2).flatten(0, 2)  # (gates, heads, size, heads, size) before
         return super().weights()._replace(hh=hh)
 
     def initial_state(self, *batch: int) -> State:

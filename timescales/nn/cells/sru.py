@@ -8,12 +8,12 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from timescales.nn.cells.cell import Cell, Weights
 from timescales.nn.cells.urnn import uniform
 from timescales.nn.inits import check_whole, is_number
 from timescales.nn.rnn import CellRNN
-from timescales.nn.stacked import project
 
 
 class SRUCell(Cell):
@@ -92,13 +92,11 @@ class SRUCell(Cell):
 
     def weights(self) -> Weights:
         """weight_ih and bias; hh has no rows, since nothing reads h."""
-        return Weights(
-            self.weight_ih, self.weight_ih.new_empty(*self.weight_ih.shape[:-2], 0, self.hidden_size), self.bias
-        )
+        return Weights(self.weight_ih, self.weight_ih.new_empty(0, self.hidden_size), self.bias)
 
     def _averages(self, gx: Tensor, state: State, dt: Tensor | float) -> Tensor:
-        r = project(state.averages, self.weight_summary, self.bias_summary).relu()
-        phi = (gx + project(r, self.weight_statistics, None)).relu().unsqueeze(-2)
+        r = F.linear(state.averages, self.weight_summary, self.bias_summary).relu()
+        phi = (gx + F.linear(r, self.weight_statistics)).relu().unsqueeze(-2)
         m = state.averages.unflatten(-1, (len(self.alphas), self.statistics))
         kept = (gx.new_tensor(self.alphas) ** dt).unsqueeze(-1)
         return (kept * m + (1.0 - kept) * phi).flatten(-2)
@@ -109,7 +107,7 @@ class SRUCell(Cell):
 
     def step(self, gx: Tensor, gh: Tensor, state: State, dt: Tensor | float = 1.0) -> State:
         averages = self._averages(gx, state, dt)
-        return self.State(project(averages, self.weight_output, self.bias_output).relu().to(gx.dtype), averages)
+        return self.State(F.linear(averages, self.weight_output, self.bias_output).relu().to(gx.dtype), averages)
 
     def timescales(self) -> Tensor:
         """-1 / ln alpha of the slowest average, (H,), which every unit can read."""

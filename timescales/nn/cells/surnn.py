@@ -77,9 +77,9 @@ class SuRNNCell(Cell):
 
     def schedule(self, time: Tensor) -> Tensor:
         """The a of each unit, (..., H), at a time (..., H): its switch is on where a is above 0."""
-        a = self.per_unit(self.switch_bias, time)
-        amplitudes, phases = (self.per_unit(v, time).chunk(len(self.periods), -1) for v in (self.amplitude, self.phase))
-        for period, alpha, phi in zip(self.periods, amplitudes, phases, strict=True):
+        a: Tensor = self.switch_bias
+        K = len(self.periods)
+        for period, alpha, phi in zip(self.periods, self.amplitude.chunk(K), self.phase.chunk(K), strict=True):
             since = time - period * (time / period).floor()  # since the cycle began: sines of late times are exact
             a = a + alpha * (2.0 * math.pi / period * since + phi).sin()
         return a
@@ -103,12 +103,12 @@ class SuRNNCell(Cell):
         """
         b = self.switch_bias
         time = torch.arange(1, STEPS + 1, dtype=torch.float64, device=b.device).unsqueeze(-1)
-        on = self.schedule(time.expand(*b.shape[:-1], STEPS, self.hidden_size)) > 0.0
-        updates = torch.where(on, time, torch.inf).flip(-2).cummin(-2).values.flip(-2)  # the first at a step or later
-        wait = updates[..., 1:, :] - time[:-1]
+        on = self.schedule(time.expand(STEPS, self.hidden_size)) > 0.0
+        updates = torch.where(on, time, torch.inf).flip(0).cummin(0).values.flip(0)  # the first at a step or later
+        wait = updates[1:] - time[:-1]
         known = wait.isfinite()
-        mean = torch.where(known, wait, 0.0).sum(-2) / known.sum(-2)
-        return torch.where(known.any(-2), mean, torch.inf).to(b.dtype)
+        mean = torch.where(known, wait, 0.0).sum(0) / known.sum(0)
+        return torch.where(known.any(0), mean, torch.inf).to(b.dtype)
 
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, periods={self.periods}"

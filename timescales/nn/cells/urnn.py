@@ -74,30 +74,29 @@ class URNNCell(Cell):
         self.register_buffer("permutation", order)
 
     def matrix(self) -> Tensor:
-        """W, a complex matrix (N, N); with batched seeds (R, N, N)."""
+        """W, a complex matrix (N, N)."""
         real, imaginary = wide(self.reflections).chunk(2, -1)
-        v1, v2 = torch.complex(real, imaginary).unbind(-2)
-        d1, d2, d3 = turn(wide(self.phases)).unbind(-2)
-        W = torch.diag_embed(d1)
+        v1, v2 = torch.complex(real, imaginary)
+        d1, d2, d3 = turn(wide(self.phases))
+        W = torch.diag(d1)
         W = reflected(torch.fft.fft(W, dim=-2, norm="ortho"), v1)
-        W = d2.unsqueeze(-1) * W[..., self.permutation, :]
+        W = d2.unsqueeze(-1) * W[self.permutation]
         return d3.unsqueeze(-1) * reflected(torch.fft.ifft(W, dim=-2, norm="ortho"), v2)
 
     def initial_state(self, *batch: int) -> State:
         """The state before the first step, which is learned, (*batch, H)."""
-        like = self.weight_ih.new_empty(*batch, self.hidden_size)
-        return self.State(self.per_unit(self.start, like).expand_as(like))
+        return self.State(self.start.expand(*batch, self.hidden_size))
 
     def weights(self) -> Weights:
         """weight_ih; W as a real matrix [[Re W, -Im W], [Im W, Re W]]; and no bias, since the modReLU has one."""
         W = self.matrix()
-        hh = torch.cat([torch.cat([W.real, -W.imag], -1), torch.cat([W.imag, W.real], -1)], -2)
-        return Weights(self.weight_ih, hh.to(self.weight_ih.dtype), torch.zeros_like(self.weight_ih[..., 0]))
+        hh = torch.cat([torch.cat([W.real, -W.imag], -1), torch.cat([W.imag, W.real], -1)])
+        return Weights(self.weight_ih, hh.to(self.weight_ih.dtype), torch.zeros_like(self.weight_ih[:, 0]))
 
     def act(self, gx: Tensor, gh: Tensor, state: State, dt: Tensor | float = 1.0) -> Act:
         real, imaginary = (gx + gh).chunk(2, -1)
         modulus = (real * real + imaginary * imaginary + SMALL**2).sqrt()
-        scale = (modulus + self.per_unit(self.bias, modulus)).relu() / modulus
+        scale = (modulus + self.bias).relu() / modulus
         return self.Act(torch.cat([real * scale, imaginary * scale], -1))
 
     def step(self, gx: Tensor, gh: Tensor, state: State, dt: Tensor | float = 1.0) -> State:
@@ -105,7 +104,7 @@ class URNNCell(Cell):
 
     def timescales(self) -> Tensor:
         """Infinite for every number, (H,): a unitary matrix does not decay."""
-        return torch.cat([torch.full_like(self.bias, torch.inf)] * 2, -1)
+        return torch.cat([torch.full_like(self.bias, torch.inf)] * 2)
 
 
 class URNN(CellRNN):
@@ -136,7 +135,7 @@ def turn(angle: Tensor) -> Tensor:
 
 
 def reflected(M: Tensor, v: Tensor) -> Tensor:
-    """(1 - 2 v v* / |v|^2) M for a complex vector v (..., N) and a matrix M (..., N, N)."""
+    """(1 - 2 v v* / |v|^2) M for a complex vector v (N,) and a matrix M (N, N)."""
     column = v.unsqueeze(-1)
-    length = (v.real.square() + v.imag.square()).sum(-1)[..., None, None]
+    length = (v.real.square() + v.imag.square()).sum()
     return M - 2.0 / length * (column @ (column.mH @ M))

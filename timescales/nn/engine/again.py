@@ -18,17 +18,12 @@ from timescales.nn.engine import arguments
 class Again(NamedTuple):
     """Where sequences begin again, and from which state.
 
-    after: (S, B) bool, whether the state after a step is the initial one again; False after the last step. With R
-        batched seeds it is (S, R, B).
-    initial: that state; fields (B, H), or (R, B, H).
+    after: (S, B) bool, whether the state after a step is the initial one again; False after the last step.
+    initial: that state; fields (B, H).
     """
 
     after: Tensor
     initial: Any
-
-    def of_seed(self, r: int) -> Again:
-        """That of one batched seed."""
-        return Again(self.after[:, r], type(self.initial)(*(v[r] for v in self.initial)))
 
 
 def begin(reset: Tensor, initial: Any, state: Any) -> Any:

@@ -3,7 +3,7 @@
 A cell of one's own may return any state and any weights. torch's operations broadcast them or raise; a kernel reads
 memory by the sizes of the call. So this runs before any engine.
 
-Shapes: S steps, R batched seeds, B sequences, I inputs, H units; x (S, B, I) or (S, R, B, I).
+Shapes: S steps, B sequences, I inputs, H units; x (S, B, I).
 """
 
 from __future__ import annotations
@@ -32,12 +32,9 @@ def fitted(
     Raises WrongShape for what does not broadcast to them, and for x, dt, mask and reset of other shapes.
     """
     name, ih = type(cell).__name__, weights.ih
-    if x.dim() != ih.dim() + 1 or x.shape[1:-2] != ih.shape[:-2]:
+    if x.dim() != 3 or ih.dim() != 2:
         sizes = f"x is {tuple(x.shape)}, weight_ih {tuple(ih.shape)}"
-        raise WrongShape(
-            f"{name} needs x (S, B, input), and the weights of R seeds stacked need x (S, R, B, input) of as many "
-            f"seeds: {sizes}"
-        )
+        raise WrongShape(f"{name} needs x (S, B, input) and weight_ih (rows, input): {sizes}")
     for key, value in (("dt", dt), ("mask", mask), ("reset", reset)):
         if value is not None and value.shape != x.shape[:-1]:
             raise WrongShape(f"{name}: {key} is {tuple(value.shape)}; give {tuple(x.shape[:-1])}, like x")
@@ -63,8 +60,8 @@ def first_state(cell: Cell, *batch: int) -> Any:
 def fitted_state(cell: Cell, state: Any, batch: Sequence[int], like: Tensor) -> Any:
     """The state with every field broadcast to (*batch, H), with gradients; numbers become tensors.
 
-    like: a tensor of the weights' dtype and device, which the state must have. With batched seeds, a field (R, H) is
-    one vector of each seed. A cell with compiled = False runs on the eager engine alone: its fields but h are its own.
+    like: a tensor of the weights' dtype and device, which the state must have. A cell with compiled = False runs on
+    the eager engine alone: its fields but h are its own.
 
     Raises WrongShape.
     """
@@ -98,44 +95,41 @@ def _broadcast(name: str, field: str, value: Any, shape: tuple[int, ...], like: 
     if not _is_like(value, like) and not torch.is_autocast_enabled(like.device.type):
         fix = f"let initial_state return it .to({str(like.device)!r}, {like.dtype}), as the weights are"
         raise WrongShape(f"{name}: the state's {field} is {value.dtype} on {value.device}: {fix}")
-    given = tuple(value.shape)
-    if len(shape) == 3 and value.shape == (shape[0], shape[2]):  # one vector of each seed
-        value = value.unsqueeze(1)
     try:
         return value.expand(shape)
     except RuntimeError:
-        fix = "correct initial_state" if len(shape) == 2 else "correct initial_state (Cell.per_unit for stacked seeds)"
-        raise WrongShape(f"{name}: the state's {field} is {given}, not (batch, hidden) = {shape}: {fix}") from None
+        raise WrongShape(
+            f"{name}: the state's {field} is {tuple(value.shape)}, not (batch, hidden) = {shape}: correct initial_state"
+        ) from None
 
 
 def _fitted_weights(cell: Cell, x: Tensor, weights: Weights) -> Weights:
     """The weights with biases for every row. Raises WrongShape if a matrix or a bias does not fit."""
     ih, hh, bias_ih, bias_hh = weights
-    name, seeds = type(cell).__name__, ih.shape[:-2]
-    key_ih = "bias_ih" if cell.biases == 2 else "bias"
+    name = type(cell).__name__
     free = cell.compiled is False  # such a cell may have rows that no kernel knows, as the RMC has
-    rows = ih.shape[-2] if free else sum(map(cell.height, cell.gates))
+    rows = len(ih) if free else sum(map(cell.height, cell.gates))
     if not free and (hh is None) == cell.recurrent:
         raise WrongShape(f"{name}: weight_hh is {'missing' if hh is None else 'given'}, recurrent = {cell.recurrent}")
     for key, value, size in (("weight_ih", ih, x.shape[-1]), ("weight_hh", hh, cell.hidden_size)):
         if value is not None:
-            shape = (*seeds, value.shape[-2] if free and value.dim() > 1 else rows, size)
+            shape = (len(value) if free and value.dim() > 1 else rows, size)
             if value.shape != shape:
                 raise WrongShape(f"{name}: {key} is {tuple(value.shape)}; it must be {shape}, (rows of all gates, n)")
     if bias_ih is None:
-        bias_ih = ih.new_zeros(*seeds, rows)
-    elif bias_ih.shape != (*seeds, rows):
-        bias_ih = _bias(name, key_ih, bias_ih, (*seeds, rows))
+        bias_ih = ih.new_zeros(rows)
+    elif bias_ih.shape != (rows,):
+        bias_ih = _bias(name, "bias_ih" if cell.biases == 2 else "bias", bias_ih, rows)
     if hh is None:
         bias_hh = None
-    elif bias_hh is not None and bias_hh.shape != (*seeds, hh.shape[-2]):
-        bias_hh = _bias(name, "bias_hh", bias_hh, (*seeds, hh.shape[-2]))
+    elif bias_hh is not None and bias_hh.shape != (len(hh),):
+        bias_hh = _bias(name, "bias_hh", bias_hh, len(hh))
     return weights._replace(bias_ih=bias_ih, bias_hh=bias_hh)
 
 
-def _bias(name: str, key: str, value: Tensor, shape: tuple[int, ...]) -> Tensor:
+def _bias(name: str, key: str, value: Tensor, rows: int) -> Tensor:
     """A bias with a number for every row. Raises WrongShape."""
     try:
-        return value.expand(shape)
+        return value.expand(rows)
     except RuntimeError:
-        raise WrongShape(f"{name}: {key} is {tuple(value.shape)}; it must be {shape}, one number a row") from None
+        raise WrongShape(f"{name}: {key} is {tuple(value.shape)}; it must be {(rows,)}, one number a row") from None

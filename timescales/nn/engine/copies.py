@@ -28,14 +28,13 @@ class Tensors(NamedTuple):
             tensor.data = tensor.new_zeros(()).expand(tensor.shape)
 
 
-def tensors_on_cpu(module: nn.Module, stacked: bool, dtype: torch.dtype) -> Tensors:
-    """The tensors of a module on the CPU; of batched seeds (`stacked`), the parameters and buffers of the first."""
+def tensors_on_cpu(module: nn.Module, dtype: torch.dtype) -> Tensors:
+    """The tensors of a module on the CPU, of which parameters and buffers get a dtype."""
 
     def copied(value: Tensor | None, is_state: bool = True) -> Tensor | None:
         if value is None:
             return None
-        copy = value[0] if stacked and is_state else value
-        copy = copy.detach().to("cpu", dtype if is_state and value.is_floating_point() else None)
+        copy = value.detach().to("cpu", dtype if is_state and value.is_floating_point() else None)
         if copy.is_inference():
             copy = copy.clone()
         if isinstance(value, nn.Parameter):
@@ -46,10 +45,7 @@ def tensors_on_cpu(module: nn.Module, stacked: bool, dtype: torch.dtype) -> Tens
         {name: copied(value) for name, value in module._parameters.items()},
         {name: copied(value) for name, value in module._buffers.items()},
         {name: copied(v, False) for name, v in vars(module).items() if isinstance(v, Tensor)},  # type: ignore[misc]
-        {
-            name: None if inner is None else tensors_on_cpu(inner, stacked, dtype)
-            for name, inner in module._modules.items()
-        },
+        {name: None if inner is None else tensors_on_cpu(inner, dtype) for name, inner in module._modules.items()},
     )
 
 
@@ -66,6 +62,6 @@ def with_tensors(module: nn.Module, tensors: Tensors) -> Any:
     return copy
 
 
-def copy_on_cpu(module: nn.Module, stacked: bool, dtype: torch.dtype) -> Any:
+def copy_on_cpu(module: nn.Module, dtype: torch.dtype) -> Any:
     """A copy of a module with its tensors on the CPU; see `tensors_on_cpu`."""
-    return with_tensors(module, tensors_on_cpu(module, stacked, dtype))
+    return with_tensors(module, tensors_on_cpu(module, dtype))

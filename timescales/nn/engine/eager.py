@@ -7,10 +7,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from timescales.nn.cells.cell import Cell, Weights
 from timescales.nn.engine.again import Again, begin
-from timescales.nn.stacked import project
 
 
 def run(
@@ -34,9 +34,6 @@ def run(
         again: after which steps a sequence begins again; see `Again`.
         states: whether to return the state after every step, too.
 
-    For R batched seeds, all arguments have one more dimension: x (S, R, B, I), dt and mask (S, R, B), weights
-    (R, G*H, I), state (R, B, H).
-
     Returns: the output h of every step, (S, B, H), and the state after the last step; with `states` also the state
     after every step, fields (S, B, H).
     """
@@ -44,7 +41,7 @@ def run(
     outputs, every = [], []
     # Under autocast only the products are in half precision, where a gate near 1 becomes 1 and forgets nothing.
     # unbind instead of gx[t]: the gradient of each indexing would be a tensor of the size of the whole sequence.
-    projected = project(x, weights.ih, weights.bias_ih).to(state.h.dtype).unbind(0)
+    projected = F.linear(x, weights.ih, weights.bias_ih).to(state.h.dtype).unbind(0)
     steps: Iterable[Tensor | float] = dt.unsqueeze(-1).unbind(0) if dt is not None else [1.0] * len(projected)
     masks = mask.bool().unsqueeze(-1).unbind(0) if mask is not None else None
     for t, (gx, step_dt) in enumerate(zip(projected, steps, strict=True)):
@@ -69,7 +66,7 @@ def stacked(output: Tensor, every: Sequence[Any], state: Any) -> Any:
 
 def recurrent_share(h: Tensor, weights: Weights) -> Tensor | None:
     """W_hh h + bias_hh in the dtype of h, or None without recurrent weights."""
-    return None if weights.hh is None else project(h, weights.hh, weights.bias_hh).to(h.dtype)
+    return None if weights.hh is None else F.linear(h, weights.hh, weights.bias_hh).to(h.dtype)
 
 
 def fill_masked(x: Tensor, dt: Tensor | None, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:

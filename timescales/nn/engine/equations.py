@@ -1,6 +1,6 @@
 """The equations of a cell as the kernels need them: blocks of pre-activations, state, vectors, and their gradients.
 
-Shapes: R batched seeds, S steps, B sequences, H units.
+Shapes: S steps, B sequences, H units.
 """
 
 from __future__ import annotations
@@ -113,17 +113,15 @@ class Equations:
         return any(node is h for node in in_order([*self.new, *self.backward]))
 
     def vector_values(self, cell: Cell, ih: Tensor) -> list[Tensor]:
-        """The vectors, each (H,), or (R, H) for batched seeds, from the cell's parameters; with gradients.
+        """The vectors, each (H,), from the cell's parameters; with gradients.
 
-        ih: the input weights, which have the number of seeds and the dtype.
+        ih: the input weights, which have the dtype.
         """
         if not self.vectors:
             return []
-        seeds = ih.shape[:-2]
-        values = self.hoisted.values(cell, seeds[0] if seeds else 0, ih.device)
-        H = cell.hidden_size
+        values, H = self.hoisted.values(cell, ih.device), cell.hidden_size
         heights = [H // divisor for divisor in self.divisors]
-        return [_per_unit(values[number], gate, H, heights, seeds, ih.dtype) for number, gate in self.vectors]
+        return [_per_unit(values[number], gate, H, heights, ih.dtype) for number, gate in self.vectors]
 
 
 def _stages(results: Iterable[Node], given: Sequence[Node]) -> list[list[Node]]:
@@ -140,18 +138,18 @@ def _stages(results: Iterable[Node], given: Sequence[Node]) -> list[list[Node]]:
     return stages
 
 
-def _per_unit(value: Tensor, gate: int, H: int, heights: list[int], seeds: torch.Size, dtype: torch.dtype) -> Tensor:
+def _per_unit(value: Tensor, gate: int, H: int, heights: list[int], dtype: torch.dtype) -> Tensor:
     """One number per unit from a parameter with one number, one per unit, or one per row of the gates."""
-    if value.shape == (*seeds, H) and value.dtype == dtype:
+    if value.shape == (H,) and value.dtype == dtype:
         return value
-    value = value.to(dtype).reshape(*seeds, -1)
-    length = value.shape[-1]
+    value = value.to(dtype).flatten()
+    length = len(value)
     if length != H and length == sum(heights) and length != 1:
-        value = value.narrow(-1, sum(heights[:gate]), heights[gate])
+        value = value.narrow(0, sum(heights[:gate]), heights[gate])
         length = heights[gate]
     if length == H:
         return value
-    return value.expand(*seeds, H) if length == 1 else value.repeat_interleave(H // length, -1)
+    return value.expand(H) if length == 1 else value.repeat_interleave(H // length)
 
 
 def of_cell(cell: Cell, timed: bool) -> Equations:
@@ -367,9 +365,9 @@ def substitute(expressions: Expressions, results: Iterable[Node], replaced: Mapp
     return [new[node] for node in results]
 
 
-def draw_noise(equations: Equations, cell: Cell, S: int, batch: tuple[int, ...], like: Tensor) -> list[Tensor]:
-    """The numbers of torch.rand_like for a sequence: each (S, *batch, H), in the order of the eager engine."""
+def draw_noise(equations: Equations, cell: Cell, S: int, B: int, like: Tensor) -> list[Tensor]:
+    """The numbers of torch.rand_like for a sequence: each (S, B, H), in the order of the eager engine."""
     if not equations.noises:
         return []
-    drawn = torch.rand((S, equations.noises, *batch, cell.hidden_size), dtype=like.dtype, device=like.device)
+    drawn = torch.rand((S, equations.noises, B, cell.hidden_size), dtype=like.dtype, device=like.device)
     return [noise.contiguous() for noise in drawn.unbind(1)]

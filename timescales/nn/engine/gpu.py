@@ -21,13 +21,13 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from timescales import torch_private
 from timescales.nn.cells.cell import Cell, Weights
 from timescales.nn.engine import eager, kept
 from timescales.nn.engine.again import Again, begin
 from timescales.nn.engine.kernel import check_backward
-from timescales.nn.stacked import project
 from timescales.torch_private import tree_leaves, tree_map_only
 
 BACKEND = "inductor"  # of torch.compile; "aot_eager" runs the same steps without writing kernels
@@ -49,8 +49,6 @@ def cudnn_reason(cell: Cell, x: Tensor, masked: bool = False, stepwise: bool = F
         return f"it runs only the plain LSTM and GRU, not {type(cell).__name__}; use engine='auto'"
     if x.dtype != cell.weight_ih.dtype:
         return f"x is {x.dtype} and the weights are {cell.weight_ih.dtype}; use engine='auto'"
-    if x.dim() != 3:
-        return f"x must be (S, B, I), not {tuple(x.shape)}; use engine='auto' for batched seeds"
     if masked:
         return "it cannot hold the state where a mask is 0; use engine='auto'"
     if stepwise:
@@ -142,7 +140,7 @@ def _kind_of_call(
 ) -> tuple[Any, ...]:
     """Return the key of a trial: calls with the same key share what torch compiles, up to the sizes of the batch."""
     modes = (torch.is_grad_enabled(), torch.is_inference_mode_enabled(), torch.is_autocast_enabled(x.device.type))
-    of_call = (x.dtype, state.h.dtype, x.dim(), dt is None, mask is None, again is None, states)
+    of_call = (x.dtype, state.h.dtype, dt is None, mask is None, again is None, states)
     return ("compiled", type(cell), cell.extra_repr(), x.device, cell.training, *modes, *of_call, BACKEND)
 
 
@@ -183,7 +181,7 @@ def loop(
     known: dict[str, Tensor] = {}
     first = (len(x) - 1) % STEPS + 1
     sizes = [first] + [STEPS] * ((len(x) - first) // STEPS)
-    gx = project(x, weights.ih, weights.bias_ih).to(state.h.dtype)
+    gx = F.linear(x, weights.ih, weights.bias_ih).to(state.h.dtype)
     bias = None if hh is None else AllSteps.apply(hh, weights.bias_hh, x.shape[:-1], known)
     dt, mask = (None if v is None else v.unsqueeze(-1) for v in (dt, None if mask is None else mask.bool()))
     after, initial = (None, None) if again is None else (again.after, tuple(v.contiguous() for v in again.initial))
@@ -235,7 +233,7 @@ def piece(
 
 
 class AllSteps(torch.autograd.Function):
-    """Repeat bias_hh for every step, (S, ..., rows), and compute the gradient of weight_hh as one product.
+    """Repeat bias_hh for every step and sequence, (S, B, rows), and compute the gradient of weight_hh as one product.
 
     The gradients that come back are those of W_hh h + bias_hh at every step. `known` is a dictionary that the loop
     fills at its end: `h` is the output before every step.
@@ -244,16 +242,15 @@ class AllSteps(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, hh: Tensor, bias: Tensor | None, sizes: Sequence[int], known: dict[str, Tensor]) -> Tensor:
         ctx.known, ctx.biased = known, bias is not None
-        value = hh.new_zeros(()) if bias is None else bias.unsqueeze(-2)
-        return value.expand(*sizes, hh.shape[-2])
+        value = hh.new_zeros(()) if bias is None else bias
+        return value.expand(*sizes, len(hh))
 
     @staticmethod
     def backward(ctx: Any, d: Tensor) -> Any:
         check_backward("compiled", [d])
-        d_bias = d.sum((0, -2)) if ctx.biased else None
+        d_bias = d.sum((0, 1)) if ctx.biased else None
         h = ctx.known["h"].to(d.dtype)
-        d, h = (v.movedim(0, -3).flatten(-3, -2) for v in (d, h))  # (S B, ...), of batched seeds (R, S B, ...)
-        return d.mT @ h, d_bias, None, None
+        return d.flatten(0, 1).mT @ h.flatten(0, 1), d_bias, None, None
 
 
 def _tensors(tree: Any) -> list[Tensor]:

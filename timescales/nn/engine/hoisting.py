@@ -39,21 +39,11 @@ class Call(NamedTuple):
     places: list[int]  # of its results
 
 
-class Root(NamedTuple):
-    """A parameter, buffer or attribute of the cell, by name.
-
-    is_state: whether it is a parameter or buffer, which batched seeds have with one more dimension.
-    """
-
-    name: str
-    is_state: bool
-
-
 class Hoisted:
     """What a step computes from parameters alone: `vectors` evaluates it, once per sequence."""
 
     def __init__(self) -> None:
-        self.roots: dict[int, Root] = {}  # by place
+        self.roots: dict[int, str] = {}  # names of parameters, buffers and attributes of the cell, by place
         self.calls: list[Call] = []
         self.places: dict[int, int] = {}  # place of a tensor of the example, by id
         self.examples: list[Any] = []
@@ -66,18 +56,9 @@ class Hoisted:
             self.places[id(value)] = len(self.examples) - 1
         return len(self.examples) - 1
 
-    def values(self, cell: Cell, seeds: int, device: torch.device) -> list[Tensor]:
-        """The tensors that a step uses, from the cell's parameters as they are now. seeds: 0 without batched seeds."""
-        roots = [_attribute(cell, root.name, device) for root in self.roots.values()]
-        if not seeds or not self.used:
-            return self._evaluate(*roots)
-        dims = tuple(0 if root.is_state else None for root in self.roots.values())
-        if not any(root.is_state for root in self.roots.values()):  # all seeds have the same
-            return [value.expand(seeds, *value.shape) for value in self._evaluate(*roots)]
-        return list(torch.vmap(self._evaluate, in_dims=dims)(*roots))
-
-    def _evaluate(self, *roots: Tensor) -> list[Tensor]:
-        values: dict[int, Any] = dict(zip(self.roots, roots, strict=True))
+    def values(self, cell: Cell, device: torch.device) -> list[Tensor]:
+        """The tensors that a step uses, from the cell's parameters as they are now."""
+        values: dict[int, Any] = {place: _attribute(cell, name, device) for place, name in self.roots.items()}
         enabled = torch.is_grad_enabled()
         for call in self.calls:
             args, kwargs = _replaced(call.args, values), _replaced(call.kwargs, values)
@@ -103,10 +84,10 @@ class Hoisted:
                 calls.append(call)
                 arguments, _ = tree_flatten((call.args, call.kwargs))
                 needed.update(v.place for v in arguments if isinstance(v, Reference))
-        roots = {place: root for place, root in self.roots.items() if place in needed}
+        roots = {place: name for place, name in self.roots.items() if place in needed}
         places = [*roots, *(place for call in reversed(calls) for place in call.places)]
         new = {place: Reference(number) for number, place in enumerate(places)}
-        self.roots = {new[place].place: root for place, root in roots.items()}
+        self.roots = {new[place].place: name for place, name in roots.items()}
         self.calls = [
             call._replace(
                 args=_replaced(call.args, new),
@@ -152,10 +133,10 @@ class Hoisting(TorchFunctionMode):
         self.noises = 0
         self.pieces: int | None = None  # into which the step last split all of its pre-activations, by chunk
 
-    def add_root(self, name: str, value: Tensor, is_state: bool) -> None:
+    def add_root(self, name: str, value: Tensor) -> None:
         """Add a parameter, buffer or attribute of the cell."""
         assert not self.hoisted.calls
-        self.hoisted.roots[self.hoisted.add(value)] = Root(name, is_state)
+        self.hoisted.roots[self.hoisted.add(value)] = name
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = self.call(func, args, kwargs or {})

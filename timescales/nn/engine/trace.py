@@ -30,12 +30,6 @@ from timescales.nn.engine.watch import Watch
 BATCH = 2  # sequences of the example
 
 
-def is_stacked(cell: Cell) -> bool:
-    """Whether the parameters of a cell are those of several seeds, with one more dimension."""
-    weight = cell._parameters.get("weight_ih")  # a parametrized one would be computed each time it is read
-    return (cell.weight_ih if weight is None else weight).dim() == 3
-
-
 def float_type(cell: Cell) -> torch.dtype:
     """The dtype of a cell's weights."""
     return a_weight(cell).dtype
@@ -102,7 +96,7 @@ def _trace(cell: Cell, with_dt: bool) -> Trace:
     heights = tuple(cell.height(gate) for gate in cell.gates)
     recorder = Recorder(cell.hidden_size)
     example = _example(cell, recorder, heights, with_dt)
-    tensors = tensors_on_cpu(cell, is_stacked(cell), float_type(cell))
+    tensors = tensors_on_cpu(cell, float_type(cell))
     watch = Watch(example, tensors)
     hoisting = Hoisting(recorder, heights, watch)
     copy = with_tensors(cell, tensors)
@@ -228,10 +222,10 @@ def _add_roots(hoisting: Hoisting, copy: nn.Module) -> None:
     """The parameters, buffers and tensor attributes of a cell and of the modules in it."""
     for name, module in copy.named_modules():
         prefix = f"{name}." if name else ""
-        for values, is_state in ((module._parameters, True), (module._buffers, True), (vars(module), False)):
+        for values in (module._parameters, module._buffers, vars(module)):
             for key, value in values.items():
                 if isinstance(value, Tensor):
-                    hoisting.add_root(prefix + key, value, is_state)
+                    hoisting.add_root(prefix + key, value)
 
 
 def _only(recorder: Recorder, hoisting: Hoisting, cell: Cell, value: Any, name: str) -> Node:

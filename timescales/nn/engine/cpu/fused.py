@@ -8,7 +8,7 @@ Its code is generated from `Cell.step`: the equations of a step are traced (trac
 Small numbers are zero: denormal numbers (below 1.2e-38), and in backward the gradients of pre-activations whose size is
 below 1e-30. Products of denormal numbers would make vanishing gradients many times slower.
 
-Shapes: S steps, B sequences, I inputs, H units. Of R batched seeds, (S, R, B, ...), the library gets one after another.
+Shapes: S steps, B sequences, I inputs, H units.
 """
 
 from __future__ import annotations
@@ -91,19 +91,19 @@ def run(
     states: bool = False,
     given: Compiled | None = None,
 ) -> tuple[Any, ...]:
-    """Run a cell over a sequence; see `eager.run`. Batched seeds run one after another.
+    """Run a cell over a sequence; see `eager.run`.
 
     given: `compiled(cell, dt is not None)`, if the caller has it.
 
     The eager engine runs what does not pay: empty batches, and fewer than two steps (the layout of the weights would
     cost more than it saves).
     """
-    if x.shape[0] < 2 or 0 in x.shape[1:-1]:
+    S, B, _ = x.shape
+    if S < 2 or not B:
         return eager.run(cell, x, weights, state, dt, mask, again, states)
     found = given or compiled(cell, dt is not None)
     assert isinstance(found, Compiled), found
-    S, *batch, _ = x.shape
-    noise = equations.draw_noise(found.equations, cell, S, tuple(batch), x)
+    noise = equations.draw_noise(found.equations, cell, S, B, x)
     return _run(found, cell, x, weights, state, dt, mask, noise, again, states)
 
 
@@ -121,42 +121,6 @@ def _run(
 ) -> tuple[Any, ...]:
     vectors = code.equations.vector_values(cell, weights.ih)
     dt = dt if code.equations.reads_dt else None
-    if x.dim() == 3:
-        return _run_seed(code, cell, states, x, weights, state, dt, mask, vectors, noise, again)
-    seeds = [
-        _run_seed(
-            code,
-            cell,
-            states,
-            x_r,
-            Weights(*(None if w is None else w[r] for w in weights)),  # type: ignore[arg-type]
-            type(state)(*(v[r] for v in state)),
-            None if dt is None else dt[:, r],
-            None if mask is None else mask[:, r],
-            [v[r] for v in vectors],
-            [n[:, r] for n in noise],
-            None if again is None else again.of_seed(r),
-        )
-        for r, x_r in enumerate(x.unbind(1))
-    ]
-    outputs, last, *every = zip(*seeds, strict=True)
-    stacked = (type(state)(*(torch.stack(field, 1) for field in zip(*kept, strict=True))) for kept in every)
-    return torch.stack(outputs, 1), type(state)(*(torch.stack(field) for field in zip(*last, strict=True))), *stacked
-
-
-def _run_seed(
-    code: Compiled,
-    cell: Cell,
-    states: bool,
-    x: Tensor,
-    weights: Weights,
-    state: Any,
-    dt: Tensor | None,
-    mask: Tensor | None,
-    vectors: Sequence[Tensor],
-    noise: Sequence[Tensor],
-    again: Again | None,
-) -> tuple[Any, ...]:
     keep = dt is not None and dt.requires_grad
     after, initial = (None, ()) if again is None else again
     for tensor in (x, *weights, *state, *vectors, *initial):
