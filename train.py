@@ -1,25 +1,114 @@
-"""Train one run, or with -m a sweep: `python train.py model=plstm task=copy task.T=500`; keys: conf/config.yaml."""
+"""Train one run, or with -m a sweep: `python train.py model=plstm task=copy task.T=500`; keys: conf/base.yaml."""
 
 from __future__ import annotations
 
 from timescales import extras
 
 with extras.command():
+    import contextlib
+    import os
+    import signal
+    import sys
+    import traceback
+    import warnings
+    from collections.abc import Iterator
+
     import hydra
+    from hydra.core.hydra_config import HydraConfig
+    from hydra.types import RunMode
     from omegaconf import DictConfig
 
-    from timescales import cli, paths
-    from timescales.config import identity
-    from timescales.experiment import execute
+    from timescales import paths
+    from timescales.config import folders
+    from timescales.config.compose import WRONG_INPUT
+    from timescales.config.values import spell
+    from timescales.errors import ConfigError, one_line
+    from timescales.experiment.train import train_all
 
-identity.register()
+FULL = os.environ.get("HYDRA_FULL_ERROR") == "1"  # show tracebacks, also of wrong input
+os.environ["HYDRA_FULL_ERROR"] = "1"  # makes Hydra raise its errors instead of printing them
+# Hydra warns that our hydra/launcher/joblib.yaml replaces the plugin's. It is meant to.
+warnings.filterwarnings("ignore", r"\s*'hydra/launcher/joblib' is validated against", UserWarning)
+OLDER_WORDS = {"profile=small": "rung=small", "profile=tiny": "rung=small"}
 
 
 @hydra.main(version_base="1.3", config_path=str(paths.conf()), config_name="config")
-def main(cfg: DictConfig) -> float:
-    """What Hydra calls for another sweeper than ours, such as Optuna's; returns the run's value. Else see `cli.run`."""
-    return execute.composed(cfg)
+def main(cfg: DictConfig) -> float | None:
+    """Train what Hydra has composed: a run, or one for each of `seeds` seeds; returns their value, for a sweeper."""
+    config = HydraConfig.get()
+    alone = config.mode is RunMode.RUN
+    with one_line_errors() if alone else contextlib.nullcontext():  # in a sweep the sweeper takes note of errors
+        folders.use_sources(config.runtime.config_sources)
+        if alone and (launcher := [text for text in config.overrides.hydra if "hydra/launcher=" in text]):
+            raise ConfigError(f"{launcher[0]} is for sweeps: add -m")
+        given = [text.lstrip("+~").partition("=")[0] for text in config.overrides.task]
+        for note in folders.replaced_by_recipes(config.runtime.choices, given, cfg):
+            print(note, flush=True)
+        return train_all(cfg, config.overrides.task, config.sweeper.get("direction"))
+
+
+@contextlib.contextmanager
+def one_line_errors() -> Iterator[None]:
+    """End the process with one line for an error that the user can fix, unless HYDRA_FULL_ERROR=1."""
+    try:
+        yield
+    except (*WRONG_INPUT, ValueError) as error:
+        where = traceback.extract_tb(error.__traceback__)[-1].filename
+        of_user = isinstance(error, WRONG_INPUT) or f"{os.sep}hydra{os.sep}" in where  # such as range(0,3,0)
+        if FULL or not of_user or (isinstance(error, OSError) and error.errno and not error.filename):
+            raise
+        print(f"error: {one_line(error)}", file=sys.stderr)
+        sys.exit(1)
+
+
+def arguments(words: list[str]) -> list[str]:
+    """Order a command line for Hydra: options first, and the settings of a sweep or a table as `hydra.sweeper.runs`.
+
+    Hydra takes no options between settings. And it composes a first configuration for the sweep itself, which would
+    refuse a setting that only the files have that are swept over.
+    """
+    words = [OLDER_WORDS.get(word, word) for word in words]
+    settings = [word for word in words if word[:1] == "~" or ("=" in word and word[:1] != "-")]
+    options = [word for word in words if word not in settings]
+    several = {"-m", "--multirun"} & {*options} or any(word.startswith("table=") for word in settings)
+    shows = {"-c", "--cfg", "-h", "--help", "-i", "--info"} & {word.partition("=")[0] for word in options}
+    if shows or not several or any(word.startswith("hydra/sweeper=") for word in settings):
+        return [*options, *settings]
+    ours = [word for word in settings if not word.startswith(("hydra.", "hydra/"))]
+    options = [word for word in options if word not in ("-m", "--multirun")]
+    settings = [word for word in settings if word not in ours]
+    escaped = [word.replace("${", "\\${") for word in ours]
+    return [*options, "--multirun", *settings, f"hydra.sweeper.runs={spell(escaped)}"]
+
+
+def continuing(words: list[str]) -> str:
+    """Say how a command that was interrupted is continued."""
+    restarting = [word for word in words if word.lstrip("+").lower() in ("force=true", "resume=false")]
+    if not restarting:
+        return "Run the same command to continue."
+    return f"Run the same command without {' '.join(restarting)} to continue."
+
+
+def run() -> None:
+    """Do what the command line asks for."""
+    words = sys.argv[1:]
+    for number in (signal.SIGTERM, signal.SIGHUP):  # in a training they save first (`training.interrupt`)
+        if signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, signal.default_int_handler)
+    try:
+        sys.argv[1:] = arguments(words)
+        with one_line_errors():
+            main()
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader of our output has gone, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    except KeyboardInterrupt as error:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a further one would print a traceback while Python ends
+        saved = f"Saved {error}" if str(error) else "Stopped; what was not saved yet is lost"
+        print(f"\n{saved}. {continuing(words)}", file=sys.stderr)
+        sys.exit(130)
 
 
 if __name__ == "__main__":
-    cli.run(main)
+    run()

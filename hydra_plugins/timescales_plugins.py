@@ -1,26 +1,40 @@
-"""What Hydra finds: the settings of our sweeps (hydra/sweeper=timescales), and our launchers for other sweepers."""
+"""What Hydra finds: our sweeper and our launchers. It takes only classes that are defined in hydra_plugins.
+
+Every command imports this module, so what it needs is imported when it is used.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from hydra.core.config_store import ConfigStore
 from hydra.core.utils import JobReturn
 from hydra.plugins.launcher import Launcher
+from hydra.plugins.sweeper import Sweeper
 from omegaconf import DictConfig
 
-from timescales import cli
-from timescales.config.compose import Composer
-from timescales.config.hydra_internals import job_return
-from timescales.experiment import execute, plan
-from timescales.experiment.queue import try_to
-
-# minutes: after how many a sweep stops. Hydra makes no sweeper of it: `cli.sweep` reads it.
-SWEEPER = {"_target_": "timescales.cli.sweep", "minutes": None}
+# hydra/sweeper=timescales. runs: the settings of the sweep (see train.py); minutes: after how many it stops.
+SWEEPER: dict[str, Any] = {"_target_": f"{__name__}.TimescalesSweeper", "runs": [], "minutes": None}
 ConfigStore.instance().store("timescales", SWEEPER, "hydra/sweeper")
+
+
+class TimescalesSweeper(Sweeper):
+    """Trains the runs of a sweep or a table that have not ended (`timescales.experiment.sweep`)."""
+
+    def __init__(self, runs: Sequence[str], minutes: float | None) -> None:
+        self.runs, self.minutes = runs, minutes
+
+    def setup(self, **context: Any) -> None:
+        """Hydra's interface."""
+        self.context = context
+
+    def sweep(self, arguments: list[str]) -> None:
+        """Hydra's interface. arguments: with hydra.mode=MULTIRUN, which train.py does not see."""
+        from timescales.experiment.sweep import Sweep
+
+        Sweep([*arguments, *self.runs], self.minutes, **self.context).sweep()
 
 
 class TimescalesLauncher(Launcher):
@@ -31,23 +45,37 @@ class TimescalesLauncher(Launcher):
 
     def setup(self, *, hydra_context: Any, task_function: Any, config: DictConfig) -> None:
         """Hydra's interface."""
-        self.composer, self.sweeper = Composer(hydra_context.config_loader), config.hydra.sweeper
-        self.folder = Path(config.hydra.sweep.dir)
+        self.sweeper, self.folder = config.hydra.sweeper, Path(config.hydra.sweep.dir)
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> list[JobReturn]:
         """Hydra's interface."""
-        self.folder.mkdir(parents=True, exist_ok=True)  # where the sweeper writes what it has found
-        requests = [[self.composer.parse(text) for text in overrides] for overrides in job_overrides]
-        jobs = [try_to(partial(plan.single, composer=self.composer), request) for request in requests]
-        launch = cli.launch_of(f"{__name__}.{type(self).__name__}")
-        work, fine = execute.Search(self.sweeper.get("direction")), [job for job in jobs if isinstance(job, list)]
-        ends = iter(launch(work, self.parameters, fine))
-        return [job_return(next(ends) if isinstance(job, list) else job) for job in jobs]
+        from timescales.config import folders
+        from timescales.experiment.train import Job
+
+        self.folder.mkdir(parents=True, exist_ok=True)  # where a sweeper such as Optuna's writes what it has found
+        own = next(iter(folders.places()[1:]), None)
+        return self.ends(Job(own, self.sweeper.get("direction")), [list(overrides) for overrides in job_overrides])
+
+    def ends(self, job: Any, jobs: list[list[str]]) -> list[JobReturn]:
+        """Call job(overrides) for each of them, in processes; return how each ended."""
+        raise NotImplementedError
 
 
 class TimescalesJoblib(TimescalesLauncher):
     """In processes of this machine."""
 
+    def ends(self, job: Any, jobs: list[list[str]]) -> list[JobReturn]:
+        """Call job(overrides) for each of them, in processes; return how each ended."""
+        from timescales.experiment import processes
+
+        return processes.launch(job, self.parameters, jobs)
+
 
 class TimescalesSlurm(TimescalesLauncher):
     """As SLURM arrays."""
+
+    def ends(self, job: Any, jobs: list[list[str]]) -> list[JobReturn]:
+        """Call job(overrides) for each of them, as SLURM jobs; return how each ended."""
+        from timescales.experiment import slurm
+
+        return slurm.launch(job, self.parameters, jobs)

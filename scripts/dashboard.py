@@ -33,7 +33,7 @@ from timescales.reports.report import Report  # noqa: E402
 def groups(table: Table, size: str, composer: compose.Composer) -> list[str]:
     """The W&B groups that a table's runs belong to."""
     runs = {group(axes): axes for axes in expand(table, size)}.values()
-    configs = [identity.resolved(composer(load.request(table, axes))) for axes in runs]
+    configs = [identity.resolved(composer(load.request(axes))) for axes in runs]
     return list(dict.fromkeys(map(identity.family, configs)))
 
 

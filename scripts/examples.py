@@ -21,9 +21,9 @@ import torch  # noqa: E402
 from torch import Tensor  # noqa: E402
 
 from timescales import plotting  # noqa: E402
-from timescales.config import compose, folders, messages  # noqa: E402
+from timescales.config import compose, folders  # noqa: E402
 from timescales.config.run import run_of  # noqa: E402
-from timescales.errors import ConfigError  # noqa: E402
+from timescales.errors import ConfigError, one_line  # noqa: E402
 from timescales.tasks import (  # noqa: E402
     MQAR,
     ContextualMatch,
@@ -65,11 +65,8 @@ def make_task(overrides: Sequence[str]) -> tuple[Task, dict[str, Any]]:
     with compose.composing() as composer:
         try:
             config = run_of(composer(overrides)).config
-        except Exception as error:
-            line = messages.one_line(error)
-            if line is None:
-                raise
-            raise ConfigError(line) from error
+        except compose.WRONG_INPUT as error:
+            raise ConfigError(one_line(error)) from error
     return build.build_task(config, "cpu"), config["task"]
 
 

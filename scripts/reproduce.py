@@ -20,9 +20,9 @@ sys.path.insert(0, str(ROOT))
 from tqdm import tqdm  # noqa: E402
 
 from timescales import commands, paths  # noqa: E402
-from timescales.config import compose, messages  # noqa: E402
+from timescales.config import compose  # noqa: E402
 from timescales.config.compose import Composer  # noqa: E402
-from timescales.errors import ConfigError  # noqa: E402
+from timescales.errors import ConfigError, one_line  # noqa: E402
 from timescales.experiment import plan  # noqa: E402
 from timescales.papers import load  # noqa: E402
 from timescales.papers.table import PAPER, RATES, Rung, Table  # noqa: E402
@@ -47,10 +47,8 @@ def main() -> None:
             size = table.size_of(options.rung)
             if options.hours is not None:
                 size = fitting(table, options.hours, composer)
-        except Exception as error:
-            if (line := messages.one_line(error)) is None:
-                raise
-            sys.exit(f"error: {line}")
+        except compose.WRONG_INPUT as error:
+            sys.exit(f"error: {one_line(error)}")
         rung = [] if size == PAPER else [f"rung={size}"]
         command = [sys.executable, str(ROOT / "train.py"), f"table={table.name}", *rung, *options.overrides]
         if code := subprocess.run(command).returncode:
@@ -71,14 +69,14 @@ def fitting(table: Table, hours: float, composer: Composer) -> str:
     for size, seconds in prices.items():
         rung = table.sizes[size]
         claims = "; ".join(wording.claim_in_words(claim) for claim in rung.claims)
-        price = f"{wording.duration(seconds)} here" if seconds else "has been run"
+        price = f"{cost.duration(seconds)} here" if seconds else "has been run"
         print(f"{size}: {price}. It can say: {claims}")
     prices = {size: seconds for size, seconds in prices.items() if seconds}
     if not prices:
         raise ConfigError(f"all rungs of {table.name} have been run here: make reproduce TABLE={table.name} RUNG=NAME")
     fits = [size for size, seconds in prices.items() if seconds <= 3600 * hours]
     if not fits:
-        cheapest = wording.duration(min(prices.values()))
+        cheapest = cost.duration(min(prices.values()))
         raise ConfigError(f"no rung of {table.name} fits into {hours:g} h: the cheapest takes {cheapest}")
     print(f"running {fits[-1]}, the largest that fits into {hours:g} h", flush=True)
     return fits[-1]

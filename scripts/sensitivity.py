@@ -15,11 +15,11 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from timescales import paths  # noqa: E402
-from timescales.config import compose, folders, identity, messages  # noqa: E402
-from timescales.errors import ConfigError  # noqa: E402
-from timescales.experiment import plan  # noqa: E402
-from timescales.experiment.queue import Queue  # noqa: E402
+from timescales import analysis, paths  # noqa: E402
+from timescales.config import compose, folders, identity  # noqa: E402
+from timescales.config.run import run_of  # noqa: E402
+from timescales.errors import ConfigError, one_line  # noqa: E402
+from timescales.experiment.train import train  # noqa: E402
 from timescales.papers import load  # noqa: E402
 from timescales.papers.table import Rung  # noqa: E402
 from timescales.reports import sensitivity  # noqa: E402
@@ -43,12 +43,10 @@ def main() -> None:
             if settings:
                 table = sensitivity.narrowed(table, settings, composer)
             sensitivity.variations(table, composer)
-        except Exception as error:
-            if (line := messages.one_line(error)) is None:
-                raise
-            sys.exit(f"error: {line}")
+        except compose.WRONG_INPUT as error:
+            sys.exit(f"error: {one_line(error)}")
         if not options.no_run:
-            train(table, composer, options)
+            train_all(table, composer, options)
         rows = sensitivity.gather(table, composer, results, paths.RUNS)
     own = options.config_dir is not None
     if settings:
@@ -71,16 +69,17 @@ def narrows(override: str) -> bool:
     return identity.is_of_identity(override.partition("=")[0].lstrip("+~"))
 
 
-def train(table: Rung, composer: compose.Composer, options: argparse.Namespace) -> None:
+def train_all(table: Rung, composer: compose.Composer, options: argparse.Namespace) -> None:
     """Train the runs of each variation that are not finished."""
-    shared = [composer.parse(text) for text in ("logger=none", *options.overrides) if not narrows(text)]
+    shared = ["logger=none", *(text for text in options.overrides if not narrows(text))]
     variations = sensitivity.variations(table, composer)
     for k, variation in enumerate(variations, 1):
         print(f"[{k}/{len(variations)}] {variation.words}", flush=True)
-        runs = sensitivity.runs_of(table, composer, variation)
-        requests = [[*load.request(table, run.axes), *shared] for run in runs]
         try:
-            Queue(plan.plan(requests, composer, seeds_named=True), analyses=table.probe).work()
+            for planned in sensitivity.runs_of(table, composer, variation):
+                run = run_of(composer([*load.request(planned.axes), *shared]))
+                train(run)
+                analysis.measure_missing(run.directory, table.probe)
         except KeyboardInterrupt:
             sys.exit("interrupted: the same command continues")
 

@@ -138,23 +138,24 @@ def train(monkeypatch, tmp_path):
     from hydra.core.global_hydra import GlobalHydra
 
     import train as entry
-    from timescales import cli
 
     monkeypatch.chdir(tmp_path)
 
     def call(*arguments):
         monkeypatch.setattr(sys, "argv", ["train.py", *arguments])
-        monkeypatch.delenv("HYDRA_FULL_ERROR", raising=False)
+        monkeypatch.setattr(entry, "FULL", False)
+        monkeypatch.setenv("HYDRA_FULL_ERROR", "1")  # as train.py sets it for Hydra
         GlobalHydra.instance().clear()
         out, err, status = io.StringIO(), io.StringIO(), 0
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            ctrl_c = signal.getsignal(signal.SIGINT)  # a program that ends after an interruption ignores it
+            before = {n: signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
             try:
-                cli.run(entry.main)
+                entry.run()
             except SystemExit as leaving:
                 status = leaving.code
             finally:
-                signal.signal(signal.SIGINT, ctrl_c)
+                for number, handler in before.items():  # a program that ends after an interruption ignores Ctrl-C
+                    signal.signal(number, handler)
         return Outcome(status, out.getvalue(), err.getvalue())
 
     yield call

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import re
 import signal
 import sys
 import time
@@ -10,6 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from hydra.core.utils import JobReturn, JobStatus
 from quick import QUICK, SIZES, records
 
 from timescales.runs import lock
@@ -92,9 +94,9 @@ def test_a_signal_ends_a_joblib_sweep_when_each_worker_has_saved(tmp_path, start
     assert process.returncode == 130, output
     for directory in runs:
         assert_saved(directory)
-        assert f"{directory.relative_to(tmp_path)}: interrupted at step {resume_step(directory)}" in output
-    assert "interrupted in 2 of 6 jobs: saved; the same command continues" in output
-    assert output.index("second time ends at once") < output.index("interrupted at step")
+        assert re.search(rf"seed=\d run_dir=.*{directory.name}.*: saved at step {resume_step(directory)}\n", output)
+    assert "Saved in 2 of 6 jobs. Run the same command to continue." in output
+    assert output.index("Press Ctrl-C again") < output.index(": saved at step")
     assert "Traceback" not in output
     assert len(list((tmp_path / "runs").glob("*/record.json"))) == 2  # no further one has begun
 
@@ -122,7 +124,7 @@ def test_a_second_signal_ends_a_joblib_sweep_at_once(tmp_path, start_sweep, monk
         time.sleep(0.3)  # two signals at the same moment are one
     output = process.communicate(timeout=300)[0]
     assert process.returncode == 130, output
-    assert "interrupted: what was not saved yet is lost; the same command continues" in output
+    assert "Stopped; what was not saved yet is lost. Run the same command to continue." in output
     assert "Traceback" not in output
     assert "leaked" not in output  # semaphores of the workers' progress bars
     runs = [path.parent for path in (tmp_path / "runs").glob("*/record.json")]
@@ -143,7 +145,7 @@ def test_a_signal_to_a_worker_ends_its_run_alone(tmp_path, start_sweep):
     assert lock.owner(second)
     process.terminate()
     output = process.communicate(timeout=300)[0]
-    assert "interrupted in 3 of 3 jobs: saved" in output
+    assert "Saved in 3 of 3 jobs." in output
     for directory in begun(tmp_path):
         assert_saved(directory)
 
@@ -157,7 +159,7 @@ def test_a_signal_while_workers_start_kills_none_of_them(tmp_path, start_sweep):
     os.killpg(process.pid, signal.SIGTERM)
     output = process.communicate(timeout=300)[0]
     assert process.returncode == 130, output
-    assert "jobs: saved; the same command continues" in output
+    assert "jobs. Run the same command to continue." in output
     assert "Traceback" not in output
     assert "Terminated" not in output
 
@@ -195,7 +197,7 @@ def test_each_slurm_job_ends_by_itself(tmp_path, monkeypatch, capsys):
 
     monkeypatch.setattr(slurm, "GRACE", 0.0)
     monkeypatch.setattr(slurm.time, "sleep", lambda seconds: None)
-    done = "finished"
+    done = JobReturn(status=JobStatus.COMPLETED, _return_value=0.5)
     trace = RuntimeError("failed with trace\nsubmitit.core.utils.UncompletedJobError: timed-out too many times.\nsee")
     jobs = [Job(tmp_path, "5_0", done), Job(tmp_path, "5_1", trace), Job(tmp_path, "5_2"), Job(tmp_path, "5_3")]
 
@@ -212,10 +214,11 @@ def test_each_slurm_job_ends_by_itself(tmp_path, monkeypatch, capsys):
 
     queue = queues()
     monkeypatch.setattr(slurm, "queued", lambda: next(queue))
-    errors = slurm.answers(jobs)
-    assert errors[0] is errors[2] is done
-    assert "timed-out too many times" in str(errors[1])
-    assert "job 5_3 was cancelled or killed: the same command continues" in str(errors[3])
+    ends = slurm.answers(jobs)
+    assert ends[0] is ends[2] is done
+    assert [end.status for end in ends] == 2 * [JobStatus.COMPLETED, JobStatus.FAILED]
+    assert "timed-out too many times" in str(ends[1]._return_value)
+    assert "job 5_3 was cancelled or killed: the same command continues" in str(ends[3]._return_value)
     assert "[3/4] job 5_3 failed" in capsys.readouterr().out
 
 
@@ -224,7 +227,7 @@ def test_the_first_array_goes_on_where_slurm_refuses_a_second(tmp_path, monkeypa
 
     from timescales.experiment import slurm
 
-    given = []
+    given, fine = [], JobReturn(status=JobStatus.COMPLETED)
 
     class Executor:
         def __init__(self, *arguments, **more): ...
@@ -235,18 +238,18 @@ def test_the_first_array_goes_on_where_slurm_refuses_a_second(tmp_path, monkeypa
             given.append(len(arguments[0]))
             if len(given) > 1 or "nothing" in arguments[0][0]:
                 raise RuntimeError("sbatch: error\nsbatch: error: QOSMaxSubmitJobPerUserLimit\n")
-            return [Job(tmp_path, f"5_{k}", "finished") for k in range(len(arguments[0]))]
+            return [Job(tmp_path, f"5_{k}", fine) for k in range(len(arguments[0]))]
 
     monkeypatch.setattr(submitit, "AutoExecutor", Executor)
     monkeypatch.setattr(slurm, "ARRAY", 2)
     monkeypatch.setattr(slurm, "queued", lambda: set())
     monkeypatch.setattr(slurm.time, "sleep", lambda seconds: None)
     parameters = {"submitit_folder": str(tmp_path), "max_num_timeout": 1}
-    errors = slurm.launch(len, parameters, [[f"seed={k}"] for k in range(5)])
+    ends = slurm.launch(len, parameters, [[f"seed={k}"] for k in range(5)])
     assert given == [2, 2]
     line = "SLURM took 2 of 5 jobs (sbatch: error: QOSMaxSubmitJobPerUserLimit): the same command continues"
-    assert errors[:2] == ["finished", "finished"]
-    assert [str(error) for error in errors[2:]] == 3 * [line]
+    assert ends[:2] == [fine, fine]
+    assert [str(end._return_value) for end in ends[2:]] == 3 * [line]
     given.clear()
     with pytest.raises(RuntimeError, match="QOSMax"):
         slurm.launch(len, parameters, [["nothing"]])

@@ -16,9 +16,9 @@ with extras.command():
     from tqdm import tqdm
 
     from timescales import paths
-    from timescales.config import compose, folders, identity, messages, values
+    from timescales.config import compose, folders, identity, values
     from timescales.config.compose import Composer
-    from timescales.errors import ConfigError
+    from timescales.errors import ConfigError, one_line
     from timescales.papers import load
     from timescales.papers.table import PAPER
     from timescales.reports import report as reports
@@ -102,10 +102,8 @@ def tables(options: argparse.Namespace) -> Iterator[Tables]:
         if not Path(error.filename or "").is_relative_to(out):
             raise
         sys.exit(f"error: {error.filename}: {error.strerror}; choose another folder with --out, or give access there")
-    except Exception as error:
-        if (line := messages.one_line(error)) is None:
-            raise
-        sys.exit(f"error: {line}")
+    except compose.WRONG_INPUT as error:
+        sys.exit(f"error: {one_line(error)}")
 
 
 def report() -> None:
@@ -207,8 +205,8 @@ def _plan(found: Tables, settings: Sequence[str], rung: str | None) -> None:
     if len(found.named) != 1:
         raise ConfigError("--list is for one table: give its name, as in chien_table3 --list")
     (name,), composer = found.named, found.composer
-    given = map(composer.parse, settings)
-    where = {o.key_or_group: [each.value() for each in composer.each_value(o)] for o in given}
+    given = {text: map(compose.parse, composer.each_value(text)) for text in settings}
+    where = {compose.parse(text).key_or_group: [each.value() for each in found] for text, found in given.items()}
     size = load.table(name).size_of(rung)
     far = next(s for s in status.status(name, composer, found.results, paths.RUNS) if s.size == size)
     print(status.table_text(far.plan(where)))

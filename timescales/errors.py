@@ -1,8 +1,10 @@
-"""The errors that every package may raise for bad input, and the nearest right word. Imports no torch."""
+"""The errors that every package may raise for bad input, and the line that a user reads. Imports no torch."""
 
 from __future__ import annotations
 
 import difflib
+import re
+from collections.abc import Iterator
 from typing import Any
 
 
@@ -39,3 +41,68 @@ def nearest(wrong: str, right: Any) -> str:
     """ "; did you mean X?" for the nearest right word, or nothing if none is near."""
     near = difflib.get_close_matches(str(wrong), [str(r) for r in right], 1, cutoff=0.6)
     return f"; did you mean {near[0]}?" if near else ""
+
+
+def one_line(error: BaseException) -> str:
+    """Put an error for wrong input into one line.
+
+    Errors of Hydra and OmegaConf are said in their words, without the lines for developers, and with the nearest right
+    name where there is one.
+    """
+    causes = list(_chain(error))
+    if ours := next((cause for cause in causes if isinstance(cause, ConfigError)), None):
+        return " ".join(str(ours).splitlines())
+    if isinstance(error, OSError) and error.filename:
+        why = f"{error.filename}: {error.strerror}"
+        return f"{why}; choose another place with run_dir=DIR or data_root=DIR, or make room and give access there"
+    texts: list[str] = []
+    for cause in causes[:2]:
+        lines = [line.strip() for line in str(cause).splitlines()]
+        text = " ".join(line for line in lines if not re.match("full_key:|object_type=|reference_type=", line))
+        text = " ".join(text.partition("Config search path:")[0].split()).rstrip(".")
+        if text not in ". ".join(texts):
+            texts.append(text)
+    said = ". ".join(texts)
+    near = _near_name(said) or next(filter(None, (_near_key(cause, said) for cause in causes)), "")
+    if near:  # then Hydra's advice to add the key with + misleads
+        said = re.sub(r" To append to your config use \S+", "", said)
+    if "raised while composing config: Key" in said:
+        near = "; a file whose keys are those of a run begins with the line # @package _global_"
+    return f"{said}{near}" or type(error).__name__
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    """An error and its causes, the error that a user sees first."""
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+def _near_name(said: str) -> str:
+    """ "; did you mean X?" for Hydra's error about a file that is not there."""
+    found = re.search(r"Could not find '(?:[\w/]+/)?(\S+)' Available options in '\S+': (.*)", said)
+    return nearest(found[1], found[2].split()) if found else ""
+
+
+def _near_key(cause: BaseException, said: str) -> str:
+    """ "; did you mean X?" for OmegaConf's error about a key that is not there."""
+    parent, wrong = getattr(cause, "parent_node", None), re.search(r"Could not override '([\w.]+)'", said)
+    if parent is None or wrong is None:
+        return ""
+    from omegaconf import OmegaConf
+
+    of_hydra = wrong[1].startswith("hydra.")
+    every = _dotted(OmegaConf.to_container(parent._get_root()))
+    known = [key for key in every if key.startswith("hydra.") is of_hydra]
+    name = wrong[1].rpartition(".")[2]
+    same = [key for key in known if key.rpartition(".")[2] == name]  # lr: optimizer.lr
+    near = difflib.get_close_matches(wrong[1], same or known, 1, cutoff=0.0 if same else 0.75)
+    return f"; did you mean {near[0]}?" if near else ""
+
+
+def _dotted(content: Any, prefix: str = "") -> Iterator[str]:
+    """All keys of a configuration, written with dots."""
+    for key, value in content.items():
+        yield f"{prefix}{key}"
+        if isinstance(value, dict):
+            yield from _dotted(value, f"{prefix}{key}.")

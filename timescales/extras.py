@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
@@ -44,7 +45,19 @@ def line(error: ModuleNotFoundError) -> str | None:
 
 @contextlib.contextmanager
 def command() -> Iterator[None]:
-    """Around the imports of a command: a package that is missing ends it with the line that says what to install."""
+    """Around the imports of a command: a package that is missing ends it with the line that says what to install.
+
+    Before them, what a command needs of Python: its assertions, by which Hydra's parser works, and the three streams. A
+    stream that was closed (2>&-) is the null device from then on.
+    """
+    for _ in range(3):
+        if (number := os.open(os.devnull, os.O_RDWR)) > 2:
+            os.close(number)
+            break
+    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115 (stays open)
+    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
+    if sys.flags.optimize:
+        sys.exit("error: PYTHONOPTIMIZE (or -O) is set, with which Hydra cannot read overrides: unset it")
     try:
         yield
     except ModuleNotFoundError as error:

@@ -203,7 +203,7 @@ def test_a_whole_atlas_from_its_tables_to_its_page(small, train, tmp_path, monke
         text = tables.text_of_scores()
     (conf / "table" / "small_atlas.yaml").write_text(text)
     launched("small_atlas")
-    assert "8 finished, skipped; 0 to run" in train("--config-dir", str(conf), "table=small_atlas", "logger=none").out
+    assert "8 already finished, 0 to train" in train("--config-dir", str(conf), "table=small_atlas", "logger=none").out
     with composing() as composer:
         ended = rows("small_atlas", composer)
         table = load.table("small_atlas")

@@ -1,12 +1,8 @@
 """Configurations composed without Hydra's command line, and their identities."""
 
-import re
-
 import pytest
-from hydra.types import RunMode
-from omegaconf import OmegaConf, open_dict
+from omegaconf import OmegaConf
 
-from timescales import paths
 from timescales.config import compose, folders, identity, schema, values
 from timescales.config.run import run_of
 
@@ -38,8 +34,7 @@ from timescales.config.run import run_of
     ],
 )
 def test_a_value_survives_being_spelled_as_an_override(value):
-    with compose.composing() as composer:
-        assert composer.parse(f"task.name={values.spell(value)}").value() == value
+    assert compose.parse(f"task.name={values.spell(value)}").value() == value
 
 
 def test_kind_is_the_identity_without_what_costs_nothing():
@@ -61,44 +56,14 @@ def test_what_may_change_a_number_changes_the_identity():
         assert identity.identity(plain | {key: value}) != identity.identity(plain), key
 
 
-def test_a_table_that_says_nothing_else_is_composed_as_hydra_would():
-    """Its file is not parsed for each choice of files: for hundreds of choices that takes many minutes."""
+def test_compositions_do_not_change_one_another():
+    """Hydra's functions change the files that they are given: of a shared file each gets a copy of its own."""
+    models = folders.choices("model")
     with compose.composing() as composer:
-        given = [composer.parse(text) for text in ("table=chien_copy", "model=gru", "task=adding")]
-        cfg, files = composer.of_files(given)
-        whole = composer._load(given, RunMode.RUN)
-        assert files == dict(whole.hydra.runtime.choices)
-        with open_dict(whole):
-            del whole["hydra"]
-            whole.table = whole.table.name
-        assert cfg == whole
-        assert composer.of_files(given[1:])[0].table is None
-
-
-def test_without_recipes_models_are_composed_as_hydra_would():
-    """Each model's file is read once: the 1,209 runs of the atlas have 403 choices of files."""
-    models, tasks = folders.choices("model"), folders.choices("task")
-    with compose.composing() as composer:
-        for k, model in enumerate(models[::3]):
-            texts = ("paper=none", "optimizer=adam", f"task={tasks[k % len(tasks)]}", f"model={model}")
-            given = list(map(composer.parse, texts))
-            made = composer._of_model(given)
-            assert made is not None, model
-            cfg, files = composer._of_choice(given)
-            assert made == (cfg, files)
-            assert list(made[0].model) == list(cfg.model)
-        for texts in (("paper=chien", "task=copy"), ("task=copy",), ("paper=none", "task=copy", "recipe=gu/copy")):
-            assert composer._of_model([composer.parse(text) for text in (*texts, "model=gru")]) is None
-
-
-def test_a_model_depends_on_its_own_file_alone():
-    """So that `_of_model` may put it beside any task: what is said of models stands in conf/model, and nothing else."""
-    for path in paths.conf().glob("*/*.yaml"):
-        text, group = path.read_text(), path.parent.name
-        if group == "model":
-            assert not re.search("^(# @package|defaults:)", text, re.MULTILINE), path
-        elif group in compose.PLAIN_GROUPS:
-            assert not re.search("^model:|override /?model:", text, re.MULTILINE), path
+        first = [composer([f"model={model}", "task=pmnist"]) for model in models]
+        composer(["model=lstm", "task=pmnist"]).model.hidden_size = 7
+        again = [composer([f"model={model}", "task=pmnist"]) for model in models]
+    assert first == again
 
 
 @pytest.mark.parametrize(
@@ -118,19 +83,5 @@ def test_files_in_a_folder_of_ones_own_are_composed_by_hydra(tmp_path, group, te
             chosen = {"model": "dilated", "task": "frequency"} | {group: "mine"}
             cfg = composer(["paper=none", *(f"{name}={file}" for name, file in chosen.items())])
         assert OmegaConf.select(cfg, key) == value
-    finally:
-        folders.use(None)
-
-
-def test_a_table_with_other_settings_passes_them_to_its_runs(tmp_path):
-    (tmp_path / "table").mkdir()
-    text = (paths.conf() / "table" / "chien_copy.yaml").read_text().replace("chien_copy", "mine")
-    (tmp_path / "table" / "mine.yaml").write_text(f"{text}\nloop: {{max_steps: 7}}\n")
-    folders.use(tmp_path)
-    try:
-        assert not folders.holds_only("table", "table", "mine")
-        with compose.composing() as composer:
-            cfg = composer(["table=mine"])
-        assert (cfg.table, cfg.loop.max_steps) == ("mine", 7)
     finally:
         folders.use(None)

@@ -3,7 +3,6 @@
 import math
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from hydra.core.config_store import ConfigStore
@@ -11,11 +10,12 @@ from hydra.core.utils import JobStatus
 from omegaconf import OmegaConf
 from quick import QUICK, records
 
+import train as entry
 from hydra_plugins import timescales_plugins
-from timescales import cli
 from timescales.config.compose import composing
 from timescales.errors import ConfigError
-from timescales.experiment import execute, plan
+from timescales.experiment import processes
+from timescales.experiment.train import check_direction, train_all
 from timescales.runs import metrics, record
 from timescales.runs.record import Record
 from timescales.training.best import Best
@@ -26,13 +26,13 @@ QUICK = [*QUICK, "logger=none"]
 @pytest.fixture
 def told(monkeypatch):
     """The numbers that sweepers are told."""
-    values, search = [], execute.Search.__call__
+    values, train_all = [], entry.train_all
 
-    def spy(self, runs):
-        values.append(search(self, runs))
+    def spy(*arguments):
+        values.append(train_all(*arguments))
         return values[-1]
 
-    monkeypatch.setattr(execute.Search, "__call__", spy)
+    monkeypatch.setattr(entry, "train_all", spy)
     return values
 
 
@@ -53,13 +53,6 @@ def test_a_launcher_that_is_not_ours_is_hydras_to_sweep_with(train):
     sweep = ["-m", "hydra/launcher=foreign", *QUICK, "seed=0,1"]
     assert train(*sweep).status == 0
     assert [saved["seed"] for saved in records()] == [0, 1]
-    assert "hydra.sweeper.minutes: no such key" in train(*sweep, "hydra.sweeper.minutes=5").err
-
-
-def test_our_own_sweeper_and_a_single_run_need_no_number(train, told):
-    assert train(*QUICK).status == 0
-    assert train("-m", *QUICK, "seed=1,2").status == 0
-    assert told == []
 
 
 def test_the_value_is_the_best_one_and_the_worst_of_a_run_that_diverged():
@@ -81,44 +74,48 @@ def test_the_value_is_the_best_one_and_the_worst_of_a_run_that_diverged():
     ],
 )
 def test_the_direction_is_checked(direction, select, fix):
-    search = execute.Search(OmegaConf.create({"direction": direction}).direction)
+    given = OmegaConf.create({"direction": direction}).direction
     if fix is None:
-        search.check(select)
+        check_direction(select, given)
         return
     with pytest.raises(ConfigError, match=f"valid/{select[0]}.*{fix}"):
-        search.check(select)
+        check_direction(select, given)
 
 
 def test_the_direction_is_checked_for_a_run_that_has_finished_too(train):
     """Nothing is trained of it, and its value would be taken the wrong way round."""
     assert train(*QUICK).status == 0
     with composing() as composer:
-        runs = plan.single(list(map(composer.parse, QUICK)), composer)
-    assert execute.Search("maximize")(runs) == Record.read(runs[0].directory).best.value
+        cfg = composer(QUICK)
+    (path,) = Path("runs").iterdir()
+    assert train_all(cfg, QUICK, "maximize") == Record.read(path).best.value
     with pytest.raises(ConfigError, match="direction=maximize"):
-        execute.Search("minimize")(runs)
+        train_all(cfg, QUICK, "minimize")
+
+
+def test_a_wrong_direction_is_found_before_the_first_step(train):
+    with composing() as composer, pytest.raises(ConfigError, match="direction=maximize"):
+        train_all(composer(QUICK), QUICK, "minimize")
+    assert not list(Path().glob("runs/*"))
 
 
 def test_one_suggestion_that_cannot_be_trained_is_a_failure_beside_the_others(train, monkeypatch):
     """What a sweeper is told by our launchers; here they train in this process."""
-    monkeypatch.setattr(cli, "launch_of", lambda name: lambda task, more, groups: [task(g) for g in groups])
-    with composing() as composer:
-        launcher = timescales_plugins.TimescalesJoblib()
-        sweeper = OmegaConf.create({"hydra": {"sweeper": {"direction": "maximize"}, "sweep": {"dir": "study"}}})
-        launcher.setup(hydra_context=SimpleNamespace(config_loader=composer.loader), task_function=None, config=sweeper)
-        ends = launcher.launch([[*QUICK, "model.nope=1"], [*QUICK, "seed=3"]], 0)
+    monkeypatch.setattr(processes, "launch", lambda job, parameters, jobs: [job(overrides) for overrides in jobs])
+    launcher = timescales_plugins.TimescalesJoblib()
+    sweeper = OmegaConf.create({"hydra": {"sweeper": {"direction": "maximize"}, "sweep": {"dir": "study"}}})
+    launcher.setup(hydra_context=None, task_function=None, config=sweeper)
+    ends = launcher.launch([[*QUICK, "model.nope=1"], [*QUICK, "seed=3"]], 0)
     assert [end.status for end in ends] == [JobStatus.FAILED, JobStatus.COMPLETED]
-    assert "model.nope: no such key" in str(ends[0]._return_value)
+    assert "model.nope" in str(ends[0]._return_value)
     assert Path("study").is_dir()
     (saved,) = (Record.read(path) for path in Path("runs").iterdir())
     assert (saved.seed, ends[1].return_value) == (3, saved.best.value)
 
 
-def test_a_record_without_the_metric_asks_for_force(train, told, tmp_path):
+def test_a_record_without_the_metric_asks_for_force(train, tmp_path):
     assert train(*QUICK).status == 0
     (directory,) = (tmp_path / "runs").iterdir()
     record.update(directory, select=None)
-    outcome = train("-m", "hydra/sweeper=basic", *QUICK)
-    assert outcome.status == 1
-    assert "force=true" in outcome.err
-    assert told == []
+    with composing() as composer, pytest.raises(ConfigError, match="force=true"):
+        train_all(composer(QUICK), QUICK, "maximize")

@@ -13,13 +13,12 @@ import argparse
 import contextlib
 import io
 import json
-import os
 import random
 import re
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
@@ -31,11 +30,11 @@ import odd_values as odd  # noqa: E402
 from hydra.core.global_hydra import GlobalHydra  # noqa: E402
 
 import train  # noqa: E402
-from timescales import cli  # noqa: E402
 from timescales.config import compose, folders  # noqa: E402
 from timescales.config.run import Run  # noqa: E402
 from timescales.config.values import dotted  # noqa: E402
-from timescales.experiment import execute, queue  # noqa: E402
+from timescales.experiment import train as one_run  # noqa: E402
+from timescales.experiment.sweep import Sweep  # noqa: E402
 
 GROUPS = ("model", "task", "optimizer", "paper")
 SECONDS = 30  # a case that takes longer counts as hanging
@@ -133,19 +132,6 @@ def command(seed: int, number: int, small: bool, keys: Callable[[list[str]], lis
 
 # --------------------------------------------------------------------------------------------------- what becomes of it
 
-# Words with which a line says what to do.
-FIX = re.compile(
-    r"did you mean|must (be|have|hold|name|not)|\b(give|write|choose|quote|delete|leave (it )?out|pip install)\b"
-    r"|there (is|are) |shows (all|one|it)|holds keys|takes|\bis for\b|without|restarts|says"
-)
-# Words of Hydra's and OmegaConf's messages, of their grammar, and of Python.
-FOREIGN = re.compile(
-    r"struct\b|converted|object_type|full_key|\w+Config\b|Optional\b|Interpolation|interpolation (key|type|to)|viable"
-    r"|mismatched|extraneous|token recognition|Lexer|Config group override|Could not|Invalid type|subclass|Ambiguous"
-    r"|Missing mandatory|requires --multirun|defaults list|Error\b|Exception|<class|Unexpected|merging"
-    r"|[Pp]rimary|NoneType|ANTLR|[Ii]nvalid|[Uu]nsupported|ValueType|[Nn]ode\b|object at"
-)
-
 
 class Late(BaseException):
     """A case takes too long. Not an Exception, since OmegaConf would wrap one that is raised in a resolver."""
@@ -159,7 +145,7 @@ def raise_late(number: int, frame: FrameType | None) -> None:
 class Outcome(NamedTuple):
     """What became of a case."""
 
-    kind: str  # "valid"; "clear": one line with key and fix; "no key", "no fix", "foreign words"; "fault"
+    kind: str  # "valid"; "clear": one line; "fault"
     text: str  # the line, or the traceback
     overrides: list[str]  # the command line
 
@@ -169,9 +155,9 @@ class Commands:
 
     def __init__(self) -> None:
         self.known: dict[tuple[str, ...], list[str]] = {}
-        execute.execute = validated
-        groups_of = queue.groups_of
-        queue.groups_of = lambda todo: groups_of(todo)[:1]  # one launch of a sweep is enough
+        one_run.train = validated
+        launch_all = Sweep.train
+        Sweep.train = lambda sweep, todo: launch_all(sweep, todo[:1])  # type: ignore[method-assign]  # one is enough
         signal.signal(signal.SIGALRM, raise_late)
 
     def keys(self, groups: list[str]) -> list[str]:
@@ -186,13 +172,12 @@ class Commands:
         """What becomes of one case."""
         case = command(seed, number, small, self.keys)
         GlobalHydra.instance().clear()
-        os.environ.pop("HYDRA_FULL_ERROR", None)
         sys.argv = ["train.py", *case]
         out, err, status = io.StringIO(), io.StringIO(), 0
         signal.alarm(SECONDS)
         try:
             with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-                cli.run(train.main)
+                train.run()
         except SystemExit as leaving:
             status = leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None)
         except Late:
@@ -204,11 +189,9 @@ class Commands:
         return outcome(status, out.getvalue(), err.getvalue(), case)
 
 
-def validated(runs: Sequence[Run], check_select: Any = None) -> str:
-    """What `execute` does before it trains."""
-    for run in runs:
-        execute.left_to_do(run)
-    return execute.SKIPPED
+def validated(run: Run, direction: Any = None) -> None:
+    """What `train` does before it trains."""
+    one_run.ended(run, direction)
 
 
 def outcome(status: int, out: str, err: str, case: list[str]) -> Outcome:
@@ -220,22 +203,7 @@ def outcome(status: int, out: str, err: str, case: list[str]) -> Outcome:
         return Outcome("fault", err, case)
     if re.fullmatch(r"\d+ of \d+ runs? failed", line):  # each has a line of its own
         line = re.findall(r"^failed: .*\n  (.*)$", out, re.MULTILINE)[-1]
-    return Outcome(kind(line, case), line, case)
-
-
-def kind(line: str, case: list[str]) -> str:
-    """Of a line of error: "clear" if it names a key of the command line and what to do, in plain words."""
-    said = line
-    for word in sorted(case, key=len, reverse=True):  # what was typed may have any words
-        value = word.partition("=")[2] or word
-        said = said.replace(value, "") if len(value.strip()) > 2 else said
-    if FOREIGN.search(said):
-        return "foreign words"
-    words = [" ".join(word.split()) for word in case]
-    keys = [re.split("[=@]", word.lstrip("+~-"))[0] for word in words]
-    if not any(word and word in line for word in [*keys, *words]):
-        return "no key"
-    return "clear" if FIX.search(said) else "no fix"
+    return Outcome("clear", line, case)
 
 
 def main() -> None:

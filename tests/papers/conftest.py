@@ -9,15 +9,14 @@ import pytest
 from timescales import analysis, paths
 
 YAML = """# @package _global_
-loop: {max_steps: 2}
-task: {T: 3, train_size: 20, valid_size: 10, test_size: 10, batch_size: 10}
-model: {hidden_size: 4}
 table:
   name: quick
   title: Quick
   source: nobody
   runs:
-    - {task: copy, model: [lstm, plstm], seed: [0, 1]}
+    - &settings
+      {task: copy, task.T: 3, model: [lstm, plstm], seed: [0, 1], loop.max_steps: 2, model.hidden_size: 4,
+       task.train_size: 20, task.valid_size: 10, task.test_size: 10, task.batch_size: 10}
   metric: test/accuracy
   select: last
   better: higher

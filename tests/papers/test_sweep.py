@@ -9,9 +9,9 @@ import time
 import pytest
 from quick import UNTRAINED, records
 
-from timescales import errors, paths
+from timescales import analysis, errors, paths
 from timescales.config import compose
-from timescales.experiment import execute, queue
+from timescales.experiment import sweep
 from timescales.papers import load
 from timescales.reports import markdown, report, status
 from timescales.runs import provenance, store
@@ -21,7 +21,7 @@ from timescales.runs.record import Record
 def test_a_table_is_swept_probed_skipped_and_shared(train, quick, monkeypatch):
     outcome = train("table=quick", "logger=none")
     assert outcome.status == 0, outcome
-    assert "4 runs: 0 finished, skipped; 4 to run" in outcome.out
+    assert "4 runs: 0 already finished, 4 to train" in outcome.out
     seeds = re.findall(r"\[\d/4\].* runs/copy-l?p?l?stm-s(\d)", outcome.out)
     assert seeds[:4] == ["0", "0", "1", "1"]  # a value for every cell early
     assert len(records()) == 4
@@ -30,19 +30,19 @@ def test_a_table_is_swept_probed_skipped_and_shared(train, quick, monkeypatch):
         assert not {"table", "rung", "skip"} & set(one["config"])
         assert one["config"]["logger"]["table"] == "quick"  # the tag at W&B
     again = train("table=quick", "logger=none")
-    assert "4 runs: 4 finished, skipped; 0 to run" in again.out
+    assert "4 runs: 4 already finished, 0 to train" in again.out
     shared = ["task.T=3", "task.train_size=20", "task.valid_size=10", "task.test_size=10", "task.batch_size=10"]
     by_hand = train("task=copy", "model=lstm", "model.hidden_size=4", "loop.max_steps=2", *shared, "logger=none")
     assert "finished, skipped" in by_hand.out
     narrowed = train("table=quick", "model=plstm", "seed=0,1", "logger=none")
-    assert "2 runs: 2 finished, skipped" in narrowed.out
+    assert "2 runs: 2 already finished" in narrowed.out
     assert "note: " not in narrowed.out
     monkeypatch.setattr(*UNTRAINED)
     beyond = train("table=quick", "model=plstm", "seed=0,5", "logger=none")
     assert "note: runs that fill no cell of quick: 1 of 2" in beyond.out
     other = train("table=quick", "model=gru", "seed=0", "logger=none")
     assert other.out.index("note: runs that fill no cell of quick: 1 of 1") < other.out.index("1 run: ")
-    assert "settings that were not swept" not in train("table=quick", "optimizer=sgd,adam", "seed=0", "logger=none").out
+    assert "was not swept" not in train("table=quick", "optimizer=sgd,adam", "seed=0", "logger=none").out
     some = train("table=quick", "model.epsilon=.1", "seed=0", "logger=none")
     assert "note: model.epsilon is left out for lstm: no such key there" in some.out
     assert "runs that fill no cell of quick: 1 of 2" in some.out
@@ -50,12 +50,12 @@ def test_a_table_is_swept_probed_skipped_and_shared(train, quick, monkeypatch):
 
 def test_a_rung_is_another_set_of_runs(train, quick):
     outcome = train("table=quick", "rung=t4", "logger=none")
-    assert "2 runs: 0 finished, skipped; 2 to run" in outcome.out
+    assert "2 runs: 0 already finished, 2 to train" in outcome.out
     assert {(saved["config"]["task"]["T"], saved["seed"]) for saved in records()} == {(4, 200)}
     outcome = train("table=quick", "rung=small", "logger=none")
-    assert "2 runs: 0 finished, skipped; 2 to run" in outcome.out
+    assert "2 runs: 0 already finished, 2 to train" in outcome.out
     for word in ("rung=t2", "profile=small", "profile=tiny"):  # the first rung; the latter two are older words
-        assert "2 runs: 2 finished, skipped" in train("table=quick", word, "logger=none").out
+        assert "2 runs: 2 already finished" in train("table=quick", word, "logger=none").out
     assert {saved["config"]["task"]["T"] for saved in records()} == {2, 4}
     wrong = train("table=quick", "rung=t3", "logger=none")
     assert (wrong.status, wrong.err.count("\n")) == (1, 1)
@@ -88,10 +88,10 @@ def test_stale_runs_are_named_and_run_again_on_request(train, quick, monkeypatch
     for path in quick.glob("runs/*plstm*/record.json"):
         path.write_text(json.dumps(json.loads(path.read_text()) | {"golden": "same", "sha256": None}))
     outcome = train("table=quick", "seed=0", "logger=none")
-    assert "2 finished, skipped" in outcome.out
-    assert re.search(r"1 of the skipped are stale \(force=stale runs them again\): runs/copy-lstm-s0", outcome.out)
+    assert "2 already finished" in outcome.out
+    assert re.search(r"1 of them are stale \(force=stale runs them again\): runs/copy-lstm-s0", outcome.out)
     again = train("table=quick", "seed=0", "force=stale", "logger=none")
-    assert "1 finished, skipped; 1 to run" in again.out
+    assert "1 already finished, 1 to train" in again.out
     assert "stale" not in train("table=quick", "seed=0", "logger=none").out
 
 
@@ -106,8 +106,8 @@ def test_skip_committed_leaves_out_what_results_hold(train, quick, monkeypatch):
     shutil.rmtree(quick / "runs")
     monkeypatch.setattr(*UNTRAINED)
     outcome = train("table=quick", "skip=committed", "logger=none")
-    assert "4 runs: 0 finished, skipped; 2 to run; 2 committed, skipped" in outcome.out
-    assert "2 to run" in train("table=quick", "seed=0", "logger=none").out  # a fresh clone really runs
+    assert "4 runs: 0 already finished, 2 to train, 2 in results/" in outcome.out
+    assert "2 to train" in train("table=quick", "seed=0", "logger=none").out  # a fresh clone really runs
 
 
 def test_a_task_that_is_not_there_is_named(train, quick):
@@ -115,7 +115,7 @@ def test_a_task_that_is_not_there_is_named(train, quick):
     path.write_text(path.read_text().replace("task: copy", "task: [copy, handwriting]"))
     outcome = train("table=quick", "seed=0", "model=lstm", "logger=none")
     assert (outcome.status, outcome.out, outcome.err.count("\n")) == (1, "", 1)
-    assert "task=handwriting: no such task" in outcome.err
+    assert "Could not find 'task/handwriting'" in outcome.err
     for seeds in ("seed=0", "seed=0,5"):  # what can run here; seed 5 is beyond the table
         assert train("table=quick", seeds, "model=lstm", "task=copy", "logger=none").status == 0
 
@@ -137,22 +137,6 @@ def test_a_table_without_a_ladder_and_without_assumptions(quick, train, table_te
     text = markdown.table(found)
     assert "make small" not in text
     assert "At smaller sizes" not in text
-
-
-def test_a_table_keeps_to_its_seeds_and_stacks_them(quick, train, monkeypatch):
-    groups, original = [], execute.train
-    monkeypatch.setattr(execute, "train", lambda runs, *more: groups.append(len(runs)) or original(runs, *more))
-    outcome = train("table=quick", "seeds=5", "engine=eager", "logger=none")
-    assert outcome.status == 0, outcome
-    assert "4 runs: 0 finished, skipped; 4 to run" in outcome.out
-    assert groups == [2, 2]
-    assert "note: " not in outcome.out
-    found = [(run["config"]["model"]["name"], run["seed"]) for run in records()]
-    assert found == [("lstm", 0), ("lstm", 1), ("plstm", 0), ("plstm", 1)]
-    assert all("steps/parameters" in run["probes"] for run in records())
-    alone = train("table=quick", "seed=1", "seeds=2", "logger=none")
-    assert "2 runs: 2 finished, skipped" in alone.out
-    assert re.search(r"note: seeds=2 .* seed=0,1", alone.out)
 
 
 def test_a_setting_may_be_of_the_task_of_the_table(quick, train, table_text):
@@ -178,10 +162,13 @@ def test_a_table_is_a_sweep_whatever_its_file_says(quick, train, monkeypatch, ta
     outcome = train("table=quick", "logger=none")
     assert outcome.status == 1
     assert "# @package _global_" in outcome.err
+    path.write_text(f"{table_text}\nloop: {{max_steps: 7}}\n")
+    assert "loop: a table has the key `table` alone" in train("table=quick", "logger=none").err
+    path.write_text(table_text.replace("# @package _global_\n", ""))
     with pytest.raises(errors.ConfigError, match="must begin with the line"):
         load.table("quick")
     path.write_text(table_text.replace("{", "", 1))
-    with pytest.raises(errors.ConfigError, match=r"quick.yaml, line \d+, column"):
+    with pytest.raises(errors.ConfigError, match=r"quick.yaml\", line \d+, column"):
         load.table("quick")
     assert not list(quick.glob("runs/*"))
 
@@ -189,7 +176,7 @@ def test_a_table_is_a_sweep_whatever_its_file_says(quick, train, monkeypatch, ta
 def test_ones_own_folder_must_be_there_and_name_nothing_twice(quick, train, monkeypatch):
     mine = quick / "mine"
     for words, names in (
-        ("no such folder", ()),
+        ("not found", ()),
         ("conf/ has a table/quick.yaml, too", ("table/quick.yaml",)),
         ("conf/ has a model/lstm.yaml, too", ("model/lstm.yaml",)),
     ):
@@ -219,21 +206,21 @@ def test_the_time_of_a_sweep_is_over_where_sigint_is_ignored():
     """As in the background of a shell script."""
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        with pytest.raises(KeyboardInterrupt), queue.deadline(1e-4):
+        with pytest.raises(KeyboardInterrupt), sweep.stopping_after(1e-4):
             time.sleep(10.0)
     finally:
         signal.signal(signal.SIGINT, before)
 
 
 def test_a_damaged_record_ends_no_analyses_of_other_runs(train, quick, monkeypatch):
-    missing = queue.missing_analyses
+    missing = analysis.measure_missing
 
     def damaged_at_once(directory, names):
         if "-lstm-" in directory.name:
             (directory / "record.json").write_text("{")
-        return missing(directory, names)
+        missing(directory, names)
 
-    monkeypatch.setattr(queue, "missing_analyses", damaged_at_once)
+    monkeypatch.setattr(analysis, "measure_missing", damaged_at_once)
     outcome = train("table=quick", "logger=none", "seed=0")
     assert outcome.out.count("record.json is damaged") == 1
     assert "1 of 2 runs failed" in outcome.err

@@ -160,7 +160,7 @@ def cluster(folder):
     rows, claim = report(folder)
     assert len(rows) == len(JOBS) - 1
     say(f"the report has what is finished: {claim}")
-    for expected in ("4 runs: 3 finished, skipped; 1 to run", "4 runs: 4 finished, skipped; 0 to run"):
+    for expected in ("4 runs: 3 already finished, 1 to train", "4 runs: 4 already finished, 0 to train"):
         process = start(folder, "train.py", *TABLE, *SLURM)
         lines = list(lines_of(process))
         assert process.returncode == 0

@@ -3,12 +3,12 @@
 import json
 from pathlib import Path
 
-from timescales.experiment.queue import Queue
+from timescales.experiment.sweep import Sweep
 
 SIZES = ["task.train_size=16", "task.valid_size=8", "task.test_size=8", "task.batch_size=8", "model.hidden_size=4"]
 QUICK = ["task=copy", "task.T=2", *SIZES, "loop.max_steps=2"]
 # monkeypatch.setattr(*UNTRAINED): sweeps say what they are to do, and train nothing.
-UNTRAINED = (Queue, "_launch_all", lambda self, todo: None)
+UNTRAINED = (Sweep, "train", lambda self, todo: None)
 
 
 def records(folder="runs"):

@@ -179,10 +179,10 @@ def test_a_run_on_a_part_is_marked(films, train, tmp_path):
     assert refused.status == 1
     assert "trained on a part of the data (IMDB subset: 400 of" in refused.err
     swept = train("-m", "task=imdb", *again[:-1], "task.allow_partial=true")
-    assert (swept.status, "1 to run" in swept.out) == (0, True)
+    assert (swept.status, "1 to train" in swept.out) == (0, True)
     assert "on a part of the data" in train("-m", "task=imdb", *again[:-1]).out
     forced = train("-m", "task=imdb", *again[:-1], "force=true")  # gets as far as the data, which are no more today
-    assert "1 to run" in forced.out
+    assert "1 to train" in forced.out
     assert "force=true trains it on the whole" not in forced.out
 
 

@@ -11,9 +11,8 @@ from quick import QUICK
 from trainings import fit_small, quiet, same_weights
 
 from timescales.config.schema import LoopSettings
-from timescales.experiment import execute
 from timescales.tasks import Copy, task
-from timescales.training import build, progress
+from timescales.training import build, outcome, progress
 from timescales.training.interrupt import Interrupt
 from timescales.training.run import resume_step
 
@@ -66,9 +65,7 @@ def test_a_signal_in_the_test_is_obeyed_after_the_batch(train, tmp_path, evaluat
     counted = evaluations(4)  # two batches of the validation, and two of the four of the test
     stopped = train(*overrides, f"run_dir={tmp_path / 'parts'}")
     assert (stopped.status, len(counted)) == (130, 4)
-    assert stopped.err.index("SIGTERM: saves and ends") < stopped.err.index(
-        "interrupted in the evaluation on test: saved; the same command continues"
-    )
+    assert stopped.err.index("Stopping: ") < stopped.err.index("Saved in the evaluation on test. Run the same command")
     evaluations(0)
     assert train(*overrides, f"run_dir={tmp_path / 'parts'}").status == 0
     records = [json.loads((tmp_path / name / "record.json").read_text()) for name in ("whole", "parts")]
@@ -113,13 +110,13 @@ def test_a_signal_ends_a_run_that_is_being_built_at_once(train, monkeypatch, num
 @pytest.mark.parametrize("sweep", [["seeds=2"], ["-m", "seed=0,1"]], ids=["seeds", "sweep"])
 def test_a_signal_after_the_last_evaluation_ends_a_sweep(train, tmp_path, monkeypatch, sweep):
     """The run has ended, and no other begins; the same command trains the rest."""
-    original = execute.end
-    monkeypatch.setattr(execute, "end", lambda *run: (original(*run), signal.raise_signal(signal.SIGINT))[0])
+    original = outcome.outcome
+    monkeypatch.setattr(outcome, "outcome", lambda run: (original(run), signal.raise_signal(signal.SIGINT))[0])
     stopped = train(*QUICK, "logger=csv", *sweep)
     assert stopped.status == 130
     (saved,) = (tmp_path / "runs").glob("*/record.json")
     assert json.loads(saved.read_text())["status"] == "finished"
-    monkeypatch.setattr(execute, "end", original)
+    monkeypatch.setattr(outcome, "outcome", original)
     assert train(*QUICK, "logger=csv", *sweep).status == 0
     assert len(list((tmp_path / "runs").glob("*/record.json"))) == 2
 
@@ -148,11 +145,11 @@ def test_signals_within_a_long_batch_are_acknowledged_and_the_second_ends_it():
     assert process.stdout.readline() == b"begun\n"
     process.send_signal(signal.SIGTERM)
     assert process.stderr.readline() == b"\n"
-    assert process.stderr.readline().startswith(b"SIGTERM: saves and ends after this batch")
+    assert process.stderr.readline().startswith(b"Stopping: ")
     process.send_signal(signal.SIGTERM)
     _, err = process.communicate(timeout=300)
     assert process.returncode == 130
-    assert b"ends at once: what was not saved yet is lost" in err
+    assert b"Stopped; what was not saved yet is lost" in err
 
 
 @pytest.mark.parametrize("delay", [0.0, 1e9])
@@ -175,5 +172,5 @@ def test_a_signal_in_an_evaluation_is_obeyed_within_two_seconds(train_process, t
     begun = time.monotonic()
     process.send_signal(signal.SIGTERM)
     out, _ = process.communicate(timeout=300)
-    assert "interrupted at step 1, before its validation: saved" in out
+    assert "Saved at step 1, before its validation." in out
     assert time.monotonic() - begun < 2.0

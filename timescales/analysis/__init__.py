@@ -33,7 +33,7 @@ with extras.module():
     from timescales.analysis.study import Study
     from timescales.files import write_atomic
     from timescales.runs import lock, record
-    from timescales.runs.record import Record
+    from timescales.runs.record import Record, State
 
 __all__ = [
     "ANALYSES",
@@ -111,6 +111,21 @@ def measure_run(directory: Path, name: str) -> dict[str, float]:
             write_atomic(directory / file, text.encode())
         _keep(directory, name, values)
     return values
+
+
+def measure_missing(directory: Path, names: Sequence[str]) -> None:
+    """Measure a finished run by those of some analyses whose values its record does not have yet.
+
+    Analyses that are not made for its model or task are left out. Raises ConfigError as `measure_run` does.
+    """
+    saved = Record.read(directory)
+    if saved is None or saved.state is not State.FINISHED:
+        return
+    done = {key.partition("/")[0] for key in saved.probes}
+    for name in (name for name in names if name not in done):
+        print(f"{name} of {directory}", flush=True)
+        with contextlib.suppress(NotMadeFor):
+            measure_run(directory, name)
 
 
 def study_run(run: Trained, name: str) -> Study:

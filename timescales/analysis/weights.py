@@ -20,9 +20,9 @@ from timescales import analysis, plotting
 from timescales.analysis import timescale_law
 from timescales.analysis.run import Trained
 from timescales.analysis.study import Study
-from timescales.config import Config, identity, messages
-from timescales.config.compose import composing
-from timescales.errors import ConfigError
+from timescales.config import Config, identity, values
+from timescales.config.compose import WRONG_INPUT, composing
+from timescales.errors import ConfigError, one_line
 from timescales.nn.inits import timescale_of_gate
 from timescales.nn.rnn import TORCH_WEIGHTS
 from timescales.runs.record import Record
@@ -233,15 +233,14 @@ def _config(weights: Weights, settings: Sequence[str]) -> Config:
         with composing() as composer:
             sizes = [f"model.hidden_size={weights.sizes}", f"model.num_layers={len(weights.sizes)}"]
             overrides = [*settings, "model=lstm", *sizes, "device=auto"]
-            if composer.has(overrides, "task.embedding") and weights.embedding is not None:
+            cfg = composer.of_files(overrides)
+            if values.has(cfg, "task.embedding") and weights.embedding is not None:
                 overrides.append(f"task.embedding={weights.input_size}")
-            if composer.has(overrides, "task.tied"):
+            if values.has(cfg, "task.tied"):
                 overrides.append(f"task.tied={weights.tied}")
             config = identity.resolved(composer(overrides))
-    except Exception as error:
-        if (line := messages.one_line(error)) is None:
-            raise
-        raise ConfigError(line) from error
+    except WRONG_INPUT as error:
+        raise ConfigError(one_line(error)) from error
     if weights.embedding is None and config["task"].get("embedding") is not None:
         raise ConfigError(f"{weights.path} has no embedding: without it no text can be read as vectors of words")
     return config

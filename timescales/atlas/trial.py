@@ -23,8 +23,8 @@ from timescales.config import folders
 from timescales.config.compose import Composer, composing, setting
 from timescales.config.run import Run, run_of
 from timescales.errors import ConfigError, MissingData
-from timescales.experiment import execute
-from timescales.experiment.queue import deadline
+from timescales.experiment.sweep import stopping_after
+from timescales.experiment.train import train
 from timescales.files import write_atomic
 from timescales.runs import store
 from timescales.runs.record import Record
@@ -115,7 +115,7 @@ class Trial:
         def run(test: str, rate: float, seed: int) -> Run:
             settings = self.atlas.run(self.atlas.rungs[test], units[test], rate, seed)
             made = [setting(key, value) for key, value in settings.items()]
-            return run_of(composer([*made, composer.parse("logger=none")])).within(self.folder / "runs")
+            return run_of(composer([*made, "logger=none"])).within(self.folder / "runs")
 
         choice = [] if self.quick else [name for name in self.atlas.choice["rungs"] if name in units]
         rates = [(test, rate) for rate in self.atlas.rates for test in choice]
@@ -147,7 +147,7 @@ class Trial:
                 self.missing |= {test: late for test in units if test not in ended}
 
     def _deadline(self) -> contextlib.AbstractContextManager[Any]:
-        return deadline(self.minutes if self.quick else None)
+        return stopping_after(self.minutes if self.quick else None)
 
     def _run(self, run: Run, bar: Any, work: int) -> Record:
         """Train a run that has not ended; its record."""
@@ -155,7 +155,7 @@ class Trial:
         ended = (saved := Record.read(run.directory)) is not None and saved.ended
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
             try:
-                execute.execute([run])
+                train(run)
             except ConfigError:
                 raise
             except Exception as error:

@@ -7,7 +7,6 @@ import json
 from dataclasses import fields
 from typing import Any
 
-from hydra.core.config_store import ConfigStore
 from omegaconf import DictConfig, OmegaConf
 
 from timescales.config import Config, Settings, folders
@@ -24,13 +23,6 @@ NOT_IDENTITY_TASK = ("allow_partial",)  # the record of a run on part of the dat
 OF_THE_MODEL = ("model.forget_init", "model.T_max")  # what tells models from one another, whatever their recipes
 
 
-def register() -> None:
-    """Make the types of the base configuration, and the resolvers of the files in conf/, known to Hydra."""
-    ConfigStore.instance().store(name="base_config", node=BaseConfig)
-    for resolver in (_if_paper, _lr_for, _matched):
-        OmegaConf.register_new_resolver(resolver.__name__[1:], resolver, replace=True)
-
-
 # Hydra lets no recipe choose an optimizer, because the recipe's own name depends on the paper. So a task chooses it.
 def _if_paper(name: str, yes: str, no: str, *, _root_: DictConfig) -> str:
     """`yes` if the chosen paper is `name`, else `no`: for defaults lists, whose root has the names of the choices."""
@@ -42,7 +34,7 @@ def _lr_for(name: str, rate: float, *, _root_: DictConfig) -> float:
     chosen = _root_.optimizer.get("name")
     if chosen == name:
         return rate
-    own = folders.learning_rates().get(chosen)
+    own = folders.learning_rate(str(chosen))
     if own is None:
         raise ConfigError(f"optimizer.name={chosen}: the learning rate here is for {name}; give optimizer.lr=...")
     return own
@@ -53,13 +45,15 @@ def _matched(units: int, *, _root_: DictConfig) -> int:
     return folders.matched().get(_root_.task.name, {}).get(_root_.model.get("name"), units)
 
 
+for resolver in (_if_paper, _lr_for, _matched):  # at import: workers of a sweep compose before any main
+    OmegaConf.register_new_resolver(resolver.__name__[1:], resolver, replace=True)
+
+
 def resolved(cfg: DictConfig) -> Config:
     """The configuration as plain dicts, interpolations resolved, without the keys of Hydra, of tables and of sweeps."""
-    parts = {str(key): cfg[key] for key in cfg if key not in ("hydra", "table", "rung", "skip", "seeds")}
-    return {
-        key: OmegaConf.to_container(part, resolve=True, throw_on_missing=True) if OmegaConf.is_config(part) else part
-        for key, part in parts.items()
-    }
+    plain = OmegaConf.to_container(cfg, resolve=True, throw_on_missing=True, enum_to_str=True)
+    assert isinstance(plain, dict)
+    return {str(key): plain[key] for key in plain if key not in ("hydra", "table", "rung", "skip", "seeds")}
 
 
 def identity(config: Config) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from omegaconf import DictConfig
 
 from timescales import paths
 from timescales.config import Config, Settings, identity, schema
+from timescales.errors import ConfigError
 
 Axes = Settings  # settings by which a run is asked for, in a sweep or a table
 
@@ -19,18 +21,15 @@ class Run:
     """A run that was asked for, whether it was trained or not.
 
     config: the resolved configuration, as in its record. axes: the settings by which it was asked for, in a sweep or a
-    table. command: the overrides that make it, as typed. note: what its configuration holds that its user may not
-    expect, for the moment before it is trained.
+    table. overrides: those that compose it, in a sweep.
     """
 
     config: Config
     id: str
     directory: Path
     axes: Axes = field(default_factory=dict)
-    command: tuple[str, ...] = ()
-    note: str = ""
+    overrides: tuple[str, ...] = ()
     origin: Path | None = None  # the directory of the run that it continues (extend=RUN_DIR)
-    seeds: int = 1  # how many runs that differ in their seed alone may be trained together
     skip: str = "local"  # what counts as ended: what lies in its directory; "committed": what results/ has, too
 
     @property
@@ -59,11 +58,10 @@ class Run:
         return identity.family(self.config, self.id)
 
     def with_seed(self, seed: int) -> Run:
-        """The same run with another seed, in its own directory. No other key of the configuration may name the seed."""
+        """The same run with another seed, beside it. No other key of the configuration may name the seed."""
         config = {**self.config, "seed": seed}
-        run_id = identity.identity(config)
-        directory = paths.RUNS / identity.slug(config, run_id)
-        return replace(self, config={**config, "run_dir": str(directory)}, id=run_id, directory=directory)
+        run = replace(self, config=config, id=identity.identity(config))
+        return run.within(self.directory.parent)
 
     def within(self, folder: Path) -> Run:
         """The same run in `folder`, under its own name."""
@@ -72,9 +70,35 @@ class Run:
 
 
 def run_of(cfg: DictConfig) -> Run:
-    """The run of a composed configuration, of its first seed. Raises ConfigError if there can be none."""
-    schema.check(cfg)
+    """Make the run of a composed configuration, of its first seed. Raises ConfigError if there can be none."""
+    schema.refuse_environment(cfg)
     config = identity.resolved(cfg)
+    schema.check({**config, "seeds": cfg.seeds})
     run_id = identity.identity(config)
     directory = Path(config["run_dir"] or paths.RUNS / identity.slug(config, run_id))
-    return Run({**config, "run_dir": str(directory)}, run_id, directory, seeds=cfg.seeds, skip=cfg.skip)
+    return Run({**config, "run_dir": str(directory)}, run_id, directory, skip=str(cfg.skip))
+
+
+def runs_of(cfg: DictConfig, several: bool = False) -> list[Run]:
+    """Make the runs of a composed configuration: one, or one for each of `seeds` seeds from `seed` on.
+
+    several: they may be some of many, as in a sweep. Of several runs with run_dir=DIR each is in DIR/<its name>.
+    """
+    if cfg.rung is not None:
+        raise ConfigError(f"rung={cfg.rung} is a size of a table: give table=NAME too")
+    run = run_of(cfg)  # which refuses numbers of seeds that cannot be
+    place = Path(cfg.run_dir) if cfg.run_dir is not None and (several or cfg.seeds > 1) else None
+    runs = [run.within(place) if place else run]
+    for seed in range(cfg.seed + 1, cfg.seed + cfg.seeds):
+        if names_the_seed(cfg):
+            cfg.seed = seed
+            run = run_of(cfg)
+        else:
+            run = run.with_seed(seed)
+        runs.append(run.within(place) if place else run)
+    return runs
+
+
+def names_the_seed(cfg: DictConfig) -> bool:
+    """Whether a value of a configuration refers to its seed, as in task.noise_seed=${seed}."""
+    return re.search(r"\$\{[^}]*seed", str(cfg)) is not None

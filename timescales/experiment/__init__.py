@@ -1,1 +1,1 @@
-"""From a command line or a table to runs (`plan`), to one of them trained (`execute`), and to all (`queue`)."""
+"""From a sweep or a table to runs (`plan`), all of them trained (`sweep`), and one of them (`train`)."""

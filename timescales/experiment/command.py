@@ -26,11 +26,11 @@ def command(config: Config, run_id: str, composer: Composer) -> str:
     wanted = auto if identity.identity(auto) == run_id else config
     if wanted.get("extend"):
         overrides = _of_extended(wanted, run_id)
-        cfg = extend.continued([composer.parse(text) for text in overrides], composer)[0]
+        made = extend.extended(composer(overrides), overrides).id
     else:
         overrides = _overrides(wanted, composer)
-        cfg = composer(overrides)
-    if identity.identity(identity.resolved(cfg)) != run_id:
+        made = identity.identity(identity.resolved(composer(overrides)))
+    if made != run_id:
         raise ConfigError(
             f"{run_id}: no command makes it again: the files in conf/, or the form of ids, have changed since; "
             "its record.json has all its settings"

@@ -1,4 +1,4 @@
-"""Launches in processes of this machine, by joblib, which is optional; each worker saves when a signal comes."""
+"""Jobs in processes of this machine, by joblib, which is optional; each worker saves when a signal comes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import os
 import signal
 import tempfile
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from multiprocessing import resource_tracker
 from pathlib import Path
@@ -17,26 +17,26 @@ from typing import Any
 
 from tqdm import tqdm
 
-from timescales.experiment.queue import Group, Parameters, Work, try_to
 from timescales.training.interrupt import PASSED_ON, Interrupt
 
-NOT_BEGUN = "not begun"  # what a launch returns after the sweep was interrupted
+Job = Callable[[list[str]], Any]  # trains the run of some overrides, and returns how it ended
+NOT_BEGUN = "not begun"  # what a worker returns after the sweep was interrupted
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, PASSED_ON)
 
 
 class RunInterrupted(Exception):
-    """A signal has ended a launch; its runs are saved. A KeyboardInterrupt would end all workers."""
+    """A signal has ended a job; its run is saved. A KeyboardInterrupt would end all workers."""
 
 
 class RunLost(RunInterrupted):
-    """A second signal has ended a launch before its runs were saved."""
+    """A second signal has ended a job before its run was saved."""
 
 
-def launch(work: Work, parameters: Parameters, groups: Sequence[Group]) -> list[Any]:
-    """Call work(group) in processes; returns what each returned, or the error that it raised.
+def launch(job: Job, parameters: Mapping[str, Any], jobs: Sequence[list[str]]) -> list[Any]:
+    """Call job(overrides) in processes, for each of the jobs' overrides; returns what each returned.
 
     At a signal joblib kills its workers, and so it does when one of them dies. Here a signal is passed on to the
-    workers and no further launch begins; what is in training is waited for. A worker is born with signals blocked, so
+    workers and no further job begins; what is in training is waited for. A worker is born with signals blocked, so
     that none ends it before it can save. parameters: of joblib.Parallel.
     """
     from joblib import Parallel, delayed
@@ -46,26 +46,26 @@ def launch(work: Work, parameters: Parameters, groups: Sequence[Group]) -> list[
         stop = Path(folder) / "stop"
         # The thread of the Interrupt takes the signals; workers inherit what this thread blocks.
         with Interrupt(partial(stop_workers, stop)) as interrupt, masked(signal.SIG_BLOCK):
-            call = delayed(partial(in_worker, work, stop, os.getpid()))
-            todo = itertools.takewhile(lambda group: not stop.exists(), groups)
-            ends = list(Parallel(**numbers(parameters), backend="loky")(call(group) for group in todo))
+            call = delayed(partial(in_worker, job, stop, os.getpid()))
+            todo = itertools.takewhile(lambda overrides: not stop.exists(), jobs)
+            ends = list(Parallel(**numbers(parameters), backend="loky")(call(overrides) for overrides in todo))
     if interrupt.requested:
         interrupted = [end for end in ends if isinstance(end, RunInterrupted)]
         print("\n".join(map(str, interrupted)), flush=True)
         if any(isinstance(end, RunLost) for end in interrupted):
             raise KeyboardInterrupt
-        raise KeyboardInterrupt(f"in {len(interrupted)} of {len(groups)} jobs")
+        raise KeyboardInterrupt(f"in {len(interrupted)} of {len(jobs)} jobs")
     return ends
 
 
-def numbers(parameters: Parameters) -> dict[str, Any]:
+def numbers(parameters: Mapping[str, Any]) -> dict[str, Any]:
     """Parameters of joblib.Parallel but its backend; numbers that Hydra's schema has as texts are numbers again."""
     given = {key: value for key, value in parameters.items() if key != "backend"}
     return {key: int(v) if isinstance(v, str) and v.isdecimal() else v for key, v in given.items()}
 
 
 def stop_workers(stop: Path) -> None:
-    """Let no further launch begin, and ask the workers to save."""
+    """Let no further job begin, and ask the workers to save."""
     stop.touch()
     for process in multiprocessing.active_children():
         if process.pid is not None:
@@ -73,13 +73,13 @@ def stop_workers(stop: Path) -> None:
                 os.kill(process.pid, PASSED_ON)
 
 
-def in_worker(work: Work, stop: Path, launcher: int, group: Group) -> Any:
-    """The work in a worker, or the error that it raises: a signal ends it with RunInterrupted, once the run is saved.
+def in_worker(job: Job, stop: Path, launcher: int, overrides: list[str]) -> Any:
+    """Do a job in a worker: a signal ends it with RunInterrupted, which is returned once the run is saved.
 
-    launcher: the process of the sweep, where the work is done if there is one launch at a time.
+    launcher: the process of the sweep, where the job is done if there is one at a time.
     """
     if os.getpid() == launcher:
-        return try_to(work, group)
+        return job(overrides)
     # What an Interrupt puts back when it ends. A Ctrl-C reaches a worker twice, from the terminal and from
     # `stop_workers`. The second one may come when the run is saved already, to any thread that does not block it.
     for number in (signal.SIGINT, PASSED_ON):
@@ -92,11 +92,21 @@ def in_worker(work: Work, stop: Path, launcher: int, group: Group) -> Any:
         try:
             if interrupt.requested:
                 raise KeyboardInterrupt("before it began")
-            return try_to(work, group)
+            share_gpus()
+            return job(overrides)
         except KeyboardInterrupt as error:
             if not str(error):
-                return RunLost(f"{group[0].directory}: interrupted, not saved")
-            return RunInterrupted(f"{group[0].directory}: interrupted {error}")
+                return RunLost(f"{' '.join(overrides)}: interrupted, not saved")
+            return RunInterrupted(f"{' '.join(overrides)}: saved {error}")
+
+
+def share_gpus() -> None:
+    """Make the GPU of this worker the one that `device=auto` means: the workers take the GPUs of a box in turn."""
+    import torch
+
+    if torch.cuda.device_count() > 1:
+        (*_, number) = multiprocessing.current_process()._identity or (1,)  # workers are numbered from 1
+        torch.cuda.set_device((number - 1) % torch.cuda.device_count())
 
 
 @contextlib.contextmanager

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from hydra.core.utils import JobReturn, JobStatus
+
 from timescales.errors import ConfigError
-from timescales.experiment.queue import Group, Parameters, Work, try_to
 
 ARRAY = 1000  # jobs in one array: SLURM takes 1001 unless told otherwise (MaxArraySize)
 GRACE = 20.0  # seconds that a shared file system may take to show a job's answer after its end
@@ -20,29 +21,31 @@ SHARED += ["stderr_to_stdout"]
 
 
 @dataclass
-class Job:
-    """Work that submitit may put back into the queue, with the same group."""
+class Requeued:
+    """A job that submitit may put back into the queue, with the same overrides."""
 
-    work: Work
+    job: Callable[[list[str]], JobReturn]
 
-    def __call__(self, group: Group) -> Any:
-        """What the work returns, or the error that it raises."""
-        return try_to(self.work, group)
+    def __call__(self, overrides: list[str]) -> JobReturn:
+        """Return how the job ended."""
+        return self.job(overrides)
 
-    def checkpoint(self, group: Group) -> Any:
-        """The same job once more: submitit asks for it when the job's time is over."""
+    def checkpoint(self, overrides: list[str]) -> Any:
+        """Return the same job once more: submitit asks for it when the job's time is over."""
         import submitit
 
-        return submitit.helpers.DelayedSubmission(self, group)
+        return submitit.helpers.DelayedSubmission(self, overrides)
 
 
-def launch(work: Work, parameters: Parameters, groups: Sequence[Group]) -> list[Any]:
-    """Call work(group) in jobs; returns what each returned, or why it returned nothing.
+def launch(
+    job: Callable[[list[str]], JobReturn], parameters: Mapping[str, Any], overrides: Sequence[list[str]]
+) -> list[JobReturn]:
+    """Call job(overrides) in jobs of SLURM; returns how each ended.
 
     No job ends with another, and nobody asks `sacct`, which on clusters without accounting waits for ever: the queue
     is asked. parameters: of conf/hydra/launcher/slurm.yaml.
     """
-    jobs, refused = submit(executor(parameters), Job(work), groups)
+    jobs, refused = submit(executor(parameters), Requeued(job), overrides)
     arrays = " ".join(dict.fromkeys(job.job_id.partition("_")[0] for job in jobs))
     print(f"SLURM has {len(jobs)} jobs, {arrays}: squeue -j {arrays.replace(' ', ',')}", flush=True)
     try:
@@ -52,7 +55,7 @@ def launch(work: Work, parameters: Parameters, groups: Sequence[Group]) -> list[
         raise
 
 
-def executor(parameters: Parameters) -> Any:
+def executor(parameters: Mapping[str, Any]) -> Any:
     """A submitit executor with the parameters of conf/hydra/launcher/slurm.yaml."""
     import submitit
 
@@ -63,27 +66,27 @@ def executor(parameters: Parameters) -> Any:
     return made
 
 
-def submit(executor: Any, job: Job, groups: Sequence[Group]) -> tuple[list[Any], list[Any]]:
-    """Submit a job for each group, as arrays: the jobs, and an error for each that SLURM refuses.
+def submit(executor: Any, job: Requeued, overrides: Sequence[list[str]]) -> tuple[list[Any], list[JobReturn]]:
+    """Submit a job for each run, as arrays: the jobs, and an error for each that SLURM refuses.
 
     Raises sbatch's error if it refuses all.
     """
     jobs: list[Any] = []
-    for k in range(0, len(groups), ARRAY):
+    for k in range(0, len(overrides), ARRAY):
         try:
-            jobs += executor.map_array(job, groups[k : k + ARRAY])
+            jobs += executor.map_array(job, overrides[k : k + ARRAY])
         except Exception as error:  # sbatch's: too many jobs, say
             if not jobs:
                 raise
             why = (str(error).strip() or type(error).__name__).splitlines()[-1]
-            line = f"SLURM took {len(jobs)} of {len(groups)} jobs ({why}): the same command continues"
-            return jobs, [ConfigError(line)] * (len(groups) - len(jobs))
+            line = f"SLURM took {len(jobs)} of {len(overrides)} jobs ({why}): the same command continues"
+            return jobs, [failed(line)] * (len(overrides) - len(jobs))
     return jobs, []
 
 
-def answers(jobs: Sequence[Any]) -> list[Any]:
-    """Wait for submitit's jobs; what each returned, or why it returned nothing. Prints the progress."""
-    ended: dict[str, object] = {}
+def answers(jobs: Sequence[Any]) -> list[JobReturn]:
+    """Wait for submitit's jobs; how each ended. Prints the progress."""
+    ended: dict[str, JobReturn] = {}
     gone: dict[str, float] = {}  # since when a job without an answer has been missing from the queue
     while len(ended) < len(jobs):
         queue = queued()
@@ -91,7 +94,7 @@ def answers(jobs: Sequence[Any]) -> list[Any]:
             if job.job_id in ended or is_running(job, queue, gone):
                 continue
             ended[job.job_id] = result = answer(job)
-            word = "failed" if isinstance(result, Exception) else "ended"
+            word = "failed" if result.status is JobStatus.FAILED else "ended"
             print(f"[{len(ended)}/{len(jobs)}] job {job.job_id} {word}", flush=True)
         time.sleep(min(2.0 + len(jobs) / 100, 30.0))  # the scheduler answers everybody
     return [ended[job.job_id] for job in jobs]
@@ -114,13 +117,19 @@ def queued() -> set[str] | None:
     return set(done.stdout.split()) if done.returncode == 0 else None
 
 
-def answer(job: Any) -> Any:
-    """What a job that has ended returned; an error if it was killed."""
+def answer(job: Any) -> JobReturn:
+    """Return how a job has ended; an error if it was killed."""
     output = f"(its output: {job.paths.stderr})"
     if not job.paths.result_pickle.exists():
-        return ConfigError(f"job {job.job_id} was cancelled or killed: the same command continues {output}")
+        return failed(f"job {job.job_id} was cancelled or killed: the same command continues {output}")
     try:
-        return job.results()[0]
+        ended: JobReturn = job.results()[0]
+        return ended
     except Exception as error:  # the job's, as text: of its time limits, or a bug before our main
         last = [text for text in str(error).splitlines() if "Error: " in text][-1:]
-        return ConfigError(f"job {job.job_id}: {''.join(last)} {output}")
+        return failed(f"job {job.job_id}: {''.join(last)} {output}")
+
+
+def failed(line: str) -> JobReturn:
+    """Return the end of a job that has returned nothing."""
+    return JobReturn(status=JobStatus.FAILED, _return_value=ConfigError(line))

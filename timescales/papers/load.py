@@ -5,15 +5,14 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from hydra.core.override_parser.types import Override
 from omegaconf import OmegaConf
 from yaml import YAMLError
 
 from timescales import analysis
-from timescales.config import folders, messages
+from timescales.config import folders
 from timescales.config.compose import setting
 from timescales.config.run import Axes
-from timescales.errors import ConfigError, nearest
+from timescales.errors import ConfigError, nearest, one_line
 from timescales.papers.parse import Node, parse
 from timescales.papers.table import Table
 
@@ -23,8 +22,7 @@ def table(name: str) -> Table:
 
     Raises ConfigError if there is none, or one that cannot be judged or reported.
     """
-    places = (folder / "table" / f"{name}.yaml" for folder in folders.places())
-    path = next((path for path in places if path.is_file()), None)
+    path = folders.file("table", name)
     if path is None:
         raise ConfigError(folders.no_such("table", name))
     found = parse(_node(path))
@@ -37,10 +35,13 @@ def _node(path: Path) -> Node:
     try:
         content = OmegaConf.to_container(OmegaConf.load(path))
     except YAMLError as error:
-        raise ConfigError(messages.one_line(error) or f"{path}: {error}") from error
+        raise ConfigError(one_line(error)) from error
     node = content.get("table") if isinstance(content, dict) else None
     if not isinstance(node, dict) or node.get("name") != path.stem:
         raise ConfigError(f"{path}: it must have table.name: {path.stem}")
+    assert isinstance(content, dict)
+    if others := [str(key) for key in content if key != "table"]:
+        raise ConfigError(f"{path}: {others[0]}: a table has the key `table` alone; put settings into table.runs")
     if not re.search(r"^# @package _global_\s*$", path.read_text(), re.MULTILINE):
         raise ConfigError(f"{path} must begin with the line `# @package _global_`")
     return node
@@ -57,6 +58,6 @@ def _check_analyses(path: Path, table: Table) -> None:
             raise ConfigError(f"{path}: table.cells: no function {cell.compute} in timescales/analysis")
 
 
-def request(table: Table, axes: Axes) -> list[Override]:
+def request(axes: Axes) -> list[str]:
     """The overrides of the run of a table that has these settings."""
-    return [setting("table", table.name), *(setting(key, value) for key, value in axes.items())]
+    return [setting(key, value) for key, value in axes.items()]

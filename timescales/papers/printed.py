@@ -36,7 +36,7 @@ def printed(config: Config, horizon: int) -> list[Printed]:
 
         def is_wanted(table: Table, axes: Axes) -> bool:
             same_task = axes.get("task") == config["task"]["name"]
-            return same_task and alike(identity.resolved(composer(load.request(table, axes)))) == wanted
+            return same_task and alike(identity.resolved(composer(load.request(axes)))) == wanted
 
         tables = map(load.table, folders.choices("table"))
         return [value for table in tables for value in _of_table(table, is_wanted)]

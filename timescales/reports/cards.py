@@ -16,6 +16,7 @@ from timescales.errors import ConfigError
 from timescales.papers.table import PAPER, Grid
 from timescales.reports import index, markdown, readme, wording
 from timescales.reports.report import Report, by_paper, price
+from timescales.runs import cost
 
 FOLDER = paths.ROOT / "docs" / "papers"
 CITATIONS = paths.ROOT / "CITATION.cff"
@@ -139,7 +140,7 @@ def _summary(reports: Sequence[Report]) -> list[str]:
 
 
 def _hours(runs: Mapping[str, float]) -> str:
-    return f", which took {wording.duration(sum(runs.values()))}" if runs else ""
+    return f", which took {cost.duration(sum(runs.values()))}" if runs else ""
 
 
 def _commands(name: str) -> list[str]:

@@ -10,9 +10,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from timescales.config.compose import OF_GROUPS, Composer, check_choice, chooses
+from timescales.config import values
+from timescales.config.compose import WRONG_INPUT, Composer, parse
 from timescales.config.run import Axes, Run, run_of
-from timescales.errors import ConfigError
+from timescales.experiment.plan import OF_GROUPS
 from timescales.files import write_atomic
 from timescales.papers import load
 from timescales.papers.judge import judge_claim
@@ -58,16 +59,15 @@ def narrowed(table: Rung, overrides: Sequence[str], composer: Composer) -> Rung:
     A setting is left out for a model that does not have it, as in a sweep.
     """
     wanted: dict[str, list[Any]] = {}
-    for override in map(composer.parse, overrides):
-        for value in composer.each_value(override):
-            if chooses(value):
-                check_choice(value)
-            wanted.setdefault(value.key_or_group, []).append(value.value())
+    for override in (parse(one) for text in overrides for one in composer.each_value(text)):
+        if composer.chooses(override):
+            composer.of_files([str(override.input_line)])  # raises an error for a name that is not there
+        wanted.setdefault(override.key_or_group, []).append(override.value())
     grids = []
     for axes in expand(table, narrow=wanted):
         given = {key: value for key, value in axes.items() if not key.startswith(OF_GROUPS)}
-        request = load.request(table, given)
-        absent = [key for key in wanted if key.startswith(OF_GROUPS) and not composer.has(request, key)]
+        cfg = composer.of_files(load.request(given))
+        absent = [key for key in wanted if key.startswith(OF_GROUPS) and not values.has(cfg, key)]
         grids.append(Grid({key: value for key, value in axes.items() if key not in absent}))
     assumed = {key: entry for key, entry in table.assumed.items() if key not in wanted}
     return replace(table, runs=tuple(grids), assumed=assumed)
@@ -81,11 +81,11 @@ def runs_of(table: Rung, composer: Composer, variation: Variation) -> list[Run]:
 def _varied(table: Rung, axes: Axes, composer: Composer, variation: Variation) -> Run:
     changed = {**axes, variation.key: variation.value} if variation.key else axes
     try:
-        cfg = composer(load.request(table, changed))
-    except ConfigError:  # the setting is no key of its model or task
+        cfg = composer(load.request(changed))
+    except WRONG_INPUT:  # the setting is no key of its model or task
         if not variation.key:
             raise
-        changed, cfg = axes, composer(load.request(table, axes))
+        changed, cfg = axes, composer(load.request(axes))
     return replace(run_of(cfg), axes=changed)
 
 

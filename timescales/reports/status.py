@@ -10,9 +10,9 @@ from typing import Any
 
 from timescales import paths
 from timescales.config import Config, identity
-from timescales.config.compose import Composer
+from timescales.config.compose import WRONG_INPUT, Composer
 from timescales.config.run import Run
-from timescales.errors import ConfigError, nearest
+from timescales.errors import ConfigError, nearest, one_line
 from timescales.experiment import command, plan
 from timescales.papers import load
 from timescales.papers.table import Rung, Table, Where, matches, varying
@@ -177,7 +177,7 @@ def _committed(run_id: str, results_dir: Path) -> Iterator[tuple[str, Row]]:
 
 def _config_of(name: str, row: Row, composer: Composer) -> Config:
     """The configuration of a committed run: that of its settings in the table."""
-    return identity.resolved(composer(load.request(load.table(name), row.axes)))
+    return identity.resolved(composer(load.request(row.axes)))
 
 
 def _metrics(outcome: Record | Row) -> Iterator[tuple[str, Any]]:
@@ -192,8 +192,8 @@ def _again(config: Config, run_id: str, composer: Composer) -> str:
     """The command that makes a run again, or why there is none."""
     try:
         return command.command(config, run_id, composer)
-    except ConfigError as error:
-        return str(error)
+    except WRONG_INPUT as error:
+        return one_line(error)
 
 
 def table_text(rows: Sequence[Sequence[Any]]) -> str:

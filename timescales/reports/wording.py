@@ -12,6 +12,7 @@ from timescales.papers.judge import AGAINST, FOR, NOT_RUN, UNDECIDED, Interval, 
 from timescales.papers.ladder import Climb, Step
 from timescales.papers.table import Cell, Cited, Claim, Measure
 from timescales.reports.report import Judged, Price, Report
+from timescales.runs.cost import duration
 from timescales.runs.metrics import STEPS_TO, Censored, is_steps
 
 
@@ -231,14 +232,6 @@ def price(runs: Price) -> str:
     timed = [f"{_runs(runs.timed)}: {duration(runs.seconds)}"] if runs.timed else []
     untimed = [f"{_runs(runs.untimed)} not timed"] if runs.untimed else []
     return ", ".join(timed + untimed)
-
-
-def duration(seconds: float) -> str:
-    """A time in minutes or hours."""
-    minutes = seconds / 60
-    if minutes < 60:
-        return f"{max(1, round(minutes))} min"
-    return f"{minutes / 60:.{1 if minutes < 600 else 0}f} h"
 
 
 def _runs(count: int) -> str:

@@ -123,6 +123,14 @@ def measure(cost_key: str, config: Config, clock: Callable[[], float] | None = N
     )
 
 
+def duration(seconds: float) -> str:
+    """Say a time in minutes or hours."""
+    minutes = seconds / 60
+    if minutes < 60:
+        return f"{max(1, round(minutes))} min"
+    return f"{minutes / 60:.{1 if minutes < 600 else 0}f} h"
+
+
 def write(measured: Iterable[Timing], results: Path | None = None) -> None:
     """Add rows to speed.csv; a cost_key measured again on the same machine and threads replaces its older row."""
     kept = {(row.kind, row.machine, row.threads): row for row in [*rows(results), *measured]}

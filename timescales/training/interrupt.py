@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
@@ -15,7 +15,8 @@ from typing import Any
 # second signal.
 PASSED_ON = signal.SIGUSR1
 PATIENCE = 2.0  # seconds that a batch may take after a second signal, before it is cut off
-ENDS_AT_ONCE = "ends at once: what was not saved yet is lost; the same command continues"
+STOPPING = "Stopping: finishing this batch, then saving. Press Ctrl-C again to quit without saving."
+ENDS_AT_ONCE = "Stopped; what was not saved yet is lost. Run the same command to continue."
 
 
 class Requested(KeyboardInterrupt):
@@ -25,7 +26,7 @@ class Requested(KeyboardInterrupt):
 class Interrupt:
     """Turns signals into a request that the loop meets between two steps or batches; a second one interrupts at once.
 
-    Inside another Interrupt (several runs side by side) the outer one is used, so that all runs meet the same request.
+    Inside another Interrupt, such as a worker's, the outer one is used, so that a run meets a request to its worker.
     A thread acknowledges the first signal at once, although Python's handlers wait until a batch in C++ has ended. It
     also ends the process if a second signal has waited in this way for two seconds.
     In a job of submitit, which has a handler for SIGUSR2 that requeues the job when its time is over, SIGUSR2 is held
@@ -39,7 +40,6 @@ class Interrupt:
         self.on_request = on_request
         self.requested = 0  # the first signal
         self.handled = 0  # signals so far, except for PASSED_ON
-        self.at_once = False  # whether the first signal interrupts, too
         self.handlers: dict[int, Any] = {}  # of before, by signal
 
     def __enter__(self) -> Interrupt:
@@ -77,7 +77,7 @@ class Interrupt:
         if first:
             self.requested = number
             self.on_request()
-        if (first and self.at_once) or self.handled > 1:
+        if self.handled > 1:
             raise KeyboardInterrupt
 
     def _acknowledge(self) -> None:
@@ -87,22 +87,11 @@ class Interrupt:
             if number not in self.handlers or number == PASSED_ON:
                 continue
             came += 1
-            if came == 1 and not self.at_once:
-                say(f"{signal.Signals(number).name}: saves and ends after this batch; a second time ends at once")
+            if came == 1:
+                say(STOPPING)
             elif came > 1 and not self.ended.wait(PATIENCE) and self.handled < 2:
                 say(ENDS_AT_ONCE)
                 os._exit(130)
-
-    @contextlib.contextmanager
-    def immediate(self) -> Iterator[None]:
-        """A context in which nothing can be lost: the first signal interrupts at once."""
-        if self.requested:
-            raise KeyboardInterrupt
-        self.at_once = True
-        try:
-            yield
-        finally:
-            self.at_once = bool(self.requested)  # the thread may not have seen the signal yet
 
 
 def caught() -> list[signal.Signals]:

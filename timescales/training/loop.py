@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from timescales.errors import ConfigError
 from timescales.models.sequence import Output, SequenceModel, State
 from timescales.tasks import Batch, Task
 from timescales.training import optimizers
@@ -52,14 +53,24 @@ def fit(run: TrainingRun, until: int | None = None) -> None:
 
 
 class Clock:
-    """Measures the seconds of a run."""
+    """Measures the seconds of a run.
+
+    A process that was stopped for a while (SIGSTOP, a suspended job) has not worked then: where the processor has
+    worked for less than a hundredth of more than ten seconds, its time counts instead.
+    """
 
     def __init__(self, run: TrainingRun) -> None:
-        self.run, self.since = run, time.monotonic()
+        self.run = run
+        self.start()
+
+    def start(self) -> None:
+        """Count from now on."""
+        self.since, self.worked = time.monotonic(), time.process_time()
 
     def stop(self) -> None:
         """Add the seconds until now."""
-        self.run.progress.seconds += time.monotonic() - self.since
+        seconds, worked = time.monotonic() - self.since, time.process_time() - self.worked
+        self.run.progress.seconds += worked if seconds > 10 and worked < seconds / 100 else seconds
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
@@ -68,7 +79,7 @@ class Clock:
         try:
             yield
         finally:
-            self.since = time.monotonic()
+            self.start()
 
 
 def finish_step(run: TrainingRun, clock: Clock, interrupt: Interrupt) -> None:
@@ -127,5 +138,17 @@ class Scores:
         return output.state if self.task.spec.carried else None
 
     def means(self) -> dict[str, float]:
-        """The metrics' means, and what follows from them."""
-        return self.task.derived({name: float(total) / self.counts[name] for name, total in self.totals.items()})
+        """The metrics' means, and what follows from them, as plain floats whatever a task of one's own returns.
+
+        Raises ConfigError for a metric that is no number.
+        """
+        means = {name: plain(name, total) / plain(name, self.counts[name]) for name, total in self.totals.items()}
+        return {name: plain(name, value) for name, value in self.task.derived(means).items()}
+
+
+def plain(name: str, value: Any) -> float:
+    """A metric as a plain float: a record holds nothing else. Raises ConfigError for what is no number."""
+    try:
+        return float(value)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ConfigError(f"the task's metric {name} must be a number; not {value!r}") from error

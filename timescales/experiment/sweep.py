@@ -1,0 +1,269 @@
+"""Many runs: a sweep or a table (table=NAME), planned whole, then trained by Hydra's launcher. Imports no torch."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import statistics
+import time
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from hydra.core.plugins import Plugins
+from hydra.core.utils import JobStatus
+
+from timescales import analysis
+from timescales.config import folders, identity
+from timescales.config.compose import WRONG_INPUT, Composer, parse, setting
+from timescales.config.run import Run, names_the_seed, runs_of
+from timescales.config.values import fits, spell
+from timescales.errors import ConfigError, one_line
+from timescales.experiment import plan
+from timescales.papers import load
+from timescales.papers.table import varying
+from timescales.runs import cost, found, lock, store
+from timescales.runs.found import Action, Found
+from timescales.runs.record import Record, State
+
+CHOSEN = ("table", "rung")  # what a command line says of a table; the rest is about its runs
+NO_SETTING = ("run_dir", "seeds")  # keys that set no runs apart
+
+
+class Sweep:
+    """Trains the runs of a sweep or a table that have not ended, seed by seed, the longest first.
+
+    With `minutes` the shortest come first, and it stops after so many; the same command continues. Runs that another
+    process is training are left to it, and looked at again at the end: so several sweeps share the work.
+
+    runs: the overrides of the runs, which may have several values.
+    """
+
+    def __init__(self, runs: Sequence[str], minutes: float | None, hydra_context: Any, task_function: Any, config: Any):
+        folders.use_sources(config.hydra.runtime.config_sources)
+        if minutes is not None and not (fits(minutes, float) and minutes > 0):
+            raise ConfigError(f"hydra.sweeper.minutes must be a number above 0, or null; not {minutes}")
+        self.asked, self.minutes, self.composer = runs, minutes, Composer(hydra_context.config_loader)
+        self.launcher = Plugins.instance().instantiate_launcher(
+            hydra_context=hydra_context, task_function=task_function, config=config
+        )
+        self.one_by_one = config.hydra.launcher._target_.endswith("BasicLauncher")
+        if minutes is not None and not self.one_by_one:
+            raise ConfigError("hydra.sweeper.minutes is for one job at a time: leave it out with this launcher")
+        self.composed: dict[tuple[str, ...], Run] = {}  # by overrides without the seed
+        self.probe: tuple[str, ...] = ()  # the analyses that a table asks for
+        self.seconds: dict[str, float] = {}  # what a run takes, by cost_key
+        self.failed: set[Path] = set()  # the directories of runs that have failed
+        self.elsewhere: list[Run] = []  # left to other processes
+
+    def sweep(self) -> None:
+        """Train what is left, and say how it ended."""
+        runs = self.planned()
+        asked, runs = len(runs), list({run.directory: run for run in runs}.values())
+        committed = store.committed()
+        there = {run.directory: look for run in runs if (look := self.look(run, committed.get(run.id)))}
+        todo: list[Run] = []
+        skipped: list[Run] = []
+        for run in (run for run in runs if run.directory in there):
+            (skipped if found.action(run, there[run.directory]) is Action.SKIP else todo).append(run)
+        self.say(asked, runs, skipped, todo, there)
+        self.seconds = cost.known() if todo else {}
+        price = {run.cost_key: self.seconds.get(run.cost_key, float("inf")) for run in todo}
+        if self.minutes is None:
+            todo.sort(key=lambda run: (run.seed, -price[run.cost_key]))
+        else:
+            todo.sort(key=lambda run: (price[run.cost_key], run.seed))
+        with stopping_after(self.minutes) as over:
+            try:
+                self.train(todo)
+                self.measure(run for run in skipped if there[run.directory].state.ended)
+                left, self.elsewhere = self.elsewhere, []
+                self.train([run for run in left if found.action(run, found.look(run.directory)) is not Action.SKIP])
+            except KeyboardInterrupt:
+                if not over():
+                    raise
+                done = f"{sum(has_ended(run) for run in todo)} of {number_of_runs(len(todo))} done"
+                print(f"\nstopped after {self.minutes:g} minutes, {done}: the same command continues", flush=True)
+        if self.elsewhere:
+            print(f"{len(self.elsewhere)} running elsewhere: the same command says how they ended", flush=True)
+        if not self.of_table and len(runs) > 1:
+            print("\n".join(["", *self.outcomes(runs)]), flush=True)
+        if self.failed:
+            raise ConfigError(f"{len(self.failed)} of {number_of_runs(len(runs))} failed")
+
+    # --- what there is to do ------------------------------------------------------------------------------------------
+
+    def planned(self) -> list[Run]:
+        """List the runs that are asked for."""
+        chosen = {o.key_or_group: o for o in map(parse, self.asked) if o.key_or_group in (*CHOSEN, "extend")}
+        if "extend" in chosen:
+            raise ConfigError(f"{chosen['extend'].input_line} continues one run: give it without -m, table=")
+        if several := [override for override in chosen.values() if override.is_sweep_override()]:
+            raise ConfigError(f"{several[0].input_line}: give one value: a sweep is over settings of runs")
+        self.of_table = "table" in chosen and chosen["table"].value() is not None
+        if not self.of_table:
+            requests = plan.combinations(self.asked, self.composer)
+            return [run for request in requests for run in self.runs_of(request)]
+        table = load.table(str(chosen["table"].value()))
+        given = [text for text in self.asked if parse(text).key_or_group not in CHOSEN]
+        self.probe, narrow = table.probe, [o for o in given if identity.is_of_identity(parse(o).key_or_group)]
+        shared = [text for text in given if text not in narrow]
+        if lists := [text for text in shared if parse(text).is_sweep_override()]:
+            raise ConfigError(f"{lists[0]}: give one value: it makes no other runs of a table")
+        shared.append(setting("++logger.table", table.name))  # for W&B alone; no part of a run's identity
+        rung = str(chosen["rung"].value()) if "rung" in chosen else None
+        requests = plan.of_table(table, table.size_of(rung), self.composer, narrow)
+        return [run for request in requests for run in self.runs_of([*request, *shared])]
+
+    def runs_of(self, request: list[str]) -> list[Run]:
+        """Make the runs of a request: one, or one for each of its seeds. A setting is composed once for its seeds."""
+        given = {o.key_or_group: o.value() for o in map(parse, request)}
+        setting_of = tuple(text for text in request if parse(text).key_or_group != "seed")
+        seed = given.get("seed")
+        if setting_of in self.composed and isinstance(seed, int):
+            made = [self.composed[setting_of].with_seed(seed)]
+        else:
+            cfg = self.composer(request)
+            made = runs_of(cfg, several=True)
+            if "seed" in given and len(made) == 1 and not names_the_seed(cfg):
+                self.composed[setting_of] = made[0]
+        runs = []
+        for run in made:
+            axes = given | {"seed": run.seed}
+            kept = [text for text in request if parse(text).key_or_group not in ("seed", "seeds", "run_dir")]
+            own = [f"seed={run.seed}", "seeds=1", setting("run_dir", str(run.directory))]
+            runs.append(replace(run, axes=axes, overrides=(*kept, *own)))
+        return runs
+
+    def look(self, run: Run, row: store.Row | None) -> Found | None:
+        """Look at what there is of a run; None, after a line, if it can neither be skipped nor continued.
+
+        row: what results/ has of it.
+        """
+        try:
+            there = found.look(run.directory, row)
+            found.action(run, there)
+            return there
+        except ConfigError as error:  # of what lies in its directory: the other runs are trained
+            self.fail(run, error)
+            return None
+
+    def say(self, asked: int, runs: list[Run], skipped: list[Run], todo: list[Run], there: dict[Path, Found]) -> None:
+        """Print what there is to do, and what one may not expect."""
+        finished = sum(there[run.directory].state.ended for run in skipped)
+        elsewhere = sum(lock.owner(run.directory) is not None for run in todo)
+        parts = [f"{number_of_runs(asked)}: {finished} already finished", f"{len(todo) - elsewhere} to train"]
+        parts += [f"{elsewhere} running elsewhere"] if elsewhere else []
+        parts += [f"{len(skipped) - finished} in results/"] if len(skipped) > finished else []
+        if asked > len(runs):
+            parts.append(f"{asked - len(runs)} duplicates (they differ only in engine, device or logger)")
+        print(", ".join(parts), flush=True)
+        if stale := [str(run.directory) for run in skipped if there[run.directory].stale]:
+            print(f"{len(stale)} of them are stale (force=stale runs them again): {', '.join(stale)}", flush=True)
+        for warning in plan.unequal(runs) if not self.of_table else ():
+            print(warning, flush=True)
+
+    # --- the runs -----------------------------------------------------------------------------------------------------
+
+    def train(self, todo: Sequence[Run]) -> None:
+        """Launch the runs that no other process is training, one by one or all together, and analyse them."""
+        free: list[Run] = []
+        for run in todo:
+            (free if lock.owner(run.directory) is None else self.elsewhere).append(run)
+        for k, batch in enumerate([[run] for run in free] if self.one_by_one else [free] if free else []):
+            if self.one_by_one:
+                print(f"[{k + 1}/{len(free)}]{self.time_left(free[k:])} {batch[0].directory}", flush=True)
+            begun = time.monotonic()
+            jobs = self.launcher.launch([run.overrides for run in batch], k)
+            if self.one_by_one and jobs[0].status is JobStatus.COMPLETED:
+                self.seconds[batch[0].cost_key] = time.monotonic() - begun
+            for run, job in zip(batch, jobs, strict=True):
+                error = job._return_value if job.status is JobStatus.FAILED else None  # the property would raise it
+                if isinstance(error, lock.RunningElsewhere):
+                    print(f"left to another process: {error}", flush=True)
+                    self.elsewhere.append(run)
+                elif error is not None:
+                    self.fail(run, error)
+            self.measure(batch)
+
+    def time_left(self, todo: Sequence[Run]) -> str:
+        """Say how long the runs take, from what those of the same cost took; others count as the mean of these."""
+        known = [self.seconds[run.cost_key] for run in todo if run.cost_key in self.seconds]
+        return f" (about {cost.duration(len(todo) * statistics.fmean(known))} left)" if known else ""
+
+    def measure(self, runs: Iterable[Run]) -> None:
+        """Make the analyses that a table asks for, of those finished runs that do not have them yet."""
+        for run in runs if self.probe else ():
+            try:
+                analysis.measure_missing(run.directory, self.probe)
+            except lock.RunningElsewhere as error:
+                print(f"left to another process: {error}", flush=True)
+            except Exception as error:
+                self.fail(run, error)
+
+    def fail(self, run: Run, error: BaseException) -> None:
+        """Print why a run has failed."""
+        line, log = one_line(error), run.directory / "train.log"
+        if not isinstance(error, WRONG_INPUT):  # a bug
+            line = f"{type(error).__name__}: {error}"
+            if log.is_file():
+                line += f" (traceback in {log})"
+            else:
+                traceback.print_exception(error)
+        print(f"failed: {' '.join(run.overrides)}\n  {line}", flush=True)
+        traceback.clear_frames(error.__traceback__)  # the frames of the failed run would keep its tensors alive
+        self.failed.add(run.directory)
+
+    def outcomes(self, runs: Sequence[Run]) -> Iterator[str]:
+        """Yield a line for each setting, in the order asked for: its tests' mean and, in brackets, sd over seeds."""
+        differ = [key for key in varying([run.axes for run in runs]) if key not in NO_SETTING]
+        settings: dict[str, list[Run]] = {}
+        for run in runs:
+            name = " ".join(f"{key}={spell(run.axes[key])}" for key in differ if key in run.axes)
+            settings.setdefault(name, []).append(run)
+        for name, of_all in settings.items():
+            saved = [Record.read(run.directory) for run in of_all if run.directory not in self.failed]
+            finished = [one.metrics for one in saved if one is not None and one.state is State.FINISHED]
+            words = []
+            for metric in sorted({key for metrics in finished for key in metrics if key.startswith("test/")}):
+                values = [value for metrics in finished if (value := metrics.get(metric)) is not None]
+                sd = f" ({statistics.stdev(values):.4f})" if len(values) > 1 else ""
+                words.append(f"{metric} {statistics.fmean(values):.4f}{sd}" if values else f"{metric} none")
+            yield f"{name or 'all'}: {', '.join([*words, ''])}{len(finished)} of {number_of_runs(len(of_all))} finished"
+
+
+def has_ended(run: Run) -> bool:
+    """Whether a run has its outcome."""
+    saved = Record.read(run.directory)
+    return saved is not None and saved.ended
+
+
+def number_of_runs(n: int) -> str:
+    """In words: "1 run", "2 runs"."""
+    return f"{n} run" if n == 1 else f"{n} runs"
+
+
+@contextlib.contextmanager
+def stopping_after(minutes: float | None) -> Iterator[Callable[[], bool]]:
+    """Interrupt what runs in it after some minutes as Ctrl-C would; yields whether that has happened."""
+    passed = False
+
+    def ring(number: int, frame: FrameType | None) -> None:
+        nonlocal passed
+        passed = True
+        handler = signal.getsignal(signal.SIGINT)  # ignored in a job in the background of a shell script
+        (handler if callable(handler) else signal.default_int_handler)(number, frame)
+
+    if minutes is None:
+        yield lambda: False
+        return
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, 60.0 * minutes)
+    try:
+        yield lambda: passed
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, before)

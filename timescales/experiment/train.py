@@ -1,0 +1,189 @@
+"""One run, from its configuration to its record: skip, build, lock, fit, test, write.
+
+Imports no torch before a run is known to be needed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import logging
+import statistics
+import traceback
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from hydra.core.utils import JobReturn, JobStatus
+from omegaconf import DictConfig, OmegaConf
+
+from timescales.config import folders
+from timescales.config.compose import composing
+from timescales.config.run import Run, runs_of
+from timescales.config.schema import LoopSettings
+from timescales.errors import ConfigError
+from timescales.experiment import extend
+from timescales.files import append
+from timescales.runs import cost, found, lock, metrics, record
+from timescales.runs.found import Action
+from timescales.runs.record import Record
+
+LONG = 1000  # steps: a run of more says before it starts what it will cost
+DIRECTIONS = {"max": "maximize", "min": "minimize"}
+
+
+def train_all(cfg: DictConfig, overrides: Sequence[str], direction: Any = None) -> float | None:
+    """Train the runs of a composed configuration: one, or one for each of its seeds.
+
+    Returns the mean of their best validations, for a sweeper that searches; None if there is none. overrides: those
+    that were composed. direction: the sweeper's, if it has one.
+    """
+    runs = [extend.extended(cfg, overrides)] if cfg.extend else runs_of(cfg)
+    records = [saved for run in runs if (saved := train(run, direction)) is not None]
+    return statistics.fmean(map(metrics.selected, records)) if records else None
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a launcher calls in its processes, with the overrides of a run: it composes the run and trains it.
+
+    folder: that of the user's own configurations, if there is one. direction: the sweeper's, if it has one.
+    """
+
+    folder: Path | None
+    direction: Any
+
+    def __call__(self, overrides: Sequence[str]) -> JobReturn:
+        """Return the run's value, or the error that has ended it. An interruption is raised."""
+        folders.use(self.folder)
+        try:
+            with composing() as composer:
+                value = train_all(composer(overrides), overrides, self.direction)
+        except Exception as error:
+            return JobReturn(status=JobStatus.FAILED, _return_value=error)
+        return JobReturn(status=JobStatus.COMPLETED, _return_value=value)
+
+
+def train(run: Run, direction: Any = None) -> Record | None:
+    """Train a run that has not ended; returns its record (None if only results/ has one).
+
+    direction: that of a sweeper that searches, which is told the run's best validation (`check_direction`).
+    Raises RunningElsewhere if another process trains it, KeyboardInterrupt when it was interrupted and has saved.
+    """
+    if ended(run, direction):
+        return Record.read(run.directory)
+    if holder := lock.owner(run.directory):
+        raise lock.RunningElsewhere(f"{run.directory} is being run by {holder} right now")
+
+    from timescales.runs import loggers
+    from timescales.training import build, loop, memory, outcome
+    from timescales.training.interrupt import Interrupt, raise_if_requested
+    from timescales.training.run import TrainingRun, resume_step
+
+    # What cannot be built leaves nothing behind. `build` replaces each "auto" in this copy.
+    config, directory = copy.deepcopy(run.config), run.directory
+    model, task, optimizer = build.build(config)
+    check_direction(task.spec.select, direction)
+    loggers.check(config, model.rnn)
+    start = extend.checkpoint_of(run, found.action(run, found.look(directory)) is Action.RESTART, task)
+    settings, times = LoopSettings(**config["loop"]), partial(memory.unit_timescales, model)
+    with lock.hold(directory) as held, Interrupt(), logged(directory):
+        if ended(run, direction):  # another process has trained it meanwhile
+            return Record.read(directory)
+        restart = found.action(run, found.look(directory)) is Action.RESTART
+        saved = record.start(directory, run, restart)
+        extend.begin(run, start)
+        step = resume_step(directory, task.partial, task.data)
+        saved.change(
+            config=config,
+            device=config["device"],
+            parameters=sum(p.numel() for p in model.parameters()),
+            chance=float(task.chance()),
+            select=task.spec.select,
+            timescales={"start": memory.timescale_quantiles(model)},
+            partial=record.shortened(config) + task.partial,
+            **({"data": task.data} if task.data else {}),
+        )
+        saved.write(directory)
+        for note in (*task.notes(), *what_it_costs(run, settings.last_step(task.start_of) - step)):
+            print(note, flush=True)
+        log = loggers.open_all(saved, directory, step, settings, task, times, held.check)
+        try:
+            if step == 0:
+                log(memory.first_values(model, task, settings.log_one_over_e), 0)
+            training = TrainingRun(model, task, optimizer, log, settings, directory)
+            loop.fit(training)
+            quantiles = memory.timescale_quantiles(model)
+            log(memory.timescale_values(quantiles), training.progress.step)
+            result = outcome.outcome(training)
+            held.check()
+            saved.change(timescales=(saved.timescales or {}) | {"end": quantiles}, **vars(result))
+            saved.write(directory)
+        except Exception as error:
+            note_failure(directory, error)
+            raise
+        finally:  # every run that has begun comes here, unless a kill or a second signal cuts it off
+            log.finish(Record.read(directory))
+        print(f"{directory}\n  {saved.summary}", flush=True)
+        raise_if_requested("after the end of the run")  # a sweep does not go on
+        return saved
+
+
+def ended(run: Run, direction: Any) -> bool:
+    """Whether a run is to be skipped, after a line that says so."""
+    there = found.look(run.directory)
+    if found.action(run, there) is not Action.SKIP:
+        return False
+    if saved := there.record:
+        if direction is not None and saved.select is None:
+            raise ConfigError(f"{run.directory} was trained before runs noted what to search by: force=true")
+        check_direction(saved.select, direction)
+        again = f"stale: {saved.what_changed} since; force=stale" if saved.stale else "force=true"
+        print(f"finished, skipped: {run.directory} ({again} runs it again)\n  {saved.summary}")
+    return True
+
+
+def check_direction(select: Any, direction: Any) -> None:
+    """Raise ConfigError if a sweeper's direction is not that of the metric that it is told, before it is misled.
+
+    select: the metric, and "max" or "min" for its direction (`Spec.select`).
+    """
+    given = list(direction) if OmegaConf.is_list(direction) else [direction]
+    if direction is not None and [getattr(one, "name", one) for one in given] != [DIRECTIONS[select[1]]]:
+        raise ConfigError(
+            f"a run's value is valid/{select[0]}, of which the {select[1]}imum is best: "
+            f"hydra.sweeper.direction={DIRECTIONS[select[1]]}"
+        )
+
+
+def what_it_costs(run: Run, steps: int) -> Iterator[str]:
+    """A line, for a run of many steps, that says how long it may take, and that it can be stopped."""
+    if steps > LONG:
+        seconds = cost.known().get(run.cost_key)
+        there = "" if seconds is None else f", about {cost.duration(seconds)} by what was measured"
+        yield f"{steps:,} steps at most{there}; Ctrl-C saves, and the same command continues"
+
+
+@contextlib.contextmanager
+def logged(directory: Path) -> Iterator[None]:
+    """Write what libraries log as a warning into train.log, too, which the first such line makes."""
+    handler = logging.FileHandler(directory / "train.log", delay=True)
+    handler.setLevel(logging.WARNING)
+    handler.setFormatter(logging.Formatter("[%(asctime)s][%(name)s][%(levelname)s] %(message)s"))
+    logging.root.addHandler(handler)
+    try:
+        yield
+    finally:
+        logging.root.removeHandler(handler)
+        handler.close()
+
+
+def note_failure(directory: Path, error: Exception) -> None:
+    """Note in a run's record why it has failed, and in its log where, unless another process has taken it over."""
+    if not isinstance(error, lock.RunningElsewhere):
+        record.failed(directory, error)
+    if not isinstance(error, ConfigError):
+        with contextlib.suppress(OSError):  # the log cannot be written: that is not what went wrong
+            append(directory / "train.log", "".join(traceback.format_exception(error)))
