@@ -66,9 +66,9 @@ atlas: .venv/installed ## the atlas of memory: choose learning rates, train ever
 	$(PY) scripts/report.py ours_atlas ours_atlas_plain
 	$(PY) scripts/atlas.py
 
-gallery: .venv/installed ## the site with a page for each of your runs, their curves and analyses, runs/gallery: RUNS="runs/copy-*"
+gallery: .venv/installed ## write a page for each of your runs, with its curve and analyses, runs/gallery: RUNS="runs/copy-*", by default all in runs/
 	rm -rf runs/gallery
-	$(PY) scripts/docs.py runs/gallery --runs $(RUNS)
+	$(PY) scripts/docs.py runs/gallery --runs $(or $(RUNS),$(patsubst %/record.json,%,$(wildcard runs/*/record.json)))
 
 site: .venv/installed ## write documentation, results and API reference for a browser or any static host, build/site: 2 minutes of CPU time
 	rm -rf build/site

@@ -166,9 +166,10 @@ def write_all(
 def write_one(name: str, folder: Path, svg: bool, result: study.Study) -> None:
     """Write the result of an analysis and print its values and notes."""
     print(" ".join(str(path) for path in study.write(result, folder, name, svg)))
-    print_values(f"  {name}", result.values)
-    for note in result.notes:
-        print(f"  {note}")
+    if not result.words:
+        print_values(f"  {name}", result.values)
+    for line in (*result.words, *result.notes):
+        print(f"  {line}")
 
 
 def print_values(name: str, values: Mapping[str, float]) -> None:

@@ -106,6 +106,8 @@ def main() -> None:
     parser.add_argument("--price", action="store_true", help="time a few steps of each kind of run that is not known")
     parser.add_argument("--check", action="store_true", help="write nothing; fail if a file is not what it should be")
     options = parser.parse_args()
+    if lost := paths.lost_results():  # else its pages would say that the atlas is not run
+        sys.exit(f"error: {lost}")
     first = atlas()
     with composing() as composer:
         atlases = {"": first} | ({"plain_": first.plain} if first.plain else {})

@@ -88,9 +88,9 @@ def main() -> None:
     print_results(records)
     print(f"\nThe curves: {picture.relative_to(ROOT)}   ({time.monotonic() - start:.0f} s in all)\n")
     print("Next:")
-    print("  .venv/bin/python train.py model=plstm task=copy task.T=500      # remember ten symbols for 500 steps")
-    print("  .venv/bin/python train.py -m model=lstm,chrono,plstm task=copy task.T=50 seed=0,1        # a sweep")
-    print("  .venv/bin/python train.py model=plstm task=frequency --cfg job                     # every setting")
+    print("  make tour                                        # look at what networks remember: two minutes")
+    print("  make small TABLE=chien_copy                      # a paper's experiment in a quarter of an hour")
+    print("  .venv/bin/python train.py model=plstm task=frequency --cfg job                # every setting")
 
 
 def print_results(records: dict[str, dict[str, Any]]) -> None:

@@ -1,8 +1,9 @@
 """Build the documentation site: `python scripts/docs.py [FOLDER] [--runs RUN_DIR ...]`, by default build/site.
 
-Its pages are those of docs/ and results/, the API reference from the docstrings, the notebooks, and a page for each run
-that is given. They are laid out in a folder where docs/ and results/ keep their places, and Sphinx makes HTML of
-them that needs no server and no network. A warning is an error: a dead link, a page that no other leads to.
+Its pages are those of docs/ and results/, the API reference from the docstrings, and the notebooks. With --runs they
+are those of the given runs, and a list of them. They are laid out in a folder where docs/ and results/ keep their
+places. Sphinx makes HTML of them that needs no server and no network. A warning is an error: a dead link, a page that
+no other leads to.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
 import notebooks  # noqa: E402
 import result_pages  # noqa: E402
 
+from timescales.reports.markdown import grid  # noqa: E402
+
 SITE = ROOT / "docs" / "site"
 OUT = ROOT / "build" / "site"  # the workflow site.yml publishes it
 NAME = re.compile(r"`([\w.]+)`")
@@ -37,7 +40,7 @@ NAVIGATION = {
     "Start": ("docs/README", "docs/tour", "docs/tutorial/README", "docs/memory", "docs/teach", "README"),
     "Layers": ("docs/library", "docs/dropin", "docs/weights"),
     "Write a gate": ("docs/gates",),
-    "Train": ("docs/train", "docs/own_*", "docs/data", "docs/scaling", "docs/loggers", "docs/wandb_sweeps", "runs/*/*"),
+    "Train": ("docs/train", "docs/own_*", "docs/data", "docs/scaling", "docs/loggers", "docs/wandb_sweeps"),
     "Tasks": ("docs/tasks/README", "docs/tasks/*", "docs/pairs"),
     "Models": ("docs/models/README", "docs/models/*"),
     "Reproduce": ("docs/reproduce", "docs/papers/*", "docs/statistics", "docs/coverage", "docs/deviations"),
@@ -57,8 +60,8 @@ NAVIGATION = {
 LEFT_OUT = ("timescales.__main__", "timescales.nn.modules")
 
 
-def lay_out(source: Path, runs: Sequence[Path] = ()) -> None:
-    """All pages of the site as Markdown, in an empty folder."""
+def lay_out(source: Path) -> None:
+    """Write all pages of the site as Markdown, in an empty folder."""
     for name in ("docs", "results"):
         shutil.copytree(ROOT / name, source / name, ignore=but_pages)
     for name in ("README", "ARCHITECTURE", "CONTRIBUTING", "CHANGELOG"):
@@ -66,12 +69,21 @@ def lay_out(source: Path, runs: Sequence[Path] = ()) -> None:
     shutil.copy(SITE / "index.md", source)
     notebooks.add_pages(source)
     result_pages.complete(source / "results")
-    for run in runs:
-        result_pages.write_run(run, source / "runs" / run.name)
     write_reference(source / "api")
     for page in sorted(source.rglob("*.md")):
         page.write_text(with_links(page.read_text(), page.parent, source))
     add_navigation(source)
+
+
+def lay_out_runs(source: Path, runs: Sequence[Path]) -> None:
+    """Write a page for each run as Markdown, in an empty folder, and a first page that lists them."""
+    named = {run.name: run for run in runs}
+    rows = []
+    for name, run in named.items():
+        result_pages.write_run(run, source / "runs" / name)
+        rows.append([f"[{name}](runs/{name}/README.md)", result_pages.outcome(run)])
+    (source / "index.md").write_text("\n".join(["# Runs", "", *grid(["run", "outcome"], rows)]) + "\n")
+    append(source / "index.md", [f"runs/{name}/README" for name in named])
 
 
 def but_pages(folder: str, names: list[str]) -> list[str]:
@@ -170,7 +182,7 @@ def entry(page: str) -> str:
 
 
 def append(page: Path, entries: Iterable[str]) -> None:
-    """A list of pages below a page, in the navigation alone."""
+    """Add a list of pages below a page, which only the navigation shows."""
     lines = ["", "```{toctree}", ":hidden:", "", *entries, "```", ""]
     page.write_text(page.read_text() + "\n".join(lines))
 
@@ -190,13 +202,18 @@ def build(source: Path, folder: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
     parser.add_argument("folder", nargs="?", type=Path, default=OUT)
-    parser.add_argument("--runs", nargs="*", type=Path, default=[], help="directories of trained runs: a page for each")
+    parser.add_argument("--runs", nargs="*", type=Path, help="directories of trained runs: pages of these alone")
     options = parser.parse_args()
-    for run in options.runs:
+    if options.runs == []:
+        sys.exit("error: no run is given: train one, or name its directory")
+    for run in options.runs or []:
         if not (run / "record.json").is_file():
             sys.exit(f"error: {run} is no run: it has no record.json")
     with tempfile.TemporaryDirectory() as place:
-        lay_out(Path(place), options.runs)
+        if options.runs:
+            lay_out_runs(Path(place), options.runs)
+        else:
+            lay_out(Path(place))
         try:
             build(Path(place), options.folder)
         except subprocess.CalledProcessError as error:

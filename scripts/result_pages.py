@@ -22,6 +22,7 @@ from timescales.runs.store import Row
 
 POINTS = 120  # of a drawn curve
 ROWS = 60  # of a CSV that is shown
+FEW = 10  # fewer points of a curve are drawn as dots, too
 NAMES = 24  # in a key
 MOST = 150  # runs in a picture or a table of the site: of more the file alone
 Points = Sequence[Mapping[str, float]]
@@ -95,7 +96,8 @@ def draw(path: Path, title: str, lines: Sequence[Line]) -> bool:
                 spots = thinned([(p["step"], p[key]) for p in points if key in p], POINTS)
                 label = None if name in labelled or len(labelled) == NAMES else name
                 if spots:
-                    ax.plot(*zip(*spots, strict=True), style, color=colour, lw=1, label=label)
+                    marker = "o" if len(spots) < FEW else ""  # a line through one point shows nothing
+                    ax.plot(*zip(*spots, strict=True), style, color=colour, lw=1, label=label, marker=marker, ms=4)
                     labelled.add(name)
             ax.set_title(key, fontsize=9)
             ax.set_xlabel("training steps", fontsize=8)
@@ -157,11 +159,17 @@ def table_of(path: Path, name: str) -> list[str]:
     return dropdown(f"{name}{more}", grid(list(rows[0]), [list(row.values()) for row in rows[:ROWS]]))
 
 
+def outcome(directory: Path) -> str:
+    """Say in a line how a run ended."""
+    found = Record.read(directory)
+    return found.summary if found else "no record"
+
+
 def write_run(directory: Path, folder: Path) -> None:
-    """The page of a trained run: its outcome, its curve, and what its analyses have drawn and written."""
+    """Write the page of a trained run: its outcome, its curve, and what its analyses have drawn and written."""
     folder.mkdir(parents=True)
     found = Record.read(directory)
-    lines = [f"# {directory.name}", "", found.summary if found else "no record", ""]
+    lines = [f"# {directory.name}", "", outcome(directory), ""]
     if found:
         model = found.config["model"]
         colour = plotting.colour({"model": model.get("name"), "model.gate": model.get("gate")})

@@ -10,6 +10,7 @@ from pathlib import Path
 import browser
 import pytest
 import yaml
+from matplotlib.figure import Figure
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "docs" / "site")]
@@ -17,6 +18,7 @@ import hooks  # noqa: E402
 import result_pages  # noqa: E402
 
 import docs  # noqa: E402
+from timescales import plotting  # noqa: E402
 from timescales.runs import store  # noqa: E402
 from timescales.runs.record import Record  # noqa: E402
 
@@ -153,7 +155,7 @@ def test_each_page_is_in_one_list(tmp_path):
     weights = ("results/chien_copy/weights/README", "results/chien_copy/weights/0ac10b169723")
     pages = ["README", "docs/README", "docs/other", "docs/models/README", "docs/models/lstm", "results/README"]
     pages += ["results/LOG", "results/faults", "results/chien_copy/table", "results/bench/README", "api/README"]
-    pages += [*weights, "api/timescales.nn.rnn", "tests/README", "timescales/nn/engine/README", "runs/a/README"]
+    pages += [*weights, "api/timescales.nn.rnn", "tests/README", "timescales/nn/engine/README"]
     for page in ("index", *pages):
         (tmp_path / page).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / f"{page}.md").touch()
@@ -164,7 +166,6 @@ def test_each_page_is_in_one_list(tmp_path):
         "index": [
             *(
                 "Start <docs/README>",
-                "Train <runs/a/README>",
                 "Models <docs/models/README>",
                 "Results <results/README>",
             ),
@@ -202,6 +203,38 @@ def test_the_page_of_a_run_has_its_outcome_curve_and_pictures(tmp_path):
     assert "![reset_units.png](reset_units.png)" in text
     assert "| 0 | 3.5 |" in text
     assert (tmp_path / "site" / "curve.png").read_bytes()[1:4] == b"PNG"
+
+
+def made_run(folder, name):
+    """Write the record of a run with one validation. Returns the run's directory."""
+    values = {"id": "1", "status": "finished", "metrics": {"test/accuracy": 0.5}, "seconds": 3.0}
+    values |= {"config": {"model": {"name": "plstm"}}, "curve": [{"step": 5, "valid/accuracy": 0.5}]}
+    (folder / name).mkdir(parents=True)
+    (folder / name / "record.json").write_text(json.dumps(values))
+    return folder / name
+
+
+def test_a_gallery_has_the_pages_of_its_runs_alone(tmp_path):
+    runs = [made_run(tmp_path / "runs", name) for name in ("copy-plstm-s0-1", "copy-plstm-s1-2")]
+    command = [sys.executable, ROOT / "scripts" / "docs.py", tmp_path / "site", "--runs"]
+    done = subprocess.run([*command, *runs], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    pages = {page.relative_to(tmp_path / "site").as_posix() for page in (tmp_path / "site").rglob("*.html")}
+    pages = {page for page in pages if not page.startswith("_static/")}
+    assert pages - {"index.html", "search.html", "genindex.html"} == {f"runs/{run.name}/README.html" for run in runs}
+    index = (tmp_path / "site" / "index.html").read_text()
+    assert all(f'href="runs/{run.name}/README.html"' in index for run in runs)
+    assert index.count(Record.read(runs[0]).summary) == 2
+    none = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert none.stderr == "error: no run is given: train one, or name its directory\n"
+
+
+def test_a_curve_of_one_validation_is_a_dot(tmp_path, monkeypatch):
+    figure = Figure()
+    monkeypatch.setattr(plotting, "write", lambda draw, path, title: draw(figure))
+    result_pages.write_run(made_run(tmp_path, "copy-plstm-s0-1"), tmp_path / "site")
+    (line,) = figure.axes[0].lines
+    assert (list(line.get_xdata()), list(line.get_ydata()), line.get_marker()) == ([5], [0.5], "o")
 
 
 def test_a_table_gets_the_curves_and_a_line_for_each_run(tmp_path):

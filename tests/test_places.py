@@ -38,6 +38,34 @@ def test_no_report_is_written_or_called_right_without_results(without_results, s
     assert not paths.RESULTS.exists()
 
 
+@pytest.fixture
+def results_deleted(monkeypatch, tmp_path):
+    """This checkout, its results/ deleted, in a folder without runs: the advice."""
+    monkeypatch.setattr(paths, "RESULTS", tmp_path / "results")
+    monkeypatch.chdir(tmp_path)
+    return f"{tmp_path}/results is not there: `git checkout -- results` in {paths.ROOT} brings it back"
+
+
+@pytest.mark.parametrize(
+    ("words", "begin"),
+    [
+        (["chien_copy"], "without committed runs and costs: "),
+        (["chien_copy", "--list", "seed=0"], "without committed runs: "),
+        (["chien_copy", "--measure"], "error: "),
+        (["13403dd51704"], "error: 13403dd51704: no such run in runs/ or results/: "),
+    ],
+)
+def test_status_says_how_results_come_back(results_deleted, script, words, begin):
+    assert script("status", *words).splitlines()[-1] == f"{begin}{results_deleted}"
+    assert not paths.RESULTS.exists()
+
+
+@pytest.mark.parametrize("options", [[], ["--check"], ["--price"]])
+def test_the_atlas_is_not_called_open_without_results(results_deleted, script, options):
+    assert script("atlas", *options) == f"error: {results_deleted}"
+    assert not paths.RESULTS.exists()
+
+
 def test_an_installation_has_no_results_to_bring_back(without_results):
     shutil.rmtree(paths.ROOT / "conf")
     assert paths.lost_results() == ""

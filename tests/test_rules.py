@@ -6,6 +6,7 @@ Which package may import which is in test_layers.py.
 import ast
 import functools
 import importlib
+import math
 import re
 import subprocess
 import sys
@@ -226,7 +227,7 @@ def first_of(override):
 
 
 def test_pages_are_short():
-    assert len((ROOT / "README.md").read_text().splitlines()) <= 200
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 170
     assert len((ROOT / "CONTRIBUTING.md").read_text().splitlines()) < 60
 
 
@@ -270,6 +271,26 @@ def test_shown_commands_are_real(page):
                 run_of(made(asked.of_runs))
         elif words[0].endswith("python"):
             assert words[1] == "-m" or (ROOT / words[1]).is_file(), command
+
+
+def test_what_the_readme_trains_ends_within_minutes():
+    """A copy of the project comes first, then waves; no run has more steps than the slowest that was timed."""
+    from configs import composer
+
+    from timescales import paths
+    from timescales.config import command_line, identity
+
+    commands = list(shell_commands((ROOT / "README.md").read_text()))
+    assert commands[0].startswith("git clone ")
+    trained = [command.partition(" train.py ")[2].split() for command in commands if " train.py " in command]
+    steps = []
+    for words in trained:
+        asked = command_line.read(["-m", *(first_of(word) for word in words if "=" in word)])
+        config = identity.resolved(composer((paths.conf(),))(asked.of_runs))
+        per_epoch = -(-config["task"]["train_size"] // config["task"]["batch_size"])
+        steps.append(min(config["loop"]["max_epochs"] * per_epoch, config["loop"]["max_steps"] or math.inf))
+    assert "task=frequency" in trained[0]
+    assert steps == [1580, 6000, 1185]
 
 
 def test_the_readme_of_the_engines_names_every_file():

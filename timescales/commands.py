@@ -210,6 +210,13 @@ def _plan(found: Tables, settings: Sequence[str], rung: str | None) -> None:
     size = load.table(name).size_of(rung)
     far = next(s for s in status.status(name, composer, found.results, paths.RUNS) if s.size == size)
     print(status.table_text(far.plan(where)))
+    if lost := _lost(found):
+        print(f"\nwithout committed runs: {lost}")
+
+
+def _lost(found: Tables) -> str:
+    """Say what to do if the committed results that a command is about are missing; "" if they are not."""
+    return paths.lost_results() if found.results == paths.RESULTS else ""
 
 
 def _overview(found: Tables, measure: bool) -> None:
@@ -217,6 +224,8 @@ def _overview(found: Tables, measure: bool) -> None:
     from timescales.tasks.data.all import CORPORA
     from timescales.tasks.data.corpus import data_root
 
+    if measure and (lost := _lost(found)):  # a new results/ with costs alone would hide that
+        raise ConfigError(lost)
     absent = [name for name, corpus in CORPORA.items() if not corpus.present(data_root(None))]
 
     def all_of() -> list[status.Status]:
@@ -234,7 +243,9 @@ def _overview(found: Tables, measure: bool) -> None:
                 tqdm.write(f"{run.name}: {error}")
         lines = all_of()
     print(status.table_text([status.HEAD, *(s.line() for s in lines)]))
-    if unknown and not measure:
+    if lost := _lost(found):
+        print(f"\nwithout committed runs and costs: {lost}")
+    elif unknown and not measure:
         kinds = f"{len(unknown)} kinds of runs are not measured"
         print(f"\n{kinds}: --measure (make status MEASURE=1) times a few steps of each")
 

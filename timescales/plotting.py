@@ -38,7 +38,7 @@ Look = dict[str, Any]  # how matplotlib draws a line: {"lw": 1.5, "color": "blac
 SHADES = {
     **{f"m-{name}": code for name, code in COLOURS.items()},
     **{f"g-{name}": code for name, code in GATES.items()},
-    "other": "#444444",
+    "other": "#e6007e",  # a model of one's own, beside which all others are duller
 }
 
 

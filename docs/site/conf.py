@@ -45,7 +45,8 @@ html_theme_options = {
     "logo": {"text": "timescales"},
     "header_links_before_dropdown": 11,
     "navbar_align": "left",
-    "navbar_center": ["navbar-nav"],
+    # A site of runs (`make gallery`) has no parts: its first page lists them.
+    "navbar_center": ["navbar-nav"] if (Path(__file__).parent / "docs").is_dir() else [],
     "navbar_end": ["theme-switcher"],
     "secondary_sidebar_items": ["page-toc"],
     "show_nav_level": 1,

@@ -77,3 +77,16 @@ def test_groups_of_one_model_are_told_apart(monkeypatch):
     assert [line.get_label() for line in lines] == labels
     assert [line.get_linestyle() for line in lines] == ["-", "-", "--", "--"]
     assert [line.get_markerfacecolor() for line in lines] == [plotting.COLOURS["plstm"], "white"] * 2
+
+
+def test_an_optimizer_is_named_by_its_name_and_its_rate():
+    """Not by its class, nor by the settings that the other one lacks."""
+    task = copy_task()
+    sgd = {"name": "sgd", "_target_": "torch.optim.SGD", "lr": 0.1, "momentum": 0.0}
+    adam = {"name": "adam", "_target_": "torch.optim.Adam", "lr": 0.01, "eps": 1e-8}
+    runs = [run_of(model_for(task), task, directory=f"run{k}") for k in range(3)]
+    for run, optimizer in zip(runs, (sgd, adam, {**adam, "eps": 0.1}), strict=True):
+        run.config["optimizer"] = optimizer
+    names = [group.name for group in groups(runs)]
+    assert names[0] == "plstm, lr=0.1, optimizer=sgd"
+    assert names[1:] == [f"plstm, eps={eps}, lr=0.01, optimizer=adam" for eps in ("1e-08", "0.1")]

@@ -5,13 +5,13 @@ import functools
 import math
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
-from analysed import SMALL, rows, run_of_words
+import torch
+from analysed import SMALL, rows, run_of, run_of_words
 from matplotlib.figure import Figure
 
-from timescales import LSTM, analysis
+from timescales import LSTM, analysis, plotting
 from timescales.analysis import learning_curves, study
 from timescales.analysis.run import load
 from timescales.config import compose, identity
@@ -19,7 +19,7 @@ from timescales.models.sequence import SequenceModel
 from timescales.papers import load as load_table
 from timescales.papers import printed
 from timescales.runs import record
-from timescales.tasks import Adding, Copy
+from timescales.tasks import Adding, Copy, Frequency
 from timescales.training import build
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -34,12 +34,12 @@ def test_curves_of_a_finished_and_an_interrupted_run_side_by_side(train, tmp_pat
     whole = [replace(run.record) for run in loaded]
     loaded[1].record.change(status="interrupted", curve=[])  # it goes on: its curve.csv knows
     found = learning_curves.compare(loaded)
-    for k, (name, kept) in enumerate(zip(("lstm", "plstm"), whole, strict=True), 1):
+    for name, kept in zip(("lstm", "plstm"), whole, strict=True):
         curve = [(point["step"], point["valid/accuracy"], point["valid/loss"]) for point in kept.curve]
         mine = [row for row in found.rows if row["run"] == name]
         assert [(row["step"], row["valid/accuracy"], row["valid/loss"]) for row in mine] == curve
-        assert found.values[f"{k}/best"] == pytest.approx(kept.best.value)
-        assert (found.values[f"{k}/best_step"], found.values[f"{k}/last"]) == (kept.best.step, curve[-1][1])
+        assert found.values[f"{name}/best"] == pytest.approx(kept.best.value)
+        assert (found.values[f"{name}/best_step"], found.values[f"{name}/last"]) == (kept.best.step, curve[-1][1])
     loaded[0].record.curve = [*whole[0].curve, {"step": 5, "epoch": 2.0, "valid/loss": None}]  # it was NaN
     loaded[0].record.curve.append({"step": 6, "epoch": 3.0, "valid/loss": math.inf, "valid/accuracy": math.nan})
     again = learning_curves.compare(loaded)
@@ -49,22 +49,24 @@ def test_curves_of_a_finished_and_an_interrupted_run_side_by_side(train, tmp_pat
     figure = Figure()
     found.draw(figure)
     left, right = figure.axes
-    assert [len(line.get_xdata()) for line in left.lines] == [4, 4]
+    assert [len(line.get_xdata()) for line in left.lines] == [4, 4, 2]
+    assert left.lines[-1].get_label().startswith("always the same answer, 0.1")
     assert [line.get_label() for line in right.lines] == ["lstm (1 run)", "plstm (1 run)", "chance, 0.832"]
     loaded[1].record.change(status="interrupted", curve=[], chance=0.5)
     (runs[1] / "curve.csv").unlink()
     paper = learning_curves.Printed("test/sequence_accuracy", 0.25, "made_up")
-    loaded[1].task = SimpleNamespace(spec=replace(loaded[1].task.spec, horizon=99))
+    loaded[1].task.spec = replace(loaded[1].task.spec, horizon=99)
     said = {("lstm", loaded[0].task.spec.horizon): [], ("plstm", 99): [paper]}
     found = learning_curves.compare(loaded, lambda config, horizon: said[config["model"]["name"], horizon])
     assert found.values["plstm/made_up/test/sequence_accuracy"] == 0.25
     assert found.notes == ["plstm: no validation in its record or curve.csv"]
     found.draw(figure := Figure())
     first, sequences, losses = figure.axes
-    assert [one.get_ylabel() for one in figure.axes] == ["valid/accuracy", "valid/sequence_accuracy", "valid/loss"]
-    assert list(sequences.lines[-1].get_ydata()) == [0.25, 0.25]
-    assert [len(axes.lines) for axes in (first, sequences)] == [2, 3]
-    assert [line.get_label() for line in losses.lines[2:]] == ["chance, 0.5", "chance, 0.832"]
+    labels = ["validation accuracy", "validation sequence accuracy", "validation loss"]
+    assert [one.get_ylabel() for one in figure.axes] == labels
+    assert [list(line.get_ydata()) for line in sequences.lines if len(line.get_xdata()) == 2] == [[0.25, 0.25]]
+    assert [len(axes.lines) for axes in (first, sequences)] == [2, 2]  # a run, and what no skill reaches or is printed
+    assert [line.get_label() for line in losses.lines[1:]] == ["chance, 0.5", "chance, 0.832"]
     assert study.write(found, tmp_path, "learning_curves")[1].is_file()
 
 
@@ -99,7 +101,75 @@ def test_the_best_of_a_curve_is_what_the_task_selects_by(kind, best):
         for step, value in ((10, 0.2), (20, 0.6), (30, 0.4))
     ]
     found = learning_curves.compare([run]).values
-    assert (found["1/best"], found["1/best_step"], found["1/last"]) == (*best, 0.4)
+    assert (found["lstm/best"], found["lstm/best_step"], found["lstm/last"]) == (*best, 0.4)
+    said = {Copy: "accuracy 0.6 at step 20; 0.4", Adding: "loss 0.2 at step 10; 0.4"}[kind]
+    assert learning_curves.compare([run]).words == [f"lstm: best validation {said} at the last one, step 30"]
+
+
+def made(name="lstm", seed=0, values=(0.2, 0.6, 0.4), **settings):
+    """A run of the copy task with a validation every ten steps; settings: of its model."""
+    task = Copy(T=4, train_size=1, valid_size=200, test_size=1)
+    run = run_of(SequenceModel(LSTM(task.spec.width, 3), task.spec), task, seed=seed)
+    run.config["model"] = {"name": name, **settings}
+    run.record.curve = [
+        {"step": 10 * k, "epoch": k, "valid/accuracy": value, "valid/loss": value} for k, value in enumerate(values, 1)
+    ]
+    return run
+
+
+def drawn(runs):
+    """The figure of their curves."""
+    learning_curves.compare(runs).draw(figure := Figure(layout="constrained"))
+    return figure
+
+
+def test_seeds_are_a_mean_and_a_band_as_far_as_all_of_them_go():
+    runs = [made(seed=0, values=(0.2, 0.4)), made(seed=1, values=(0.4, 0.8, 0.9))]
+    axes = drawn(runs).axes[0]
+    mean, later = [line for line in axes.lines if len(line.get_xdata()) > 1][:2]
+    assert (list(mean.get_xdata()), list(mean.get_ydata())) == ([10, 20], [pytest.approx(0.3), pytest.approx(0.6)])
+    assert (list(later.get_xdata()), list(later.get_ydata())) == ([20, 30], [0.8, 0.9])
+    (band,) = axes.collections
+    corners = {(float(x), float(y)) for x, y in band.get_paths()[0].vertices}
+    assert corners == {(10, 0.2), (10, 0.4), (20, 0.4), (20, 0.8)}
+
+
+def test_a_model_of_ones_own_has_a_strong_colour_of_its_own():
+    own, lstm = (drawn([made(name)]).axes[0].lines[0].get_color() for name in ("mine", "lstm"))
+    bright = [int(own[k : k + 2], 16) for k in (1, 3, 5)]
+    assert max(bright) - min(bright) > 150  # no grey
+    assert own not in plotting.COLOURS.values()
+    assert lstm == plotting.COLOURS["lstm"]
+
+
+@pytest.mark.parametrize(
+    ("task", "metric", "value"),
+    [
+        (Frequency(valid_size=200, test_size=1), "accuracy", "share of label"),
+        (Copy(T=4, train_size=1, valid_size=200, test_size=1), "sequence_accuracy", 0.0),
+        (Copy(T=4, train_size=1, valid_size=200, test_size=1), "loss", 0.7),
+        (Adding(T=4, train_size=1, valid_size=200, test_size=1), "loss", 0.7),
+        (Adding(T=4, train_size=1, valid_size=1, test_size=1), "bpc", 0.7 / math.log(2)),
+    ],
+)
+def test_what_no_skill_reaches(task, metric, value):
+    if value == "share of label":
+        labels = torch.cat([batch.target for batch in task.batches("valid")])
+        value = float(torch.bincount(labels).max() / len(labels))
+    assert learning_curves.no_skill(task, metric, 0.7) == pytest.approx(value)
+
+
+def test_a_legend_of_mixed_settings_stays_on_the_page():
+    runs = [made(name, a_setting="x" * n, another_setting=n) for name in "ab" for n in (1, 90, 180)]
+    figure = drawn(runs)
+    figure.draw_without_rendering()
+    (legend,) = figure.legends
+    box = legend.get_window_extent()
+    assert box.x0 >= 0
+    assert box.y0 >= 0
+    assert box.x1 <= figure.bbox.x1
+    assert min(axes.get_window_extent().y0 for axes in figure.axes) > box.y1
+    assert min(axes.get_window_extent().height for axes in figure.axes) > 250
 
 
 @pytest.mark.parametrize(

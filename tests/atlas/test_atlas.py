@@ -276,6 +276,7 @@ def test_check_writes_nothing_and_fails_where_a_file_is_not_what_it_should_be(sm
     monkeypatch.setattr(script, "table_file", lambda name: conf / "table" / f"{name}.yaml")
     monkeypatch.setattr(script, "rows", lambda *arguments: [])
     monkeypatch.setattr(paths, "RESULTS", tmp_path / "no prices")
+    paths.RESULTS.mkdir()
     monkeypatch.setattr(script, "ROOT", tmp_path)
 
     def files():

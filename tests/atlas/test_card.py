@@ -1,5 +1,6 @@
 """timescales-card: a gate of ten lines from its file to its card; what is wrong with a cell is one line."""
 
+import re
 import sys
 
 import pytest
@@ -10,7 +11,7 @@ from timescales import commands
 from timescales.atlas import card, measures, own, pictures, scores
 from timescales.atlas.inference import Interval
 from timescales.atlas.scores import Score
-from timescales.atlas.trial import Trial
+from timescales.atlas.trial import Trial, progress
 from timescales.errors import ConfigError
 
 
@@ -47,11 +48,14 @@ def test_a_gate_of_ten_lines_has_a_card(small, mine, monkeypatch, quick):
     assert len(lines) == len(rungs) * (1 if quick else 2)
     if quick:
         assert "one seed. It allows no statement on who is better" in text
-        assert "higher" not in text.split("## How to read it")[0].replace("| higher in |", "")
+        assert re.findall("higher|lower|best committed", text.split("What the card does not say")[0]) == []
+        assert re.findall(r"^\| (gru|lstm) \| [+-]", text, re.M) == ["gru", "lstm"]  # by name, not by score
         assert trial.rate == small.rate
     else:
         assert "chosen from three on another seed" in text
         assert "[" in text.split("## Abilities")[1].split("##")[0]
+        assert "| best committed cell |" in text
+        assert re.findall(r"^\| (gru|lstm) \| [+-]", text, re.M) == ["lstm", "gru"]  # the best first
     ended = {path: path.stat().st_mtime_ns for path in (mine / "card" / "runs").glob("*/record.json")}
     assert len(ended) == (1 if quick else 7)
     again = Trial("mine.py:DecayCell", {}, mine / "card", quick, small)
@@ -85,6 +89,17 @@ def test_what_the_time_did_not_allow_is_named_and_continues(small, mine):
     later.train()
     assert later.missing == {}
     assert [score.rung for score in later.found] == ["keep"]
+
+
+@pytest.mark.parametrize(
+    ("cap", "elapsed", "done", "left"),
+    [(10.0, 100.0, 5, "08:20"), (10.0, 100.0, 50, "01:40"), (None, 100.0, 5, "31:40"), (10.0, 30.0, 0, "09:30")],
+)
+def test_the_time_that_is_left_is_no_more_than_the_cap_allows(monkeypatch, cap, elapsed, done, left):
+    with progress(100, "mine", cap) as bar:
+        bar.n = done
+        monkeypatch.setattr(bar, "_time", lambda: bar.start_t + elapsed)
+        assert f"{left} left" in str(bar)
 
 
 BROKEN = {

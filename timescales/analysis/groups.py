@@ -72,12 +72,20 @@ def groups(runs: Sequence[Trained]) -> list[Group]:
 
 
 def _name(settings: Axes, all_settings: Sequence[Axes]) -> str:
-    """The model, and the settings in which groups of this model differ."""
-    model = settings["model.name"]
+    """Return the model and the settings in which groups of this model differ.
+
+    Of an optimizer these are its name, its learning rate, and what groups with this optimizer differ in.
+    """
+    model, optimizer = settings["model.name"], settings.get("optimizer.name")
     same_model = [other for other in all_settings if other["model.name"] == model]
-    keys = {key for other in same_model for key in other if any(s.get(key) != other[key] for s in same_model)}
-    words = [f"{key.split('.')[-1]}={settings[key]}" for key in sorted(keys) if key in settings]
-    return ", ".join([model, *words])
+    same_optimizer = [other for other in same_model if other.get("optimizer.name") == optimizer]
+    words = []
+    for key, value in sorted(settings.items()):
+        part, _, word = key.rpartition(".")
+        among = same_optimizer if part == "optimizer" and word not in ("name", "lr") else same_model
+        if word != "_target_" and any(other.get(key) != value for other in among):
+            words.append(f"{'optimizer' if key == 'optimizer.name' else word}={value}")
+    return ", ".join([str(model), *words])
 
 
 def _settings(config: Config) -> Settings:

@@ -7,8 +7,12 @@ table, runs that have not ended, and runs of which only the record is kept.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+import statistics
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
 
 from timescales import plotting
 from timescales.analysis.groups import Group, groups, titles
@@ -18,6 +22,11 @@ from timescales.config import Config
 from timescales.files import csv_rows
 from timescales.runs.loggers import Curve
 
+if TYPE_CHECKING:
+    from timescales.tasks import Task
+
+MOST_ANSWERS = 32  # classes of a task of which each is tried as the one answer
+LETTER, LINE, KEY = 0.069, 0.16, 10  # of a legend: inches of a letter and of a line, letters that a line's key takes
 TITLE = "Validation while training"
 WEIGHTS = None
 
@@ -36,27 +45,39 @@ def nothing(config: Config, horizon: int) -> list[Printed]:
 
 
 def compare(runs: Sequence[Trained], printed: Callable[[Config, int], Sequence[Printed]] = nothing) -> Study:
-    """Rows: one per validation of a run: run, step, epoch and the metrics.
+    """Draw the curves of runs; several seeds of one configuration are their mean and a band.
 
-    Values: "1/best", "1/best_step" and "1/last" of the metric that selects the weights, of the first run and so on, and
+    Rows: one per validation of a run: run, step, epoch and the metrics.
+
+    Values: "NAME/best", "NAME/best_step" and "NAME/last" of the metric that selects the weights, by the run's name, and
     "NAME/TABLE/METRIC", what a paper prints for the runs of a configuration.
 
     printed: returns what papers print for runs of a configuration, given its horizon: `papers.printed.printed`.
     """
     metric, direction = runs[0].task.spec.select
     values: dict[str, float] = {}
-    for k, run in enumerate(runs, 1):
+    words = []
+    for name, run in zip(titles(runs), runs, strict=True):
         if line := points(run, metric):
             step, best = {"max": max, "min": min}[direction](line, key=lambda point: point[1])
-            values |= {f"{k}/best": best, f"{k}/best_step": step, f"{k}/last": line[-1][1]}
+            values |= {f"{name}/best": best, f"{name}/best_step": step, f"{name}/last": line[-1][1]}
+            end = f"{line[-1][1]:.4g} at the last one, step {line[-1][0]:,}"
+            words.append(f"{name}: best {in_words(metric)} {best:.4g} at step {step:,}; {end}")
     lines = [(group, printed(group.runs[0].config, group.runs[0].task.spec.horizon)) for group in groups(runs)]
-    values |= {f"{group.name}/{paper.table}/{paper.metric}": paper.value for group, papers in lines for paper in papers}
+    for group, papers in lines:
+        values |= {f"{group.name}/{paper.table}/{paper.metric}": paper.value for paper in papers}
+        words += [f"{group.name}: {paper.metric} {paper.value:.4g} printed ({paper.table})" for paper in papers]
     curves = {name: curve(run) for name, run in zip(titles(runs), runs, strict=True)}
     rows = [{"run": name, **point} for name, validations in curves.items() for point in validations]
     notes = [] if any(papers for _, papers in lines) else ["no table has a printed score of such runs"]
     notes += [f"{name}: no validation in its record or curve.csv" for name, points in curves.items() if not points]
     title = f"{TITLE}: {runs[0].config['task']['name']}"
-    return Study(title, rows, values, lambda figure: draw(figure, lines), notes)
+    return Study(title, rows, values, lambda figure: draw(figure, lines), notes, words)
+
+
+def in_words(metric: str) -> str:
+    """Name a metric of validation as a reader would: "validation sequence accuracy"."""
+    return f"validation {metric.replace('_', ' ')}"
 
 
 def curve(run: Trained) -> list[dict[str, float]]:
@@ -67,14 +88,47 @@ def curve(run: Trained) -> list[dict[str, float]]:
     return [point for point in points if any(key.startswith("valid/") for key in point)]
 
 
-def points(run: Trained, metric: str) -> list[tuple[float, float]]:
+def points(run: Trained, metric: str) -> list[tuple[int, float]]:
     """Steps and values of a validation metric, where it is finite."""
-    values = [(point["step"], point.get(f"valid/{metric}", math.nan)) for point in curve(run)]
+    values = [(int(point["step"]), point.get(f"valid/{metric}", math.nan)) for point in curve(run)]
     return [(step, value) for step, value in values if math.isfinite(value)]
 
 
+def no_skill(task: Task, metric: str, chance: float | None) -> float | None:
+    """Return what a metric of validation is without any skill; None where it is not known.
+
+    An accuracy is that of the best answer that is always the same. chance: the loss at chance.
+    """
+    if metric.endswith("accuracy"):
+        return _same_answer(task, metric)
+    if chance is None or metric == "loss":
+        return chance
+    if metric == "bpc":
+        return chance / math.log(2.0)
+    try:
+        return task.derived({"loss": chance}).get(metric)
+    except KeyError:  # it follows from another metric than the loss
+        return None
+
+
+def _same_answer(task: Task, metric: str) -> float | None:
+    spec = task.spec
+    if spec.output_size > MOST_ANSWERS:
+        return None
+    answers = torch.eye(spec.output_size) if spec.output_size > 1 else torch.tensor([[1.0], [-1.0]])
+    sums, n = torch.zeros(len(answers), dtype=torch.float64), 0
+    for batch in task.batches("valid"):
+        shape = (*batch.x.shape[:2], -1) if spec.readout == "all" else (batch.x.shape[1], -1)
+        found = [task.metrics(answer.to(task.device).expand(shape), batch) for answer in answers]
+        if metric not in found[0]:
+            return None
+        sums += torch.tensor([float(each[metric][0]) for each in found], dtype=torch.float64)
+        n += found[0][metric][1]
+    return float(sums.max()) / n
+
+
 def draw(figure: Any, lines: Sequence[tuple[Group, Sequence[Printed]]]) -> None:
-    """A panel per metric: the one that selects the weights, those with a printed value (dashed), the loss.
+    """Draw a panel per metric: the one that selects the weights, those with a printed value (dashed), the loss.
 
     lines: the groups of runs, and what papers print for each.
     """
@@ -82,16 +136,16 @@ def draw(figure: Any, lines: Sequence[tuple[Group, Sequence[Printed]]]) -> None:
     printed = [paper.metric.partition("/")[2] for _, papers in lines for paper in papers]
     metrics = list(dict.fromkeys([select[0], *printed, "loss"]))
     axes = plotting.panels(figure, len(metrics), width=6.0 * len(metrics))
+    steps = "training steps"
+    if any(len(group.runs) > 1 for group, _ in lines):
+        steps += " (line: mean of the seeds; band: lowest to highest)"
     for ax, metric in zip(axes, metrics, strict=True):
         for group, papers in lines:
             _draw_runs(ax, group, metric)
             _draw_printed(ax, group, papers, metric)
-        if metric == "loss":
-            _draw_chance(ax, [run for group, _ in lines for run in group.runs])
-        if metric == "accuracy":
-            plotting.draw_floors(ax, lines[0][0].runs[0].task.floors())
+        _draw_no_skill(ax, [group.runs[0] for group, _ in lines], metric)
         values = [value for group, _ in lines for run in group.runs for _, value in points(run, metric)]
-        ax.set(xlabel="training steps", ylabel=f"valid/{metric}", xlim=(0, None))
+        ax.set(xlabel=steps, ylabel=in_words(metric), xlim=(0, None))
         falling = metric == "loss" or (metric, "min") == select
         if falling and values and 0 < 10 * min(values) < max(values):
             ax.set_yscale("log")
@@ -101,10 +155,26 @@ def draw(figure: Any, lines: Sequence[tuple[Group, Sequence[Printed]]]) -> None:
 
 
 def _draw_runs(ax: Any, group: Group, metric: str) -> None:
-    for k, run in enumerate(group.runs):
-        steps, values = zip(*points(run, metric), strict=True) if points(run, metric) else ((), ())
-        look = {"color": group.colour, "lw": 1.5, "marker": "o" if len(steps) < 30 else "", "ms": 4}
-        ax.plot(steps, values, group.style, label=None if k else group.label, **look)
+    """Draw a run as a line, several as their mean and a band, as far as all have validations at the same steps."""
+    curves = [dict(found) for run in group.runs if (found := points(run, metric))]
+    shared = sorted(set.intersection(*map(set, curves))) if len(curves) > 1 else []
+    look = {"color": group.colour, "ls": group.style}
+
+    def line(of: Mapping[int, float], **more: Any) -> None:
+        ax.plot(list(of), list(of.values()), marker="o" if len(of) < 30 else "", ms=4, **look, **more)
+
+    if not shared:
+        for k, each in enumerate(curves):
+            line(each, lw=1.5, label=None if k else group.label)
+        return
+    values = {step: [each[step] for each in curves] for step in shared}
+    line({step: statistics.fmean(of) for step, of in values.items()}, lw=2, label=group.label)
+    low, high = ([end(of) for of in values.values()] for end in (min, max))
+    ax.fill_between(shared, low, high, color=group.colour, alpha=0.18, lw=0)
+    for each in curves:  # the runs that go on when others have ended
+        rest = {step: value for step, value in each.items() if step >= shared[-1]}
+        if len(rest) > 1:
+            ax.plot(list(rest), list(rest.values()), lw=0.8, alpha=0.6, **look)
 
 
 def _draw_printed(ax: Any, group: Group, papers: Sequence[Printed], metric: str) -> None:
@@ -114,16 +184,28 @@ def _draw_printed(ax: Any, group: Group, papers: Sequence[Printed], metric: str)
             ax.axhline(paper.value, color=group.colour, ls=(0, (6, 3)), lw=1, label=label)
 
 
-def _draw_chance(ax: Any, runs: Sequence[Trained]) -> None:
-    chances = {run.record.chance for run in runs}
-    for chance in sorted(chance for chance in chances if chance is not None):
-        ax.axhline(chance, color="#bbbbbb", ls=":", lw=1, label=f"chance, {chance:.3g}")
+def _draw_no_skill(ax: Any, runs: Sequence[Trained], metric: str) -> None:
+    """Draw what no skill reaches, in each panel: simple rules where the task names some, else chance."""
+    rules = runs[0].task.floors() if metric in ("accuracy", runs[0].task.spec.select[0]) else {}
+    plotting.draw_floors(ax, rules)
+    found = [] if rules else [no_skill(run.task, metric, run.record.chance) for run in runs]
+    what = "always the same answer" if metric.endswith("accuracy") else "chance"
+    labelled = {f"{what}, {value:.3g}": value for value in found if value}
+    for label, value in sorted(labelled.items(), key=lambda each: each[1]):
+        ax.axhline(value, color="#888888", ls=":", lw=1, label=label)
 
 
 def _common_legend(figure: Any, axes: Sequence[Any]) -> None:
-    """One legend below all axes, with each label once."""
+    """Put one legend below all axes, with each label once, in lines that fit into the picture."""
     handles: dict[str, Any] = {}
     for ax in axes:
         handles |= {label: handle for handle, label in zip(*ax.get_legend_handles_labels(), strict=True)}
-    look = {"loc": "outside lower center", "ncols": len(axes) + 1, "frameon": False, "fontsize": 8}
-    figure.legend(handles.values(), handles, **look)
+    letters = int(figure.get_figwidth() / LETTER)
+    labels = [textwrap.fill(label, letters - KEY) for label in handles]
+    widest = max((len(line) for label in labels for line in label.splitlines()), default=0)
+    columns = max(1, min(len(axes) + 1, letters // (widest + KEY)))
+    rows = [labels[k : k + columns] for k in range(0, len(labels), columns)]
+    lines = sum(max(label.count("\n") + 1 for label in row) for row in rows)
+    figure.set_figheight(figure.get_figheight() + LINE * max(0, lines - 2))
+    look = {"loc": "outside lower center", "ncols": columns, "frameon": False, "fontsize": 8}
+    figure.legend(handles.values(), labels, **look)

@@ -32,7 +32,7 @@ class Study:
     title: the title of the picture, one line; the title of the run is put below it.
     rows: the rows of NAME.csv. values: the most important numbers.
     draw: a function that draws NAME.png into an empty matplotlib figure (`plotting.panels` makes its axes).
-    notes: remarks on the values, a line each.
+    notes: remarks on the values, a line each. words: the values in words, a line each; none: they are printed by name.
     """
 
     title: str
@@ -40,6 +40,7 @@ class Study:
     values: Mapping[str, float]
     draw: Callable[[Any], None]
     notes: Sequence[str] = ()
+    words: Sequence[str] = ()
 
 
 @dataclass(frozen=True)

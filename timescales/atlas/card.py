@@ -22,11 +22,11 @@ from timescales.runs import provenance
 
 BESIDE = "lstm"  # the committed cell that every table compares with
 
+A_SCORE = "A score is 0 at chance and 1 at best."
+INTERVALS = """\
+Intervals hold 95 % of a bootstrap over rungs and seeds; they are those of single comparisons, so that of twenty one is
+expected to be wrong. *Higher* and *lower* stand only where the interval of the difference does not hold 0."""
 ABOUT = """\
-A score is 0 at chance and 1 at best. Intervals hold 95 % of a bootstrap over rungs and seeds; they are those of single
-comparisons, so that of twenty one is expected to be wrong. *Higher* and *lower* stand only where the interval of the
-difference does not hold 0.
-
 What the card does not say: how the cell does at other sizes, with more training, or on language; whether a score that
 is low is one of memory or of training within {steps:,} steps; and of cells that are not shown to differ nothing, least
 of all that they are alike. docs/atlas.md of the project has the protocol, and what in it favours which cell.
@@ -50,6 +50,7 @@ def write(trial: Trial) -> list[Path]:
     lines += ["", "## How long its units remember", "", *memory(trial)]
     lines += ["", "## Speed and memory", "", *costs(trial)]
     lines += ["", "## Rungs", "", *rungs(trial, mine, others), "", "## How to read it", ""]
+    lines += [A_SCORE, *([] if trial.quick else [INTERVALS]), ""]
     lines += [ABOUT.format(steps=trial.atlas.settings["loop.max_steps"])]
     page, table = trial.folder / "card.md", trial.folder / "scores.csv"
     write_atomic(page, "\n".join(lines).encode())
@@ -88,19 +89,23 @@ def head(trial: Trial, mine: Cell) -> list[str]:
 def abilities(
     trial: Trial, boot: Bootstrap, intervals: Mapping[str, Interval], ours: Any, cells: Mapping[str, Any]
 ) -> list[str]:
-    """A row for each ability: the score, the LSTM's, the difference with its interval, and the best committed cell."""
+    """Make a row for each ability: the score, the LSTM's, the difference with its interval, the best committed cell.
+
+    A quick look names no best cell.
+    """
     head, body = ["ability", "what it is", "score"], []
     if BESIDE in cells:
-        head += [BESIDE, "difference", ""]
-    if cells:
+        head += [BESIDE, "difference", *([] if trial.quick else [""])]
+    ranked = cells and not trial.quick
+    if ranked:
         head.append("best committed cell")
     for ability, interval in intervals.items():
         row = [ability, trial.atlas.abilities[ability], in_words(interval)]
         if BESIDE in cells:
             difference = boot.of(ours, [ability], cells[BESIDE])
             lstm = pictures.two_digits(cells[BESIDE][ability].mean())
-            row += [lstm, in_words(difference, sign=True), word(difference)]
-        if cells:
+            row += [lstm, in_words(difference, sign=True), *([] if trial.quick else [word(difference)])]
+        if ranked:
             best = max(cells, key=lambda name, a=ability: cells[name][a].mean())  # type: ignore[misc]
             row.append(f"{best} {pictures.two_digits(cells[best][ability].mean())}")
         body.append(row)
@@ -110,10 +115,18 @@ def abilities(
 
 
 def beside(trial: Trial, boot: Bootstrap, ours: Any, cells: Mapping[str, Any]) -> list[str]:
-    """A row for each committed cell: by how much this one is better in the mean over abilities, and in which."""
+    """Make a row for each committed cell: by how much this one is better in the mean over abilities, and in which.
+
+    The best cell comes first. A quick look ranks nothing: its cells are in the order of the alphabet.
+    """
     if not cells:
         return ["No scores are committed yet."]
     names = list(trial.abilities)
+    head = ["cell", "mean score, this one minus it"]
+    if trial.quick:
+        differences = {name: in_words(boot.of(ours, names, cells[name]), sign=True) for name in cells}
+        told = "In the order of the alphabet: one seed ranks no cells."
+        return [told, "", *grid(head, [[name, differences[name]] for name in sorted(cells)])]
     order = sorted(cells, key=lambda name: -sum(float(cells[name][a].mean()) for a in names))
     body = []
     for name in order:
@@ -121,7 +134,7 @@ def beside(trial: Trial, boot: Bootstrap, ours: Any, cells: Mapping[str, Any]) -
         whole = boot.of(ours, names, cells[name])
         wins, losses = ([a for a in names if word(each[a]) == said] for said in ("higher", "lower"))
         body.append([name, in_words(whole, sign=True), word(whole), ", ".join(wins), ", ".join(losses)])
-    return grid(["cell", "mean score, this one minus it", "", "higher in", "lower in"], body)
+    return grid([*head, "", "higher in", "lower in"], body)
 
 
 def memory(trial: Trial) -> list[str]:

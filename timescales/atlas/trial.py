@@ -122,7 +122,7 @@ class Trial:
         trained = [(test, seed) for seed in self.seeds for test in units]
         steps = {test: len(next(sizes.task(self.atlas.rungs[test]).batches("train")).x) for test in units}
         work = sum(steps[test] for test, _ in [*rates, *trained])
-        with progress(work, self.name) as bar, self._deadline() as over:
+        with progress(work, self.name, self.cap) as bar, self._deadline() as over:
             try:
                 tried: dict[float, dict[str, float]] = {}
                 for test, rate in rates:
@@ -146,8 +146,13 @@ class Trial:
                 late = f"not ended within {self.minutes:g} minutes: the same command continues"
                 self.missing |= {test: late for test in units if test not in ended}
 
+    @property
+    def cap(self) -> float | None:
+        """The minutes after which training stops; None: it has no end."""
+        return self.minutes if self.quick else None
+
     def _deadline(self) -> contextlib.AbstractContextManager[Any]:
-        return stopping_after(self.minutes if self.quick else None)
+        return stopping_after(self.cap)
 
     def _run(self, run: Run, bar: Any, work: int) -> Record:
         """Train a run that has not ended; its record."""
@@ -195,10 +200,30 @@ def _row(saved: Record, rungs: Sequence[Rung]) -> Row:
     return store.row(saved, {}, "paper", [f"best {rung.metric}" for rung in rungs])
 
 
+class Bar(tqdm):
+    """Show the time that is left as {left}, which is never more than a cap allows."""
+
+    cap: float | None = None  # in minutes
+
+    @property
+    def format_dict(self) -> Any:
+        """Add "left" to what the bar's format can name."""
+        found = super().format_dict
+        elapsed, rate = found["elapsed"], found["rate"]
+        rate = rate or (self.n / elapsed if elapsed else 0.0)
+        seconds = [max(0.0, (found["total"] - self.n) / rate)] if rate else []
+        seconds += [] if self.cap is None else [max(0.0, 60.0 * self.cap - elapsed)]
+        return found | {"left": tqdm.format_interval(min(seconds)) if seconds else "?"}
+
+
 @contextlib.contextmanager
-def progress(total: int, label: str) -> Iterator[Any]:
-    """A bar with the time that is left, in steps of sequences; without a terminal a line every half minute."""
+def progress(total: int, label: str, cap: float | None = None) -> Iterator[Bar]:
+    """Show a bar with the time that is left, in steps of sequences; without a terminal a line every half minute.
+
+    cap: the minutes after which what the bar counts is stopped; None: it has no end.
+    """
     pause = 0.2 if sys.stderr.isatty() else 30.0
-    form = "{l_bar}{bar}| {elapsed}, {remaining} left{postfix}"
-    with tqdm(total=total, desc=label, file=sys.stderr, mininterval=pause, bar_format=form) as bar:
+    form = "{l_bar}{bar}| {elapsed}, {left} left{postfix}"
+    with Bar(total=total, desc=label, file=sys.stderr, mininterval=pause, bar_format=form) as bar:
+        bar.cap = cap
         yield bar

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+import functools
+from collections.abc import Iterator
+from pathlib import Path
 
 from timescales.analysis.learning_curves import Printed
 from timescales.config import Config, compose, folders, identity
-from timescales.config.run import Axes
 from timescales.papers import load
 from timescales.papers.table import Cell, Table, expand, matches
 from timescales.training import build
@@ -32,24 +33,32 @@ def printed(config: Config, horizon: int) -> list[Printed]:
         return identity.identity({**cfg, "seed": 0, "loop": loop})
 
     wanted = alike(copy.deepcopy(dict(config)))
+    scores = _scores(config["task"]["name"], tuple(folders.places()))
+    return [found for found, cfg in scores if alike(copy.deepcopy(cfg)) == wanted]
+
+
+@functools.cache
+def _scores(task: str, places: tuple[Path, ...]) -> list[tuple[Printed, Config]]:
+    """List what papers print of runs of a task, each value with its configuration. Composing takes seconds: done once.
+
+    places: the folders of configurations, which tables are read from.
+    """
     with compose.composing() as composer:
-
-        def is_wanted(table: Table, axes: Axes) -> bool:
-            same_task = axes.get("task") == config["task"]["name"]
-            return same_task and alike(identity.resolved(composer(load.request(axes)))) == wanted
-
-        tables = map(load.table, folders.choices("table"))
-        return [value for table in tables for value in _of_table(table, is_wanted)]
+        tables = [load.table(name) for name in folders.choices("table")]
+        return [found for table in tables for found in _of_table(table, task, composer)]
 
 
-def _of_table(table: Table, is_wanted: Callable[[Table, Axes], bool]) -> Iterator[Printed]:
-    """What a table prints of the runs that are wanted."""
+def _of_table(table: Table, task: str, composer: compose.Composer) -> Iterator[tuple[Printed, Config]]:
+    """Yield what a table prints of runs of a task."""
     scores = [(cell, metric) for cell in table.cells if (metric := measured(cell))]
     for axes in expand(table, narrow={"seed": [0]}) if scores else []:
         cells = [(cell, metric) for cell, metric in scores if matches(axes, cell.where)]
-        for cell, metric in cells if cells and is_wanted(table, axes) else []:
+        if not cells or axes.get("task") != task:
+            continue
+        config = identity.resolved(composer(load.request(axes)))
+        for cell, metric in cells:
             assert cell.value is not None, "it is a score"
-            yield Printed(metric, cell.value / cell.scale, table.name)
+            yield Printed(metric, cell.value / cell.scale, table.name), config
 
 
 def measured(cell: Cell) -> str:

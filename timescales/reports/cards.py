@@ -15,7 +15,7 @@ from timescales import paths
 from timescales.errors import ConfigError
 from timescales.papers.table import PAPER, Grid
 from timescales.reports import index, markdown, readme, wording
-from timescales.reports.report import Report, by_paper, price
+from timescales.reports.report import Report, by_paper, done_of_all, full_size, price
 from timescales.runs import cost
 
 FOLDER = paths.ROOT / "docs" / "papers"
@@ -119,10 +119,7 @@ def values(grids: Iterable[Grid], key: str) -> list[Any]:
 def _summary(reports: Sequence[Report]) -> list[str]:
     """What became of the paper as a whole. A run that several tables share is counted once."""
     grids = [grid for report in reports for grid in report.table.runs]
-    ended = {row.id: row.seconds for report in reports for row in report.rows[PAPER]}
-    missing: dict[str, float | None] = {}
-    for run, seconds in (each for report in reports for each in report.open_runs[PAPER]):
-        missing[run.id] = missing.get(run.id) or seconds  # a table may not know the price that another one knows
+    ended, missing = full_size(reports)
     rungs = {
         row.id: row.seconds for report in reports for size in report.rows if size != PAPER for row in report.rows[size]
     }
@@ -130,7 +127,7 @@ def _summary(reports: Sequence[Report]) -> list[str]:
     body = [
         ["conclusions", conclusions],
         *([["printed values", values_]] if values_ else []),
-        ["runs at the paper's size", f"{len(ended.keys() - missing.keys())} of {len(ended | missing)}{_hours(ended)}"],
+        ["runs at the paper's size", f"{done_of_all(reports)}{_hours(ended)}"],
         ["missing runs", wording.price(price(missing.values())) or "none"],
         ["runs on ladders", f"{len(rungs)}{_hours(rungs)}"],
         ["models", ", ".join(f"[{name}](../models/{name}.md)" for name in models(grids))],

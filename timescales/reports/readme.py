@@ -14,7 +14,7 @@ from timescales import paths, plotting
 from timescales.files import csv_rows, write_atomic
 from timescales.papers.table import PAPER, Cell, matches
 from timescales.reports import index, markdown, wording
-from timescales.reports.report import Judged, Report, by_paper, name_of
+from timescales.reports.report import Judged, Report, by_paper, done_of_all, name_of
 from timescales.runs.store import Row
 
 README = paths.ROOT / "README.md"
@@ -106,21 +106,16 @@ def _draw_runs(ax: Any, label: str, model: str, curves: Sequence[Sequence[tuple[
 
 
 def tables(reports: Sequence[Report]) -> str:
-    """A row for each paper, and one for our own studies: its tables, its runs, what is decided, what rungs have run."""
+    """Make a row for each paper, and one for our own studies: its tables, its runs, what is decided.
+
+    A run that several tables share is counted once, as on the paper's page.
+    """
     body = [
-        [
-            f"[{name_of(own)}](docs/papers/{paper}.md): {', '.join(map(_link, own))}",
-            f"{sum(len(report.rows[PAPER]) for report in own)} of {sum(len(r.planned[PAPER]) for r in own)}",
-            *counts(own),
-        ]
+        [f"[{name_of(own)}](docs/papers/{paper}.md)", str(len(own)), done_of_all(own), *counts(own)]
         for paper, own in by_paper(reports).items()
     ]
-    return "\n".join(markdown.grid(["tables", "runs at the paper's size", "conclusions", "printed values"], body))
-
-
-def _link(report: Report) -> str:
-    name = report.table.name
-    return f"[{name}](results/{name}/table.md)"
+    head = ["paper", "tables", "runs at the paper's size", "conclusions", "printed values"]
+    return "\n".join(markdown.grid(head, body))
 
 
 def counts(reports: Sequence[Report]) -> list[str]:
@@ -129,7 +124,7 @@ def counts(reports: Sequence[Report]) -> list[str]:
     return [wording.counted(index.sum_of(reports, k), kind) for k, kind in enumerate((kind, "printed values"))]
 
 
-CONFIGS = ("A", "B", "B512", "C", "D", "F")
+CONFIGS = ("A", "B")  # results/bench has more
 LAYERS = {
     "fused coupled": "pLSTM",
     "fused separate": "pLSTM, `coupled=False`",
@@ -140,10 +135,9 @@ LAYERS = {
 }
 MEASURED = {"layer": "time", "memory": "peak memory"}  # sections of a benchmark, and what each one compares
 SPEED_TEXT = """\
-Time or peak memory of one training step of one layer (forward and backward), divided by that of `torch.nn.LSTM` in
-the same benchmark run; below 1 is better. pLSTM, UR-LSTM and LSTM are the package's layers with the C++ engine. With
-`coupled=False` the input gate is a separate gate, otherwise it is 1 minus the forget gate. A *Python loop* loops over
-the time steps in Python, as most public implementations do."""
+Time or peak memory of one training step of one layer, divided by that of `torch.nn.LSTM`; below 1 is better. The layers
+are the package's, with the C++ engine. With `coupled=False` the input gate is a gate of its own. A *Python loop* loops
+over the time steps in Python, as most public implementations do. A processor's page has all sizes."""
 
 
 def speed(results: Path) -> str:

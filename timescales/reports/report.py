@@ -196,6 +196,25 @@ def by_paper(reports: Iterable[Report]) -> dict[str, list[Report]]:
     return papers
 
 
+def full_size(reports: Iterable[Report]) -> tuple[dict[str, float], dict[str, float | None]]:
+    """Return the seconds of the runs at the paper's size by id: of those that have ended, of those that are missing.
+
+    A run that several tables share is counted once. A missing run whose price nobody knows has None.
+    """
+    reports = list(reports)
+    ended = {row.id: row.seconds for report in reports for row in report.rows[PAPER]}
+    missing: dict[str, float | None] = {}
+    for run, seconds in (each for report in reports for each in report.open_runs[PAPER]):
+        missing[run.id] = missing.get(run.id) or seconds  # a table may not know the price that another one knows
+    return ended, missing
+
+
+def done_of_all(reports: Iterable[Report]) -> str:
+    """Return how many runs at the paper's size have ended: "6 of 8"."""
+    ended, missing = full_size(reports)
+    return f"{len(ended.keys() - missing.keys())} of {len(ended | missing)}"
+
+
 def name_of(paper: Sequence[Report]) -> str:
     """The name of the paper whose reports these are: "Chien et al. 2021"."""
     return paper[0].table.source.split(",")[0]

@@ -139,7 +139,9 @@ def how_it_was_made(word: str, composer: Composer, results_dir: Path) -> str:
     rows = list(_committed(run_id, results_dir)) if run_id else []
     if saved is None and not rows:
         place = f"{paths.RUNS}/ or {results_dir.name}/"
-        raise ConfigError(f"{word}: no such run in {place}: timescales-status TABLE --list names a table's runs")
+        lost = paths.lost_results() if results_dir == paths.RESULTS else ""
+        advice = lost or "timescales-status TABLE --list names a table's runs"
+        raise ConfigError(f"{word}: no such run in {place}: {advice}")
     row = store.committed(results_dir)[str(run_id)] if rows else None
     there = found.Found(saved, row)
     outcome: Any = row if saved is None else saved
