@@ -29,6 +29,8 @@ FULL = os.environ.get("HYDRA_FULL_ERROR") == "1"  # show tracebacks, also of wro
 os.environ["HYDRA_FULL_ERROR"] = "1"  # makes Hydra raise its errors instead of printing them
 # Hydra warns that our hydra/launcher/joblib.yaml replaces the plugin's. It is meant to.
 warnings.filterwarnings("ignore", r"\s*'hydra/launcher/joblib' is validated against", UserWarning)
+# Hydra's options whose value may be the next word.
+TAKE_A_VALUE = ("--config-dir", "-cd", "--cfg", "-c", "--info", "-i", "--package", "-p", "--experimental-rerun")
 OLDER_WORDS = {"profile=small": "rung=small", "profile=tiny": "rung=small"}
 
 
@@ -68,8 +70,9 @@ def arguments(words: list[str]) -> list[str]:
     refuse a setting that only the files have that are swept over.
     """
     words = [OLDER_WORDS.get(word, word) for word in words]
-    settings = [word for word in words if word[:1] == "~" or ("=" in word and word[:1] != "-")]
-    options = [word for word in words if word not in settings]
+    is_option = [word[:1] == "-" or before in TAKE_A_VALUE for before, word in zip(["", *words], words, strict=False)]
+    options = [word for word, option in zip(words, is_option, strict=True) if option]
+    settings = [word for word, option in zip(words, is_option, strict=True) if not option]
     several = {"-m", "--multirun"} & {*options} or any(word.startswith("table=") for word in settings)
     shows = {"-c", "--cfg", "-h", "--help", "-i", "--info"} & {word.partition("=")[0] for word in options}
     if shows or not several or any(word.startswith("hydra/sweeper=") for word in settings):

@@ -30,10 +30,8 @@ class RandomOverrides(FaultTests):
         "values of every type, out of range, huge, nested, null, Unicode, paths, classes, interpolations; duplicates, "
         "sweeps, Hydra's own settings and options; brackets, quotes and signs in wrong places. All goes through "
         "`train.py`, up to where it would load torch. *valid*: composes, passes the validation and has an identity. "
-        "*clear*: one line of error that names a key or option of the command line and what to do. *no key*, *no fix*: "
-        "a line without one of these. *foreign words*: a line with words of Hydra, OmegaConf or Python. *fault*: a "
-        "traceback, several lines, or more than 30 s. `train.py` itself takes the steps, with small sizes and without "
-        "a network."
+        "*clear*: one line of error, of Hydra or ours. *fault*: a traceback, several lines, or more than 30 s. "
+        "`train.py` itself takes the steps, with small sizes and without a network."
     )
 
     def run(self) -> None:
@@ -42,7 +40,7 @@ class RandomOverrides(FaultTests):
         self.take_steps(self.times(500))
 
     def compose(self) -> None:
-        """Every case must be valid, or one line of error with key and fix."""
+        """Every case must be valid, or one line of error."""
         for number, case in self.composed(self.times(10_000), False, "command lines"):
             row = "a sweep" if "-m" in case.overrides else "one run"
             self.report.count(f"{row}, composed and validated without torch", case.kind)

@@ -157,7 +157,7 @@ class Commands:
         self.known: dict[tuple[str, ...], list[str]] = {}
         one_run.train = validated
         launch_all = Sweep.train
-        Sweep.train = lambda sweep, todo: launch_all(sweep, todo[:1])  # type: ignore[method-assign]  # one is enough
+        Sweep.train = lambda self, todo: launch_all(self, todo[:1])  # type: ignore[method-assign]  # one is enough
         signal.signal(signal.SIGALRM, raise_late)
 
     def keys(self, groups: list[str]) -> list[str]:
@@ -198,6 +198,8 @@ def outcome(status: int, out: str, err: str, case: list[str]) -> Outcome:
     """The outcome of a case by what `train.py` printed and its exit status."""
     if status == 0:
         return Outcome("valid" if not err else "fault", err, case)
+    if status == 2 and err.startswith("usage: "):  # argparse's, of Hydra's options
+        return Outcome("clear", err.splitlines()[-1], case)
     line = err.removeprefix("error: ").removesuffix("\n")
     if status != 1 or line == err or not line.strip() or "\n" in line:
         return Outcome("fault", err, case)
