@@ -11,9 +11,11 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import torch
 from hydra.core.utils import JobReturn, JobStatus
 from quick import QUICK, SIZES, records
 
+from timescales.experiment import processes
 from timescales.runs import lock
 from timescales.training.interrupt import Interrupt
 from timescales.training.run import resume_step
@@ -162,6 +164,20 @@ def test_a_signal_while_workers_start_kills_none_of_them(tmp_path, start_sweep):
     assert "jobs. Run the same command to continue." in output
     assert "Traceback" not in output
     assert "Terminated" not in output
+
+
+def test_workers_take_the_gpus_of_a_box_in_turn(monkeypatch):
+    taken = []
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
+    monkeypatch.setattr(torch.cuda, "set_device", taken.append)
+    for number in (1, 2, 3, 4):
+        worker = SimpleNamespace(_identity=(number,))
+        monkeypatch.setattr(processes.multiprocessing, "current_process", lambda worker=worker: worker)
+        processes.share_gpus()
+    assert taken == [0, 1, 2, 0]
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    processes.share_gpus()
+    assert taken == [0, 1, 2, 0]
 
 
 def children(process):

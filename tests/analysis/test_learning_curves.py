@@ -19,7 +19,7 @@ from timescales.models.sequence import SequenceModel
 from timescales.papers import load as load_table
 from timescales.papers import printed
 from timescales.runs import record
-from timescales.tasks import Adding, Copy, Frequency
+from timescales.tasks import Adding, Copy, Frequency, skill
 from timescales.training import build
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -156,7 +156,7 @@ def test_what_no_skill_reaches(task, metric, value):
     if value == "share of label":
         labels = torch.cat([batch.target for batch in task.batches("valid")])
         value = float(torch.bincount(labels).max() / len(labels))
-    assert learning_curves.no_skill(task, metric, 0.7) == pytest.approx(value)
+    assert skill.no_skill(task, metric, 0.7) == pytest.approx(value)
 
 
 def test_a_legend_of_mixed_settings_stays_on_the_page():

@@ -76,7 +76,7 @@ def test_the_bar_shows_progress_loss_and_metric(monkeypatch, capsys):
     bar.log({"train/loss_nats": 2.0, "valid/accuracy": 0.25}, 10)
     bar.bar.refresh()
     bar.finish(None)
-    assert "valid/accuracy=0.2500 (a simple rule 0.3130)" in capsys.readouterr().err
+    assert "valid/accuracy=0.2500 (chance 0.3130)" in capsys.readouterr().err
     bar = loggers.Bar(0, 40, 10, "own task", "valid/accuracy", math.nan)
     bar.log({"train/loss_nats": 1.25}, 10)
     bar.bar.refresh()

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 import trainings
+from quick import QUICK, records
 from trainings import fit_small as fit
 from trainings import quiet, same_weights, small_parts
 
@@ -23,6 +24,8 @@ from timescales.training.memory import timescale_quantiles, timescale_values
 from timescales.training.outcome import outcome
 from timescales.training.run import better
 
+ODD = [*QUICK, "logger=csv"]
+
 
 def test_two_runs_are_bitwise_equal(tmp_path):
     a, b = (fit(tmp_path / name, LoopSettings(max_epochs=2)) for name in "ab")
@@ -36,6 +39,46 @@ def test_a_task_that_selects_by_no_metric_of_its_own_is_told(tmp_path):
     job.spec = dataclasses.replace(job.spec, select=("acuracy", "max"))
     with pytest.raises(ConfigError, match="selects by acuracy; its metrics are loss, accuracy, sequence_accuracy"):
         trainings.fit(model, job, optimizer, quiet, LoopSettings(max_epochs=1), tmp_path)
+
+
+def test_metrics_of_any_number_type_are_plain_floats_in_the_record(train):
+    """A record is JSON. Tensors and NumPy's numbers came to their end only after the whole training."""
+    done = train(*ODD, "task._target_=odd_metrics.OddMetrics")
+    assert done.status == 0, done
+    (saved,) = records()
+    assert {name: type(value) for name, value in saved["metrics"].items()} == dict.fromkeys(saved["metrics"], float)
+    assert {"test/some", "test/ten", "test/perplexity", "valid/accuracy"} <= saved["metrics"].keys()
+    assert saved["metrics"]["test/ten"] == 10.0
+    assert saved["metrics"]["test/perplexity"] == pytest.approx(math.exp(saved["metrics"]["test/loss"]), rel=1e-6)
+    assert saved["chance"] == pytest.approx(math.log(8))
+    assert "finished, skipped" in train(*ODD, "task._target_=odd_metrics.OddMetrics").out
+
+
+def test_a_metric_that_is_no_number_is_refused_at_the_first_validation(train):
+    done = train(*ODD, "task._target_=odd_metrics.NoNumber", "loop.max_steps=1000", "loop.eval_every=1")
+    assert (done.status, "the task's metric vector must be a number" in done.err) == (1, True)
+    (saved,) = records()
+    assert saved["status"] == "failed"
+
+
+def test_seconds_while_a_process_is_stopped_do_not_count(monkeypatch):
+    """SIGSTOP for an hour: the clock goes on, the processor does not work."""
+    times = SimpleNamespace(monotonic=lambda: now[0], process_time=lambda: now[1])
+    now = [100.0, 5.0]
+    monkeypatch.setattr(loop, "time", times)
+    run = SimpleNamespace(progress=SimpleNamespace(seconds=0.0))
+    clock = loop.Clock(run)
+    now[:] = [103.0, 7.5]
+    with clock.paused():
+        now[:] = [200.0, 8.0]  # a pause, as for a checkpoint
+    assert run.progress.seconds == 3.0
+    now[:] = [3800.0, 9.0]
+    clock.stop()
+    assert run.progress.seconds == 4.0
+    clock.start()
+    now[:] = [3860.0, 10.0]  # a slow disk: it works little, but it works
+    clock.stop()
+    assert run.progress.seconds == 64.0
 
 
 def test_test_split_is_untouched_until_fitting_has_ended(tmp_path, monkeypatch):

@@ -12,8 +12,6 @@ import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import torch
-
 from timescales import plotting
 from timescales.analysis.groups import Group, groups, titles
 from timescales.analysis.run import Trained
@@ -21,11 +19,11 @@ from timescales.analysis.study import Study
 from timescales.config import Config
 from timescales.files import csv_rows
 from timescales.runs.loggers import Curve
+from timescales.tasks.skill import no_skill
 
 if TYPE_CHECKING:
-    from timescales.tasks import Task
+    pass
 
-MOST_ANSWERS = 32  # classes of a task of which each is tried as the one answer
 LETTER, LINE, KEY = 0.069, 0.16, 10  # of a legend: inches of a letter and of a line, letters that a line's key takes
 TITLE = "Validation while training"
 WEIGHTS = None
@@ -92,39 +90,6 @@ def points(run: Trained, metric: str) -> list[tuple[int, float]]:
     """Steps and values of a validation metric, where it is finite."""
     values = [(int(point["step"]), point.get(f"valid/{metric}", math.nan)) for point in curve(run)]
     return [(step, value) for step, value in values if math.isfinite(value)]
-
-
-def no_skill(task: Task, metric: str, chance: float | None) -> float | None:
-    """Return what a metric of validation is without any skill; None where it is not known.
-
-    An accuracy is that of the best answer that is always the same. chance: the loss at chance.
-    """
-    if metric.endswith("accuracy"):
-        return _same_answer(task, metric)
-    if chance is None or metric == "loss":
-        return chance
-    if metric == "bpc":
-        return chance / math.log(2.0)
-    try:
-        return task.derived({"loss": chance}).get(metric)
-    except KeyError:  # it follows from another metric than the loss
-        return None
-
-
-def _same_answer(task: Task, metric: str) -> float | None:
-    spec = task.spec
-    if spec.output_size > MOST_ANSWERS:
-        return None
-    answers = torch.eye(spec.output_size) if spec.output_size > 1 else torch.tensor([[1.0], [-1.0]])
-    sums, n = torch.zeros(len(answers), dtype=torch.float64), 0
-    for batch in task.batches("valid"):
-        shape = (*batch.x.shape[:2], -1) if spec.readout == "all" else (batch.x.shape[1], -1)
-        found = [task.metrics(answer.to(task.device).expand(shape), batch) for answer in answers]
-        if metric not in found[0]:
-            return None
-        sums += torch.tensor([float(each[metric][0]) for each in found], dtype=torch.float64)
-        n += found[0][metric][1]
-    return float(sums.max()) / n
 
 
 def draw(figure: Any, lines: Sequence[tuple[Group, Sequence[Printed]]]) -> None:

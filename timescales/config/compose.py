@@ -33,6 +33,9 @@ from timescales.errors import ConfigError
 WRONG_INPUT = (ConfigError, HydraException, OmegaConfBaseException, YAMLError, OSError)
 
 
+OF_ONE_FILE = ("paper", "model", "task", "optimizer", "logger")  # groups of which a file of models alone sets `model`
+
+
 class Files(CachingConfigRepository):
     """Hydra's files, each read once. A composition changes what it is given, so it is given copies.
 
@@ -70,12 +73,30 @@ class Composer:
         chosen = [o for o in map(parse, overrides) if self.chooses(o)]
         key = tuple(str(o.input_line) for o in chosen)
         if key not in self.composed:
-            found = create_defaults_list(self.repository, "base", chosen, prepend_hydra=False, skip_missing=False)
-            cfg = self.loader._compose_config_from_defaults_list(found.defaults, self.repository)
-            OmegaConf.set_struct(cfg, True)
-            self.composed[key] = pickle.dumps(cfg)
+            self.composed[key] = pickle.dumps(self._of_model(chosen) or self._of_choice(chosen))
         composed: DictConfig = pickle.loads(self.composed[key])
         return composed
+
+    def _of_choice(self, chosen: Sequence[Override]) -> DictConfig:
+        found = create_defaults_list(self.repository, "base", list(chosen), prepend_hydra=False, skip_missing=False)
+        cfg = self.loader._compose_config_from_defaults_list(found.defaults, self.repository)
+        OmegaConf.set_struct(cfg, True)
+        return cfg
+
+    def _of_model(self, chosen: Sequence[Override]) -> DictConfig | None:
+        """Put a model's own keys into the configuration without it: the atlas has 40 models on each of its tasks.
+
+        None where a model may depend on more than its own file: on recipes, or on files in the user's folder.
+        """
+        by_group = {override.key_or_group: str(override.input_line) for override in chosen}
+        if len(by_group) < len(chosen) or not {"paper", "model", "task"} <= {*by_group} <= {*OF_ONE_FILE}:
+            return None
+        paper = by_group["paper"].removeprefix("paper=")
+        if folders.choices(f"recipe/{paper}") or len(folders.places()) > 1:
+            return None
+        cfg = self.of_files([text for group, text in by_group.items() if group != "model"])
+        cfg.model = self.of_files([by_group["paper"], by_group["model"]]).model
+        return cfg
 
     def chooses(self, override: Override) -> bool:
         """Whether an override chooses a group's file rather than setting a value."""

@@ -42,7 +42,8 @@ def train_all(cfg: DictConfig, overrides: Sequence[str], direction: Any = None) 
     """
     runs = [extend.extended(cfg, overrides)] if cfg.extend else runs_of(cfg)
     records = [saved for run in runs if (saved := train(run, direction)) is not None]
-    return statistics.fmean(map(metrics.selected, records)) if records else None
+    values = [metrics.selected(saved) for saved in records if saved.select is not None]  # older records do not have it
+    return statistics.fmean(values) if values else None
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ import re
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, TypedDict, cast
 
@@ -131,27 +131,6 @@ def hold(directory: Path) -> Iterator[Lock]:
         yield lock
     finally:
         lock.release()
-
-
-@contextlib.contextmanager
-def hold_all(directories: Sequence[Path]) -> Iterator[dict[Path, Lock]]:
-    """Hold the locks of those run directories that no other process holds.
-
-    Raises RunningElsewhere for the others: at once if there is nothing left to hold, else at the end.
-    """
-    held: dict[Path, Lock] = {}
-    elsewhere: list[RunningElsewhere] = []
-    with contextlib.ExitStack() as stack:
-        for directory in directories:
-            try:
-                held[directory] = stack.enter_context(hold(directory))
-            except RunningElsewhere as error:
-                elsewhere.append(error)
-        if elsewhere and not held:
-            raise elsewhere[0]
-        yield held
-    if elsewhere:
-        raise elsewhere[0]
 
 
 def owner(directory: Path) -> str | None:

@@ -21,6 +21,7 @@ from timescales.nn.rnn import RNN
 from timescales.runs import tensorboard_run, trackio_run, wandb_run
 from timescales.runs.dashboards import Timescales
 from timescales.runs.record import Record
+from timescales.tasks.skill import no_skill
 from timescales.training.gates import needs_forget_gates
 
 Row = dict[str, str | float]  # of curve.csv: numbers, as texts where they were read
@@ -29,7 +30,8 @@ Row = dict[str, str | float]  # of curve.csv: numbers, as texts where they were 
 class Bar:
     """Epoch, step, newest loss (and what it is at chance) and metric, steps per second, time left.
 
-    floor: what a simple rule reaches of the metric, nan if there is none (`Task.floors`).
+    chance: the loss at chance. floor: the metric without skill: what a simple rule reaches (`Task.floors`), else what
+    the same answer to all does. nan where it is not known.
     Without a terminal a line every half minute.
     """
 
@@ -45,7 +47,7 @@ class Bar:
     ) -> None:
         self.per_epoch, self.shown, self.words = per_epoch, shown, {}  # type: ignore[var-annotated]
         self.chance = "" if math.isnan(chance) else f" (chance {chance:.4f})"
-        self.floor = "" if math.isnan(floor) else f" (a simple rule {floor:.4f})"
+        self.floor = "" if math.isnan(floor) else f" (chance {floor:.4f})"
         quiet = not sys.stderr.isatty()
         self.bar = tqdm(
             total=last_step,
@@ -210,7 +212,20 @@ def open_all(
         opened.append(trackio_run.Trackio(saved, unit_timescales, curve.rows if curve else []))
     shown = f"valid/{task.spec.select[0]}"
     chance = math.nan if saved.chance is None else saved.chance
-    best = max if task.spec.select[1] == "max" else min
-    floor = best(task.floors().values(), default=math.nan)
-    opened.append(Bar(step, settings.last_step(task.start_of), per_epoch, label, shown, chance, floor))
+    opened.append(Bar(step, settings.last_step(task.start_of), per_epoch, label, shown, chance, floor_of(task, chance)))
     return Loggers(opened, check, curve)
+
+
+def floor_of(task: Any, chance: float) -> float:
+    """Return what the metric that selects is without skill, by the task's simple rules if it has some; nan if unknown.
+
+    chance: the loss at chance.
+    """
+    name, best = task.spec.select
+    if rules := task.floors():
+        return float((max if best == "max" else min)(rules.values()))
+    try:
+        found = no_skill(task, name, chance, batches=1)
+    except Exception:  # a task of one's own, whose metrics take other answers: no run ends by its progress bar
+        found = None
+    return math.nan if found is None else found

@@ -9,7 +9,7 @@ import json
 import math
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from timescales.config import Config
 from timescales.config.run import Run
 from timescales.errors import ConfigError
 from timescales.files import digest_of, write_atomic
-from timescales.runs import lock, provenance
+from timescales.runs import provenance
 from timescales.training.best import Best
 
 Content = dict[str, Any]  # of record.json, by its keys
@@ -258,27 +258,13 @@ def shortened(config: Config) -> list[str]:
     return [CUT] if config["loop"]["max_eval_batches"] is not None else []
 
 
-def files(directory: Path) -> dict[str, tuple[int, int]]:
-    """Those of a run's files that a directory has, each with what another writing of it changes."""
-    found = {}
-    for name in FILES:
-        with contextlib.suppress(FileNotFoundError):
-            status = os.lstat(directory / name)
-            found[name] = (status.st_ino, status.st_mtime_ns)
-    return found
-
-
-def clear(directory: Path, before: Mapping[str, tuple[int, int]] | None = None) -> None:
-    """Remove a run: its record, checkpoints, curve, and what it has for W&B and TensorBoard (its log stays).
-
-    before: what `files` gave earlier; only what was written since then is removed.
-    """
-    written = [name for name, status in files(directory).items() if status != (before or {}).get(name)]
-    if "record.json" in written and (record := Record.read(directory)) is not None:
+def clear(directory: Path) -> None:
+    """Remove a run: its record, checkpoints, curve, and what it has for W&B and TensorBoard (its log stays)."""
+    if (record := Record.read(directory)) is not None:
         for folder in (directory / "wandb").glob(f"*run-*-{record.id}"):  # the folder may hold other runs' too
             shutil.rmtree(folder, ignore_errors=True)
         remove_events(directory, record.id)
-    for name in written:
+    for name in FILES:
         (directory / name).unlink(missing_ok=True)
 
 
@@ -286,22 +272,3 @@ def remove_events(directory: Path, run_id: str) -> None:
     """Remove the event files that a run has written for TensorBoard."""
     for path in directory.glob(f"events.out.tfevents.*.{run_id}"):
         path.unlink(missing_ok=True)
-
-
-def begun(directory: Path) -> bool:
-    """Whether a run has something that must not be lost: a checkpoint, or an outcome."""
-    return (directory / "last.pt").exists() or has_ended(directory)
-
-
-def discard_unless_begun(directory: Path, slug: str, before: Mapping[str, tuple[int, int]]) -> None:
-    """Remove what a run that cannot begin has left; call it while holding the lock.
-
-    A directory with a checkpoint, or with an outcome, is left as it is, and so are files that were there `before`.
-    """
-    if begun(directory):
-        return
-    clear(directory, before)
-    for path in lock.paths(directory).values():
-        path.unlink(missing_ok=True)
-    if directory.name == slug and not any(directory.iterdir()):
-        directory.rmdir()

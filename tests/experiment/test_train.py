@@ -7,7 +7,10 @@ from pathlib import Path
 import pytest
 from quick import QUICK
 
-from timescales.runs import loggers
+from timescales.config import compose
+from timescales.config.run import run_of
+from timescales.experiment.train import what_it_costs
+from timescales.runs import cost, loggers
 from timescales.training import memory
 from timescales.training.run import TrainingRun
 
@@ -48,6 +51,18 @@ def test_a_run_that_fails_before_its_first_step_tells_its_loggers(train, monkeyp
     assert (saved["status"], saved["error"]) == ("failed", "RuntimeError: no values")
     assert told.finished == ["failed"]
     assert (directory / "train.log").read_text().count("RuntimeError: no values") == 1
+
+
+def test_a_long_run_says_before_it_starts_what_it_costs(train, monkeypatch):
+    """By what was measured of runs of its kind, if there is something."""
+    with compose.composing() as composer:
+        run = run_of(composer(["task=copy"]))
+    monkeypatch.setattr(cost, "known", dict)
+    assert list(what_it_costs(run, 1000)) == []
+    (line,) = what_it_costs(run, 782_000)
+    assert line == "782,000 steps at most; Ctrl-C saves, and the same command continues"
+    monkeypatch.setattr(cost, "known", lambda: {run.cost_key: 39_600.0})
+    assert ", about 11 h by what was measured; Ctrl-C saves" in next(what_it_costs(run, 782_000))
 
 
 def test_loggers_are_finished_once():
