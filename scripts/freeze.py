@@ -101,9 +101,9 @@ def parameters() -> list[str]:
 
 
 def settings() -> list[str]:
-    """The keys of conf/config.yaml and of each choice of a group."""
+    """The keys of conf/base.yaml and of each choice of a group."""
     lines = []
-    for path in [ROOT / "conf" / "config.yaml", *sorted((ROOT / "conf").glob("[lmot]*/*.yaml"))]:
+    for path in [ROOT / "conf" / "base.yaml", *sorted((ROOT / "conf").glob("[lmot]*/*.yaml"))]:
         if path.parent.name != "table":
             name = path.relative_to(ROOT / "conf").with_suffix("").as_posix()
             lines.append(f"{name}: {' '.join(flat(yaml.safe_load(path.read_text()) or {}))}")

@@ -34,7 +34,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("experiment",),
     ("reports",),
     ("atlas",),
-    ("cli", "timescales"),
+    ("timescales",),
     ("__main__", "commands"),
 )
 SHARED = LAYERS[0]  # may import each other; the picture draws them as one box

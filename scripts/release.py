@@ -26,7 +26,8 @@ VERSIONS = {
     "conda/recipe.yaml": r"^  version: (\S+)$",
 }
 DATES = {"CHANGELOG.md": r"^## \d\S*, (\S+)$", "CITATION.cff": r"^date-released: (\S+)$"}
-IN_SDIST = ("train.py", "conf/config.yaml", "tests/golden_curves.json", "docs/library.md", "constraints.txt", "LICENSE")
+IN_SDIST = ("train.py", "conf/config.yaml", "conf/base.yaml", "tests/golden_curves.json", "docs/library.md")
+IN_SDIST += ("constraints.txt", "LICENSE")
 
 
 def stated(places: dict[str, str]) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""From the command line to checked values and a run id. Imports no torch."""
+"""Configurations: composed, typed, checked, and hashed to a run's id. Imports no torch."""
 
 from collections.abc import Mapping
 from typing import Any
