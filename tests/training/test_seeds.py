@@ -1,18 +1,179 @@
-"""`seeds=N` is a loop: each seed is its single run, whatever becomes of the others."""
+"""`seeds=N` on the command line is a loop: every seed has the directory and the record of its single run."""
 
+import json
 import math
 import signal
+import time
+from types import SimpleNamespace
 
 import pytest
 import torch
 from quick import SIZES, records
+from trainings import COPY, close
 
+from timescales.config.compose import composing
+from timescales.config.run import run_of, runs_of
+from timescales.experiment.sweep import Sweep
+from timescales.runs import cost, lock, record
+from timescales.runs.record import Record
 from timescales.tasks import Copy
+from timescales.training import checkpoint
 from timescales.training.run import TrainingRun, resume_step
 
 FOUR_STEPS = ["task=copy", "task.T=2", *SIZES, "model=gru", "loop.max_epochs=2", "loop.log_every=1", "logger=csv"]
-SEEDS = [*FOUR_STEPS, "seeds=3"]
+THREE = [*FOUR_STEPS, "seeds=3"]
 ALONE = ("status", "stopped", "steps", "metrics", "last", "best", "curve")
+QUICK = [
+    *COPY,
+    "model=gru",
+    "model.hidden_size=6",
+    "task.batch_size=8",
+    "logger=csv",
+    "loop.max_epochs=2",
+    "loop.log_every=3",
+]
+KEYS = (
+    "id",
+    "status",
+    "stopped",
+    "steps",
+    "seed",
+    "metrics",
+    "last",
+    "best",
+    "curve",
+    "parameters",
+    "timescales",
+    "partial",
+    "golden",
+)
+
+
+def test_every_seed_leaves_the_record_of_its_single_run(train, tmp_path):
+    several = train(*QUICK, "seed=1", "seeds=3")
+    assert several.status == 0, several
+    assert sorted(d.name[:11] for d in (tmp_path / "runs").iterdir()) == ["copy-gru-s1", "copy-gru-s2", "copy-gru-s3"]
+    for seed in (1, 2, 3):
+        assert train(*QUICK, f"seed={seed}", f"run_dir=single/{seed}").status == 0
+        (place,) = (tmp_path / "runs").glob(f"copy-gru-s{seed}-*")
+        found, alone = (Record.read(d) for d in (place, tmp_path / "single" / str(seed)))
+        close(*({key: saved.content()[key] for key in KEYS} for saved in (found, alone)), 0.0)
+        del found.config["run_dir"], alone.config["run_dir"]
+        assert found.config == alone.config
+        assert place.name.endswith(found.id)
+        lines = [(d / "curve.csv").read_text().splitlines() for d in (place, tmp_path / "single" / str(seed))]
+        assert [len(text) for text in lines] == [len(lines[0])] * 2
+    again = train(*QUICK, "seed=1", "seeds=3")
+    assert again.out.count("finished, skipped") == 3
+    assert train(*QUICK, "seed=0", "seeds=3").out.count("finished, skipped") == 2  # seed 0 is new
+    assert "finished, skipped" in train(*QUICK, "seed=0").out
+
+
+@pytest.mark.parametrize("place", ["mine", "${oc.env:PLACE}"])
+def test_run_dir_holds_them_under_their_names(train, tmp_path, monkeypatch, place):
+    monkeypatch.setenv("PLACE", "mine")
+    assert train(*QUICK, "seeds=2", f"run_dir={place}").status == 0
+    assert sorted(d.name[:12] for d in (tmp_path / "mine").iterdir() if d.is_dir()) == ["copy-gru-s0-", "copy-gru-s1-"]
+
+
+def test_a_run_dir_with_the_seed_is_that_of_the_first():
+    asked = [*QUICK, "seeds=3", "seed=5", "run_dir=mine/${seed}"]
+    with composing() as composer:
+        found = runs_of(composer(asked))
+    assert [str(run.directory)[:18] for run in found] == [f"mine/5/copy-gru-s{seed}" for seed in (5, 6, 7)]
+
+
+@pytest.mark.parametrize(
+    ("seeds", "words"),
+    [
+        ("0", "seeds must be at least 1"),
+        ("-2", "seeds must be at least 1"),
+        ("many", "could not be converted to Integer"),
+    ],
+)
+def test_seeds_that_cannot_be_are_one_line(train, tmp_path, seeds, words):
+    outcome = train(*QUICK, f"seeds={seeds}")
+    assert outcome.status == 1
+    (line,) = outcome.err.strip().splitlines()
+    assert words in line
+    assert not list((tmp_path / "runs").glob("*"))
+
+
+def test_a_sweep_of_endless_seeds_is_one_line(train):
+    """Their list is not even begun."""
+    outcome = train("-m", *QUICK, "seeds=1000000000")
+    assert outcome.status == 1
+    assert "seeds must be at most 1000" in outcome.err
+
+
+def test_a_seed_that_is_run_elsewhere_is_left_alone(train, tmp_path):
+    with composing() as composer:
+        run = run_of(composer([*QUICK, "seed=1"]))
+    place = tmp_path / "runs" / run.name
+    with lock.hold(place):
+        record.start(place, run)
+        outcome = train(*QUICK, "seeds=2")
+        assert outcome.status == 1
+        assert "is being run by process" in outcome.err
+        assert Record.read(place).status == "interrupted"
+    others = [d for d in (tmp_path / "runs").iterdir() if d != place]
+    assert [Record.read(d).status for d in others] == ["finished"]  # the rest is trained
+
+
+def test_a_sweep_trains_the_seeds_that_are_left(train, tmp_path):
+    assert train(*QUICK, "seed=1").status == 0
+    outcome = train("-m", *QUICK, "optimizer.lr=0.001,0.01", "seeds=3")
+    assert outcome.status == 0, outcome
+    assert "6 runs: 1 already finished, 5 to train" in outcome.out
+    assert len(list((tmp_path / "runs").glob("*/record.json"))) == 6
+
+
+def test_a_sweep_goes_seed_by_seed_and_the_longest_first_but_the_shortest_in_limited_time(train, monkeypatch):
+    sweep = ("model=lstm,gru,janet", "seed=1,0")
+    keys = {run.directory.name.split("-")[1]: run.cost_key for run in sweep_plan(train, monkeypatch, *sweep)}
+    monkeypatch.setattr(cost, "known", lambda: {keys["lstm"]: 10.0, keys["gru"]: 20.0})  # of janet nothing is known
+    order = [run.directory.name[:-13] for run in sweep_plan(train, monkeypatch, *sweep)]
+    assert order == [f"copy-{model}-s{seed}" for seed in (0, 1) for model in ("janet", "gru", "lstm")]
+    # With limited time as many as possible are to end: the shortest first, each with all its seeds.
+    order = [run.directory.name[:-13] for run in sweep_plan(train, monkeypatch, *sweep, "hydra.sweeper.minutes=9")]
+    assert order == [f"copy-{model}-s{seed}" for model in ("lstm", "gru", "janet") for seed in (0, 1)]
+
+
+def test_what_is_left_counts_runs_of_unknown_cost_as_the_mean_of_the_known():
+    todo = [SimpleNamespace(cost_key=key) for key in "aabc"]
+    known = SimpleNamespace(seconds={"a": 60.0, "b": 300.0})
+    assert Sweep.time_left(known, todo) == " (about 9 min left)"
+    assert Sweep.time_left(known, todo[3:]) == ""
+
+
+def sweep_plan(train, monkeypatch, *overrides):
+    """The runs of a sweep in the order in which they would be trained."""
+    planned = []
+    monkeypatch.setattr(Sweep, "train", lambda self, todo: planned.extend(todo))
+    assert train("-m", *QUICK, *overrides).status == 0
+    return planned
+
+
+@pytest.mark.full
+def test_kill_9_and_the_same_command_go_on(train, train_process, tmp_path):
+    overrides = [*QUICK, "loop.max_epochs=40", "loop.checkpoint_every=0", "loop.eval_every=20", "seeds=2"]
+    process = train_process(*overrides, "run_dir=killed")
+    while not all(resume_step(d) > 30 for d in (tmp_path / "killed").glob("copy*")) or not list(
+        (tmp_path / "killed").glob("copy*/last.pt")
+    ):
+        assert process.poll() is None, process.stdout.read()
+        time.sleep(0.01)
+    process.kill()
+    process.wait()
+    process.stdout.close()
+    assert train(*overrides, "run_dir=killed").status == 0
+    assert train(*overrides, "run_dir=whole").status == 0
+    for place in (tmp_path / "whole").glob("copy*"):
+        both = [place, tmp_path / "killed" / place.name]
+        found, whole = (json.loads((d / "record.json").read_text()) for d in both)
+        close({key: found[key] for key in KEYS}, {key: whole[key] for key in KEYS}, 0.0)
+        last = [checkpoint.load(d / "last.pt")["model"] for d in both]
+        close(last[0], last[1], 0.0)
 
 
 def of_seed_1(monkeypatch, factor):
@@ -28,7 +189,7 @@ def of_seed_1(monkeypatch, factor):
 
 def test_a_seed_that_diverges_leaves_the_others_alone(train, monkeypatch):
     of_seed_1(monkeypatch, lambda: math.nan)
-    outcome = train(*SEEDS)
+    outcome = train(*THREE)
     assert outcome.status == 0, outcome
     assert [saved["status"] for saved in records()] == ["finished", "diverged", "finished"]
 
@@ -37,13 +198,13 @@ def test_a_seed_that_fails_leaves_the_others_alone(train, monkeypatch):
     """Its error comes when they have ended."""
     of_seed_1(monkeypatch, lambda: 1 / 0)
     with pytest.raises(ZeroDivisionError):
-        train(*SEEDS)
+        train(*THREE)
     assert [saved["status"] for saved in records()] == ["finished", "failed", "finished"]
 
 
 def test_an_interruption_leaves_the_later_seeds(train, tmp_path, monkeypatch):
     """The seed that it comes in goes on where it stopped, and those before it are skipped."""
-    assert train(*SEEDS, "run_dir=whole").status == 0
+    assert train(*THREE, "run_dir=whole").status == 0
     original = TrainingRun.record_step
 
     def record_step(self, *arguments):
@@ -53,10 +214,10 @@ def test_an_interruption_leaves_the_later_seeds(train, tmp_path, monkeypatch):
 
     with monkeypatch.context() as stopping:
         stopping.setattr(TrainingRun, "record_step", record_step)
-        assert train(*SEEDS, "run_dir=stopped").status == 130
+        assert train(*THREE, "run_dir=stopped").status == 130
     assert [saved["status"] for saved in records("stopped")] == ["finished", "interrupted"]
     places = sorted(path.parent for path in (tmp_path / "stopped").glob("*/record.json"))
     assert [resume_step(place) for place in places] == [4, 3]
-    assert train(*SEEDS, "run_dir=stopped").out.count("finished, skipped") == 1
+    assert train(*THREE, "run_dir=stopped").out.count("finished, skipped") == 1
     for found, whole in zip(records("stopped"), records("whole"), strict=True):
         assert {key: found[key] for key in ALONE} == {key: whole[key] for key in ALONE}

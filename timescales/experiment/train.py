@@ -37,11 +37,20 @@ DIRECTIONS = {"max": "maximize", "min": "minimize"}
 def train_all(cfg: DictConfig, overrides: Sequence[str], direction: Any = None) -> float | None:
     """Train the runs of a composed configuration: one, or one for each of its seeds.
 
-    Returns the mean of their best validations, for a sweeper that searches; None if there is none. overrides: those
-    that were composed. direction: the sweeper's, if it has one.
+    Returns the mean of their best validations, for a sweeper that searches; None if there is none. An error of a seed
+    is raised when the others have ended. overrides: those that were composed. direction: the sweeper's, if it has one.
     """
     runs = [extend.extended(cfg, overrides)] if cfg.extend else runs_of(cfg)
-    records = [saved for run in runs if (saved := train(run, direction)) is not None]
+    records: list[Record] = []
+    errors: list[Exception] = []
+    for run in runs:
+        try:
+            if (saved := train(run, direction)) is not None:
+                records.append(saved)
+        except Exception as error:
+            errors.append(error)
+    if errors:
+        raise errors[0]
     values = [metrics.selected(saved) for saved in records if saved.select is not None]  # older records do not have it
     return statistics.fmean(values) if values else None
 

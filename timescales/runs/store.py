@@ -91,10 +91,19 @@ def row(record: Record, axes: Axes, size: str, metrics: Iterable[str]) -> Row:
 
 def read_rows(path: Path) -> list[Row]:
     """The rows of a runs.csv; no rows if there is no file. Raises ConfigError for another file of this name."""
+    if not path.exists():
+        return []
+    status = path.stat()
+    return list(_rows(path, status.st_mtime_ns, status.st_size))
+
+
+@functools.lru_cache(maxsize=256)
+def _rows(path: Path, written: int, size: int) -> tuple[Row, ...]:
+    """Parse a runs.csv, once while it stays as it is: a report of all tables asks for all of them for each table."""
     lines = csv_rows(path)
     if lines and not lines[0].keys() >= set(COLUMNS):
         raise ConfigError(f"{path} is not a report's: choose another folder of reports, --out FOLDER")
-    return [_read(line) for line in lines]
+    return tuple(_read(line) for line in lines)
 
 
 def _read(line: Mapping[str, str]) -> Row:
