@@ -54,7 +54,7 @@ def one_line_errors() -> Iterator[None]:
     """End the process with one line for an error that the user can fix, unless HYDRA_FULL_ERROR=1."""
     try:
         yield
-    except (*WRONG_INPUT, ValueError) as error:
+    except Exception as error:
         where = traceback.extract_tb(error.__traceback__)[-1].filename
         of_user = isinstance(error, WRONG_INPUT) or f"{os.sep}hydra{os.sep}" in where  # such as range(0,3,0)
         if FULL or not of_user or (isinstance(error, OSError) and error.errno and not error.filename):

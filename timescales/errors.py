@@ -60,7 +60,7 @@ def one_line(error: BaseException) -> str:
         lines = [line.strip() for line in str(cause).splitlines()]
         text = " ".join(line for line in lines if not re.match("full_key:|object_type=|reference_type=", line))
         text = " ".join(text.partition("Config search path:")[0].split()).rstrip(".")
-        if text not in ". ".join(texts):
+        if text != "None" and text not in ". ".join(texts):
             texts.append(text)
     said = ". ".join(texts)
     near = _near_name(said) or next(filter(None, (_near_key(cause, said) for cause in causes)), "")

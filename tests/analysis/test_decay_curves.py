@@ -3,11 +3,11 @@
 import pytest
 import torch
 from analysed import copy_task, hold, model_for, run_of, studied, variable, waves
+from torch.nn.functional import linear
 
 from timescales import LSTM, PLSTM, URLSTM, ExpRNN
 from timescales.analysis import decay_curves, study
 from timescales.errors import ConfigError
-from timescales.nn.engine import eager
 from timescales.tasks import Frequency, VariableCopy
 
 
@@ -24,7 +24,7 @@ def literal_kept(model, batch, first, last):
             if batch.mask is not None and not batch.mask[s, k]:
                 continue
             dt = 1.0 if batch.dt is None else batch.dt[s, k].double()
-            gx, gh = eager.project(x[s, k], ih, bias_ih), eager.project(state.h, hh, bias_hh)
+            gx, gh = linear(x[s, k], ih, bias_ih), linear(state.h, hh, bias_hh)
             if first(k) <= s < last(k):
                 left, n = left * cell.act(gx, gh, state, dt).forget, n + 1
                 by_n.setdefault(n, []).append(left)

@@ -5,11 +5,11 @@ from types import SimpleNamespace
 import pytest
 import torch
 from analysed import copy_task, model_for
+from torch.nn.functional import linear
 
 from timescales import LSTM, PLSTM, URLSTM
 from timescales.analysis import observe
 from timescales.models.sequence import SequenceModel
-from timescales.nn.engine import eager
 from timescales.tasks import Batch, Copy, Frequency
 
 
@@ -29,7 +29,7 @@ def literal_mean_forget(model, batches, carried=False):
                 before = cell.initial_state() if states is None else type(states[layer])(*(v[b] for v in states[layer]))
                 for s in range(S):
                     dt = 1.0 if batch.dt is None else batch.dt[s, b].double()
-                    gx, gh = eager.project(x[s, b], ih, bias_ih), eager.project(before.h, hh, bias_hh)
+                    gx, gh = linear(x[s, b], ih, bias_ih), linear(before.h, hh, bias_hh)
                     if batch.mask is None or batch.mask[s, b]:
                         sums[layer] += cell.act(gx, gh, before, dt).forget
                         before = cell.step(gx, gh, before, dt)

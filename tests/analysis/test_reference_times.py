@@ -4,11 +4,11 @@ import pytest
 import synthetic
 import torch
 from analysed import copy_task, hold, model_for, run_of, studied, variable, waves
+from torch.nn.functional import linear
 
 from timescales import PLSTM
 from timescales.analysis import reference_times, reset_units
 from timescales.models.sequence import SequenceModel
-from timescales.nn.engine import eager
 from timescales.tasks import IMDB
 
 
@@ -24,7 +24,7 @@ def literal_trace(model, batch, k):
         if batch.mask is not None and not batch.mask[s, k]:
             continue
         dt = 1.0 if batch.dt is None else float(batch.dt[s, k].double())
-        state = cell.step(eager.project(x[s, k], ih, bias_ih), eager.project(state.h, hh, bias_hh), state, dt)
+        state = cell.step(linear(x[s, k], ih, bias_ih), linear(state.h, hh, bias_hh), state, dt)
         time += dt
         found.append((time, state.age))
     return torch.tensor([t for t, _ in found], dtype=torch.float64), torch.stack([age for _, age in found])

@@ -230,8 +230,8 @@ def test_a_table_that_cannot_be_reported_is_not_trained(quick, train, table_text
         outcome = train(*words, "logger=none")
         assert (outcome.status, outcome.err.count("\n")) == (1, 1)
         assert outcome.err.startswith("error: table/quick.yaml: table.unit is missing; timescales/papers/table.py says")
-    path.write_text(table_text.replace("seed: [0, 1]}", "seed: [0, 1}"))
-    assert "quick.yaml, line 10, column 53: expected " in train("table=quick", "logger=none").err
+    path.write_text(table_text.replace("[lstm, plstm]", "[lstm, plstm"))
+    assert re.search(r"error: .*quick.yaml\", line \d+, column \d+", train("table=quick", "logger=none").err)
     path.write_text(table_text.replace("name: quick", "name: slow"))
     assert "quick.yaml: it must have table.name: quick" in train("table=quick", "logger=none").err
     assert not list(quick.glob("runs/*"))

@@ -31,8 +31,8 @@ def test_a_table_is_the_union_of_its_grids():
         {"task": "copy", "model": "plstm", "seed": 1},
         {"task": "smnist", "model": "lstm", "seed": 0},
     ]
-    given = [override.input_line for override in load.request(parse(NODE), runs[3])]
-    assert given == ["table=t", "task=copy", "model=plstm", "seed=1"]
+    given = load.request(runs[3])
+    assert given == ["task=copy", "model=plstm", "seed=1"]
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_runs_of_a_table_are_the_runs_of_the_plain_command():
             },
         )
         by_hand = composer(["model=plstm", "task=frequency", "seed=2"])
-        assert run_of(composer(load.request(table, axes))).name == run_of(by_hand).name
+        assert run_of(composer(load.request(axes))).name == run_of(by_hand).name
 
 
 @pytest.mark.parametrize(("sign", "counts"), [("<", "n.."), ("<=", "nn."), (">", "..n"), (">=", ".nn")])

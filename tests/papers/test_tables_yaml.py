@@ -34,7 +34,7 @@ def id_of():
 
         @functools.cache
         def of_text(name, text):
-            return run_of(composer(load.request(TABLES[name], json.loads(text)))).id
+            return run_of(composer(load.request(json.loads(text)))).id
 
         yield lambda name, axes: of_text(name, text_of(axes))
 

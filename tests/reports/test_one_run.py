@@ -98,9 +98,8 @@ def test_committed_runs_have_a_command():
         from timescales.papers import load
 
         for path in sorted(paths.RESULTS.glob("*/runs.csv")):
-            table = load.table(path.parent.name)
             for row in store.read_rows(path)[::5]:
-                config = identity.resolved(composer(load.request(table, row.axes)))
+                config = identity.resolved(composer(load.request(row.axes)))
                 assert command.command(config, row.id, composer).startswith("python train.py"), (path, row.id)
 
 

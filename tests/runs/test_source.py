@@ -40,7 +40,7 @@ def test_a_run_is_stale_once_its_cell_was_edited(train, folder):
     cell.write_text(cell.read_text().replace("1 / softplus", "2 / softplus"))
     changed = "stale: the source of decay.Decay, or its task's data, has changed since; force=stale"
     assert changed in train(*DECAY).out
-    assert "1 of the skipped are stale" in train("-m", *DECAY).out
+    assert "1 of them are stale" in train("-m", *DECAY).out
     assert "finished, skipped" not in train(*DECAY, "force=stale").out
     assert "force=true" in train(*DECAY, "force=stale").out  # nothing is left to run again
     cell.unlink()

@@ -72,6 +72,8 @@ class Run:
 def run_of(cfg: DictConfig) -> Run:
     """Make the run of a composed configuration, of its first seed. Raises ConfigError if there can be none."""
     schema.refuse_environment(cfg)
+    if cfg.skip == "committed" and not paths.RESULTS.is_dir():
+        raise ConfigError(f"skip=committed: {paths.lost_results() or 'a checkout has results/: leave it out here'}")
     config = identity.resolved(cfg)
     schema.check({**config, "seeds": cfg.seeds})
     run_id = identity.identity(config)

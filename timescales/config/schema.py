@@ -111,10 +111,15 @@ def check(config: Config) -> None:
 
     config: as `identity.resolved` gives it, and `seeds`.
     """
+    known = BaseConfig.__dataclass_fields__
+    if missing := [key for key in known if key not in config and key not in ("table", "rung", "skip")]:
+        raise ConfigError(f"{missing[0]} must not be deleted")
     for key in config:
-        if key not in BaseConfig.__dataclass_fields__:
-            raise ConfigError(f"{key}: no such key{nearest(str(key), BaseConfig.__dataclass_fields__)}")
+        if key not in known:
+            raise ConfigError(f"{key}: no such key{nearest(str(key), known)}")
     loop = config["loop"]
+    if not isinstance(loop, dict):
+        raise ConfigError(f"loop holds keys such as loop.max_epochs; not {loop}")
     for key, least in LEAST.items():
         value = loop[key.removeprefix("loop.")] if key.startswith("loop.") else config.get(key)
         if value is not None and not least <= value < 2**63:
