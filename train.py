@@ -26,11 +26,11 @@ with extras.command():
     from timescales.experiment.train import train_all
 
 FULL = os.environ.get("HYDRA_FULL_ERROR") == "1"  # show tracebacks, also of wrong input
-os.environ["HYDRA_FULL_ERROR"] = "1"  # makes Hydra raise its errors instead of printing them
 # Hydra warns that our hydra/launcher/joblib.yaml replaces the plugin's. It is meant to.
 warnings.filterwarnings("ignore", r"\s*'hydra/launcher/joblib' is validated against", UserWarning)
 # Hydra's options whose value may be the next word.
 TAKE_A_VALUE = ("--config-dir", "-cd", "--cfg", "-c", "--info", "-i", "--package", "-p", "--experimental-rerun")
+HYDRA = ("hydra", "omegaconf")
 OLDER_WORDS = {"profile=small": "rung=small", "profile=tiny": "rung=small"}
 
 
@@ -56,7 +56,8 @@ def one_line_errors() -> Iterator[None]:
         yield
     except Exception as error:
         where = traceback.extract_tb(error.__traceback__)[-1].filename
-        of_user = isinstance(error, WRONG_INPUT) or f"{os.sep}hydra{os.sep}" in where  # such as range(0,3,0)
+        # Some wrong input, such as range(0,3,0), ends in an error of Python within Hydra.
+        of_user = isinstance(error, WRONG_INPUT) or any(f"{os.sep}{name}{os.sep}" in where for name in HYDRA)
         if FULL or not of_user or (isinstance(error, OSError) and error.errno and not error.filename):
             raise
         print(f"error: {one_line(error)}", file=sys.stderr)
@@ -94,6 +95,7 @@ def continuing(words: list[str]) -> str:
 
 def run() -> None:
     """Do what the command line asks for."""
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # makes Hydra raise its errors instead of printing them
     words = sys.argv[1:]
     for number in (signal.SIGTERM, signal.SIGHUP):  # in a training they save first (`training.interrupt`)
         if signal.getsignal(number) is signal.SIG_DFL:

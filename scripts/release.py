@@ -26,7 +26,13 @@ VERSIONS = {
     "conda/recipe.yaml": r"^  version: (\S+)$",
 }
 DATES = {"CHANGELOG.md": r"^## \d\S*, (\S+)$", "CITATION.cff": r"^date-released: (\S+)$"}
-IN_SDIST = ("train.py", "conf/config.yaml", "conf/base.yaml", "tests/golden_curves.json", "docs/library.md")
+IN_SDIST: tuple[str, ...] = (
+    "train.py",
+    "conf/config.yaml",
+    "conf/base.yaml",
+    "tests/golden_curves.json",
+    "docs/library.md",
+)
 IN_SDIST += ("constraints.txt", "LICENSE")
 
 

@@ -68,7 +68,7 @@ FOUND = [
     ("optimizer=[a,1,true]", "bool"),
     (
         "loop='${oc.env:NOPE,null}' loop.max_steps=3",
-        "${oc.env:...} is for data_root and run_dir alone",
+        "Unexpected type for root",
     ),
     ("task='one\ntwo'", "Could not find 'task/one two'"),
     ("~deterministic", "deterministic must not be deleted"),

@@ -64,7 +64,6 @@ def test_a_recipe_that_changes_its_yaml_is_named(mine, train):
         "model.hidden_size=128 on the command line keeps it\n"
     )
     assert note in train(*command).out
-    assert "note:" not in train(*command).out  # skipped
     assert "note:" not in train(*command, "model.hidden_size=5").out
     assert "note:" not in train("--config-dir", MINE, "model=lstm", "task=frequency", *SHORT).out
 
