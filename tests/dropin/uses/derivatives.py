@@ -3,6 +3,7 @@
 import torch
 import torch.autograd.forward_ad as forward_mode
 from torch import Tensor
+from torch.backends import mkldnn
 from torch.func import functional_call, grad, jacrev, jvp, stack_module_state, vmap
 from torch.utils.checkpoint import checkpoint
 
@@ -308,11 +309,12 @@ def checkpointed(layer: Layer) -> None:
 @use("`torch.no_grad` and `torch.inference_mode`")
 def without_gradients(layer: Layer) -> None:
     rnn, x = layer.make(), data()
+    equal = close if layer.column == "torch" else same  # torch may choose another LSTM
     expected = rnn(x)[0]
     with torch.no_grad():
         output, state = rnn(x)
         assert not output.requires_grad
-        same([output], [expected])
+        equal([output], [expected])
     with torch.inference_mode():
         output, state = rnn(x)
         assert output.is_inference()
@@ -372,7 +374,7 @@ def autocast(layer: Layer) -> None:
 def autocast_of_float32(layer: Layer) -> None:
     rnn, x = layer.make(), data().requires_grad_()
     expected = trained(rnn, x)
-    with torch.autocast("cpu", torch.bfloat16):
+    with torch.autocast("cpu", torch.bfloat16), mkldnn.flags(enabled=layer.column != "torch"):  # not on every CPU
         same(trained(rnn, x), expected)
 
 
@@ -380,7 +382,7 @@ def autocast_of_float32(layer: Layer) -> None:
 def autocast_result(layer: Layer) -> None:
     rnn, x = layer.make(), data()
     with torch.autocast("cpu", torch.bfloat16):
-        for given in (x, x.bfloat16()):
+        for given in (x.bfloat16(), x):
             output, state = rnn(given)
             assert {value.dtype for value in (output, *fields(state))} == {torch.float32}
 
