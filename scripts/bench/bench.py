@@ -49,11 +49,9 @@ from bench_report import write
 from bench_variants import OTHER_CELLS, SCANS, UNIT, Config, endless_run, step_of
 from tqdm import tqdm
 
-from timescales import paths
 from timescales.config import folders
 from timescales.files import csv_rows
 from timescales.nn.cells.gates import MECHANISMS
-from timescales.reports import readme
 from timescales.runs import provenance
 
 CONFIGS = {
@@ -335,8 +333,6 @@ def main() -> None:
     # Written after every job, so that an interruption loses only one.
     for rows in measure(jobs, args.threads, kept_rows(base.with_suffix(".csv"), jobs)):
         write(rows, base, machine)
-    if not args.quick:
-        readme.write({"speed": readme.speed(paths.RESULTS)})
     print(base.with_suffix(".md").read_text())
 
 
