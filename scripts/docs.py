@@ -44,7 +44,14 @@ NAVIGATION = {
     "Tasks": ("docs/tasks/README", "docs/tasks/*", "docs/pairs"),
     "Models": ("docs/models/README", "docs/models/*"),
     "Reproduce": ("docs/reproduce", "docs/papers/*", "docs/statistics", "docs/coverage", "docs/deviations"),
-    "Results": ("results/README", "results/FINDINGS", "results/LOG", "results/*/table", "results/*/README", "docs/results"),
+    "Results": (
+        "results/README",
+        "results/FINDINGS",
+        "results/LOG",
+        "results/*/table",
+        "results/*/README",
+        "docs/results",
+    ),
     "Atlas": ("docs/atlas", "docs/cards/README", "docs/cards/*/*", "docs/atlas/*"),
     "API": ("api/README", "api/*"),
     "Contribute": (
