@@ -7,8 +7,8 @@ import pytest
 
 PACKAGE = Path(__file__).resolve().parents[1] / "timescales"
 
-# From bottom to top, as in ARCHITECTURE.md. A module imports from lower layers and from its own package. "timescales" is
-# the package's own `__init__`.
+# From bottom to top, as in ARCHITECTURE.md. A module imports from lower layers and from its own package.
+# "timescales" is the package's own `__init__`.
 LAYERS = (
     ("errors", "extras", "paths", "files", "torch_private"),  # may import each other
     ("nn", "tasks", "config"),
