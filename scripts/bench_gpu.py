@@ -118,11 +118,6 @@ def compared(name: str, arguments: dict[str, Any], everything: bool, device: tor
     return {"engine": ran, "error": errors[worst], "at": worst, "right": errors[worst] < TOLERANCE}
 
 
-def milliseconds(call: Callable[[], Any]) -> float:
-    """Return the median time of a call, with what it launches."""
-    return 1e3 * Timer("call()", globals={"call": call}).blocked_autorange(min_run_time=0.5).median
-
-
 def speed(name: str, size: str, sizes: tuple[int, int, int, int], device: torch.device) -> dict[str, Any]:
     """Time forward and backward of one layer, launched and captured."""
     from timescales.training.graphs import capture
@@ -139,8 +134,10 @@ def speed(name: str, size: str, sizes: tuple[int, int, int, int], device: torch.
 
     begun = time.monotonic()
     call()
-    found = {"first_s": round(time.monotonic() - begun, 1), "ms": milliseconds(call)}
-    return found | ({"graph_ms": milliseconds(capture(call, device))} if device.type == "cuda" else {})
+    first = {"first_s": round(time.monotonic() - begun, 1)}
+    timed = {"ms": call} | ({"graph_ms": capture(call, device)} if device.type == "cuda" else {})
+    medians = {k: Timer("call()", globals={"call": f}).blocked_autorange(min_run_time=0.5) for k, f in timed.items()}
+    return first | {k: 1e3 * found.median for k, found in medians.items()}
 
 
 def training(captured: bool, device: torch.device) -> dict[str, Any]:
@@ -164,8 +161,9 @@ def training(captured: bool, device: torch.device) -> dict[str, Any]:
     def log(values: dict[str, float], step: int) -> None:
         losses.extend(v for key, v in values.items() if key == "train/loss_nats")
 
+    run = TrainingRun(model, task, torch.optim.Adam(model.parameters(), lr=1e-2), log, settings, None)
     begun = time.monotonic()
-    loop.fit(TrainingRun(model, task, torch.optim.Adam(model.parameters(), lr=1e-2), log, settings, None))
+    loop.fit(run)
     ms = 1e3 * (time.monotonic() - begun) / steps  # with what is compiled and captured
     falls = losses[-1] < FALLS * losses[0]
     return {"captured": captured, "ms_a_step": ms, "losses": losses, "falls": falls}
