@@ -4,7 +4,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from everyday import only
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "scripts"))
@@ -29,11 +28,12 @@ def made_up():
 
 
 GENERATED = {str(path.relative_to(ROOT)): path for path in pages.pages()}
-BUT_PAIRS = [name for name in GENERATED if name != "docs/pairs.md"]  # which takes as long as all others
+SLOW = ("docs/pairs.md",)  # it takes as long as all others
+NAMES = [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in GENERATED]
 
 
 @pytest.mark.usefixtures("made_up")
-@pytest.mark.parametrize("name", only(BUT_PAIRS, GENERATED))
+@pytest.mark.parametrize("name", NAMES)
 def test_generated_parts_of_a_page_are_what_conf_and_docstrings_give(name):
     text = GENERATED[name].read_text()
     assert pages.page(text, pages.pages()[GENERATED[name]]) == text, "python scripts/pages.py writes it again"

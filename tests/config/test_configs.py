@@ -125,7 +125,7 @@ def made_up():
         yield
 
 
-@pytest.mark.full  # ten seconds a task
+@pytest.mark.slow
 @pytest.mark.parametrize("task", MATCHED)
 def test_sizes_match_the_parameters(task, made_up):
     models = [name for name in MODELS if registry.BY_NAME[name].family != registry.DEEP]
@@ -134,7 +134,7 @@ def test_sizes_match_the_parameters(task, made_up):
     assert all(count == pytest.approx(MATCHED[task], rel=0.01) for count in found.values())
 
 
-@pytest.mark.full
+@pytest.mark.slow
 @pytest.mark.parametrize("task", MATCHED)
 def test_no_other_number_of_units_is_nearer(task, made_up):
     parameters, lstm = matched.counted(task)

@@ -67,14 +67,15 @@ def test_a_report_that_is_killed_is_written_again(bench, tmp_path):
     done, whole = report("whole")
     assert done.status == 0, done.out
     operations = bench.counter.value
-    for at in range(1, operations + 1, operations // 4):
+    for at in (operations // 3, operations - 2):
         assert report(at, Fault(at=at))[0].killed
         case, found = report(at)
         assert (case.status, found) == (0, whole), case.out
 
 
-@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO, errno.EDQUOT, errno.EROFS])
-@pytest.mark.parametrize("name", ["copy, PLSTM", "ptb_word, MTS, NT-ASGD", "copy, GRU, three seeds"])
+@pytest.mark.parametrize(
+    ("name", "code"), zip(RUNS, [errno.ENOSPC, errno.EIO, errno.EDQUOT, errno.EROFS, errno.ENOSPC], strict=True)
+)
 def test_a_write_that_fails_is_one_line_and_the_run_continues(bench, tmp_path, name, code):
     at = random.Random(f"{name} {code}").randint(1, bench.undisturbed(name).operations)
     case = bench.train(name, tmp_path, fault=Fault(at=at, error=code))
@@ -82,7 +83,7 @@ def test_a_write_that_fails_is_one_line_and_the_run_continues(bench, tmp_path, n
     bench.assert_continues(name, tmp_path)
 
 
-@pytest.mark.parametrize("size", [300, 1000, 4000, 12000])
+@pytest.mark.parametrize("size", [300, 3000, 12000])
 def test_a_limit_of_the_size_of_files_is_one_line(bench, tmp_path, size):
     name = "ptb_char, chrono"
     case = bench.train(name, tmp_path, before=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size, size)))
@@ -99,8 +100,8 @@ def drop_capabilities():
 @pytest.mark.parametrize(
     ("place", "mode"),
     [
-        *((".", 0o555), ("out", 0o555), ("out", 0), ("out/record.json", 0), ("out/last.pt", 0), ("out/curve.csv", 0)),
-        *(("out/lock", 0), ("data/ptb/ptb.valid.txt", 0), ("data", 0), ("cache", 0o555)),
+        *((".", 0o555), ("out", 0o555), ("out/record.json", 0), ("out/last.pt", 0), ("out/lock", 0)),
+        *(("data/ptb/ptb.valid.txt", 0), ("cache", 0o555)),
     ],
 )
 def test_what_is_forbidden_is_one_line(bench, tmp_path, place, mode):
@@ -152,11 +153,16 @@ def values(curve):
 
 
 @pytest.mark.parametrize("finished", [False, True], ids=["killed", "finished"])
-@pytest.mark.parametrize("file", ["last.pt", "record.json", "curve.csv", "best.pt"])
-@pytest.mark.parametrize("name", ["copy, PLSTM", "copy, GRU, three seeds"])
+@pytest.mark.parametrize(
+    ("name", "file"),
+    [
+        *(("copy, PLSTM", file) for file in ("last.pt", "record.json", "curve.csv", "best.pt")),
+        ("copy, GRU, three seeds", "last.pt"),
+    ],
+)
 def test_a_damaged_file_of_a_run_is_named_or_changes_nothing(bench, left, tmp_path, name, file, finished):
     whole = bench.undisturbed(name).files
-    for k in range(4):
+    for k in range(3):
         rng, cwd = random.Random(f"{name} {file} {finished} {k}"), tmp_path / str(k)
         shutil.copytree(left(name, finished), cwd)
         path = rng.choice(sorted((cwd / "out").rglob(file)) or sorted((cwd / "out").rglob("last.pt")))
@@ -243,7 +249,8 @@ def test_a_damaged_data_set_is_refused_in_one_line(tmp_path, monkeypatch, name):
     write(sound)
     # The counts and digests of the small data set become those of the corpus, where those of the real one are known.
     counts = corpus.count(corpus.find(sound))
-    monkeypatch.setattr(corpus, "counts", {key: counts[key] for key in corpus.counts})
+    for key in corpus.counts:
+        monkeypatch.setitem(corpus.counts, key, counts[key])
     whole = comparable(list(load(sound)))
     for k in range(20):
         root, rng = tmp_path / str(k), random.Random(f"{name} {k}")
@@ -275,8 +282,8 @@ def composed(cwd, *arguments):
 
 
 def test_random_command_lines_are_valid_or_one_line(tmp_path):
-    cases = composed(tmp_path, 1, 0, 200)
-    assert len(cases) == 200
+    cases = composed(tmp_path, 1, 0, 100)
+    assert len(cases) == 100
     assert {case.kind for case in cases} == {"valid", "clear"}, [c for c in cases if c.kind == "fault"]
 
 
@@ -302,10 +309,10 @@ def one_step(overrides, data):
 
 
 def test_random_valid_overrides_take_a_step(bench, tmp_path):
-    cases = composed(tmp_path, 1, 0, 60, "small")
+    cases = composed(tmp_path, 1, 0, 30, "small")
     assert {case.kind for case in cases} == {"valid", "clear"}
     valid = [case.overrides for case in cases if case.kind == "valid"]
-    assert len(valid) > 10
+    assert len(valid) > 4
     for k, overrides in enumerate(valid):
         case = bench.run(one_step(overrides, bench.data), tmp_path / str(k), before=isolate)
         assert case.clear or case.status == 0, (overrides, case)
