@@ -214,6 +214,7 @@ def made_run(folder, name):
     return folder / name
 
 
+@pytest.mark.slow
 def test_a_gallery_has_the_pages_of_its_runs_alone(tmp_path):
     runs = [made_run(tmp_path / "runs", name) for name in ("copy-plstm-s0-1", "copy-plstm-s1-2")]
     command = [sys.executable, ROOT / "scripts" / "docs.py", tmp_path / "site", "--runs"]

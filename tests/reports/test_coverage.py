@@ -92,6 +92,7 @@ def test_counts_are_those_of_the_items(coverage):
     assert f"{judged.count('all')} on all" in text
 
 
+@pytest.mark.slow
 def test_coverage_md_is_what_the_yaml_gives():
     done = subprocess.run(
         [sys.executable, "scripts/coverage.py", "--check"], cwd=ROOT, capture_output=True, text=True, check=False
