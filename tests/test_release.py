@@ -70,11 +70,7 @@ def test_one_version_in_all_places(places):
 @pytest.mark.parametrize("place", ["above the versions", "at the end"])
 @pytest.mark.parametrize(
     ("lines", "released"),
-    [
-        ("\n\n  \n\t\n", True),
-        ("\n\n### Added\n\n- x\n\n", False),
-        ("\n\nx", False),
-    ],
+    [("\n\n  \n\t\n", True), ("\n\n### Added\n\n- x\n\n", False), ("\n\nx", False)],
     ids=["blank lines", "headings", "a word"],
 )
 def test_an_empty_unreleased_section_is_no_change(places, lines, released, place):

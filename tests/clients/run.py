@@ -21,9 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 HERE, PAGE = ROOT / "tests" / "clients", ROOT / "results" / "clients.md"
 MODES = ("torch", "class", "accelerated")
 # Files of tests that reach a layer, in a package's source archive.
-SUITES = {
-    "pytorch-forecasting": ["tests/test_models/test_nn/test_rnn.py", "tests/test_models/test_tft_v2.py"],
-}
+SUITES = {"pytorch-forecasting": ["tests/test_models/test_nn/test_rnn.py", "tests/test_models/test_tft_v2.py"]}
 WITHOUT = (
     "The archives of darts, torchrl and sb3-contrib have no tests, that of speechbrain has none of layers. Those of",
     "flair and neuralhydrology have tests of their LSTMs, but not the texts, embeddings and modules that these tests",

@@ -10,11 +10,7 @@ from torch import Tensor, nn
 import timescales
 
 S, B, H = 12, 32, 8
-LAYERS = {
-    "LSTM": timescales.LSTM,
-    "PLSTM": timescales.PLSTM,
-    "GRU": timescales.GRU,
-}
+LAYERS = {"LSTM": timescales.LSTM, "PLSTM": timescales.PLSTM, "GRU": timescales.GRU}
 
 
 def examples(number: int = 8 * B, seed: int = 0) -> tuple[Tensor, Tensor]:

@@ -22,13 +22,7 @@ def command(*overrides):
 
 
 def train(folder, *overrides):
-    return subprocess.run(
-        command(*overrides),
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    return subprocess.run(command(*overrides), cwd=folder, capture_output=True, text=True, check=False)
 
 
 def records(folder):

@@ -44,11 +44,7 @@ def stepwise(call: Call, x: Tensor) -> Tensor:
 
 
 def check(
-    layer: nn.Module,
-    theirs: nn.Module,
-    weights: dict[str, Tensor],
-    run: Callable = stepwise,
-    dt: Tensor | None = None,
+    layer: nn.Module, theirs: nn.Module, weights: dict[str, Tensor], run: Callable = stepwise, dt: Tensor | None = None
 ) -> None:
     """Outputs of ours and theirs are equal, and gradients for our weights, of which theirs are made.
 

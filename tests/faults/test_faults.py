@@ -24,10 +24,7 @@ FOUND = [
     ("seeds=1000000000000", "seeds must be at most 1000"),
     ("loop=${seed}", "loop holds keys such as loop.max_epochs; not 0"),
     ("optimizer=[a,1,true]", "bool"),
-    (
-        "loop='${oc.env:NOPE,null}' loop.max_steps=3",
-        "Unexpected type for root",
-    ),
+    ("loop='${oc.env:NOPE,null}' loop.max_steps=3", "Unexpected type for root"),
     ("task='one\ntwo'", "Could not find 'task/one two'"),
     ("~deterministic", "deterministic must not be deleted"),
     ("task._target_=..", "task._target_ must be module.class, such as timescales.LSTM; not '..'"),

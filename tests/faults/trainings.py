@@ -115,7 +115,7 @@ class Bench:
         self.counter.value = 0
         process = os.fork()
         if process == 0:
-            run_and_exit(ROOT / script, arguments, lambda: (enter(cwd, log, self.counter, fault), before()))
+            run_and_exit(ROOT / script, arguments, lambda: enter(cwd, log, self.counter, fault, before))
         status = wait(process, fault.seconds or LIMIT)
         assert status is not None or fault.seconds, f"hung: killed after {LIMIT:.0f} s\n{log.read_text()}"
         return Case(-signal.SIGKILL if status is None else status, log.read_text(errors="replace"))
@@ -145,18 +145,19 @@ def wait(process: int, seconds: float) -> int | None:
     return None
 
 
-def enter(cwd: Path, log: Path, counter: Counter, fault: Fault) -> None:
-    """Redirect output and working directory, stop the clock, and install the fault."""
+def enter(cwd: Path, log: Path, counter: Counter, fault: Fault, before: Callable[[], object]) -> None:
+    """Redirect output and working directory, stop the clock, install the fault, and call `before`."""
     handle = os.open(log, os.O_CREAT | os.O_TRUNC | os.O_WRONLY)
     os.dup2(handle, 1)
     os.dup2(handle, 2)
     sys.stdout, sys.stderr = (open(n, "w", buffering=1, closefd=False) for n in (1, 2))  # noqa: SIM115
     os.chdir(cwd)
-    cache.cache_dir = lambda: cwd / "cache"  # type: ignore[attr-defined]
+    cache.cache_dir = lambda: cwd / "cache"
     # The clock stands still, so that there is a checkpoint at every step however long writing takes.
     run.time = SimpleNamespace(monotonic=lambda: 0.0)  # type: ignore[assignment]
     GlobalHydra.instance().clear()
     FaultyFiles(counter, fault).install()
+    before()
 
 
 def run_and_exit(script: Path, arguments: Sequence[str], arrange: Callable[[], object]) -> None:

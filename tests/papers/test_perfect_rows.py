@@ -30,10 +30,7 @@ EXCEPTIONS = {
         "lstm task.sampling=sync_1 > lstm task.sampling=sync_01",
     ],
     # Three runs.
-    "gu_forgetting": [
-        "model.gate=- fails @ loop.max_steps=10000",
-        "model.gate=r never fails @ loop.max_steps=50000",
-    ],
+    "gu_forgetting": ["model.gate=- fails @ loop.max_steps=10000", "model.gate=r never fails @ loop.max_steps=50000"],
     "gu_table5": [f"value {k}" for k in range(27)],  # the best of several runs
     # One run of each setting.
     "mahto_alpha": [f"model.alpha=0.56 > model.alpha={x} (probe/bins/all)" for x in (0.36, 0.8, 1.0, 1.5)],

@@ -76,10 +76,7 @@ def test_runs_count_that_have_the_numbers(coverage, monkeypatch):
     assert coverage.runs(item) == f"1 of 5; 1 on the ladder{published}"
     assert "[4 claims](../results/mahto_table2/table.md) (`probe/routing @ task=ptb_word`)" in coverage.judge(item)
     monkeypatch.setattr(coverage, "table_of", lambda name: (table, rows[2:]))
-    assert (coverage.judged(item).standing, coverage.runs(item)) == (
-        "ladder",
-        f"none of 5; 1 on the ladder{published}",
-    )
+    assert (coverage.judged(item).standing, coverage.runs(item)) == ("ladder", f"none of 5; 1 on the ladder{published}")
     assert not coverage.judged({"table": "mahto_table2", "about": "test/perplexity"}).published
 
 

@@ -21,11 +21,7 @@ def test_what_is_drawn_is_what_was_found():
     curve = [{"step": 10, "valid/accuracy": 0.25}, {"step": 20, "valid/accuracy": 0.75}]
     decays = [{"probe/decay/1": k + 1.0, "probe/decay/10": k + 4.0} for k in range(len(found))]
     found = [made_row(values, row, curve=curve) for values, row in zip(decays, found, strict=True)]
-    kinds = {
-        "curves": {},
-        "line": {"x": "task.T"},
-        "probe": {"probe": "decay", "xlabel": "age", "ylabel": "kept"},
-    }
+    kinds = {"curves": {}, "line": {"x": "task.T"}, "probe": {"probe": "decay", "xlabel": "age", "ylabel": "kept"}}
     drawn = {}
     for kind, settings in kinds.items():
         of = report_of({**TABLE, "figure": {"kind": kind} | settings}, {"paper": found})

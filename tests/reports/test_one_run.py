@@ -73,10 +73,7 @@ def test_an_extended_run_and_its_command(train, status, tmp_path):
     assert "continues the run" in status(longer.name)["again"]
 
 
-@pytest.mark.parametrize(
-    ("table", "row"),
-    [("chien_table3", 0), ("gu_forgetting", 0), ("ours_block", 60)],
-)
+@pytest.mark.parametrize(("table", "row"), [("chien_table3", 0), ("gu_forgetting", 0), ("ours_block", 60)])
 def test_a_committed_run_and_its_command(status, monkeypatch, tmp_path, table, row):
     monkeypatch.chdir(tmp_path)
     line = store.read_rows(ROOT / "results" / table / "runs.csv")[row]

@@ -56,8 +56,7 @@ def made(**changes):
     """A report of three runs of each of two models, by their accuracies in per cent: 90.1 and 80."""
     found = [*rows([0.9, 0.901, 0.902]), *rows([0.79, 0.80, 0.81], model="lstm")]
     return report_of(
-        TABLE | {"cells": [{"where": {"model": "plstm"}, "value": 90.0, "sd": 0.3, "n": 3}]} | changes,
-        {"paper": found},
+        TABLE | {"cells": [{"where": {"model": "plstm"}, "value": 90.0, "sd": 0.3, "n": 3}]} | changes, {"paper": found}
     )
 
 

@@ -80,11 +80,7 @@ def test_a_run_dir_with_the_seed_is_that_of_the_first():
 
 
 @pytest.mark.parametrize(
-    ("seeds", "words"),
-    [
-        ("-2", "seeds must be at least 1"),
-        ("many", "could not be converted to Integer"),
-    ],
+    ("seeds", "words"), [("-2", "seeds must be at least 1"), ("many", "could not be converted to Integer")]
 )
 def test_seeds_that_cannot_be_are_one_line(train, tmp_path, seeds, words):
     outcome = train(*QUICK, f"seeds={seeds}")

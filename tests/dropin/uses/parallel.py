@@ -12,20 +12,7 @@ from pathlib import Path
 import torch
 from torch import multiprocessing
 
-from uses.registry import (
-    ELEMENTWISE,
-    NOT_RUN,
-    SHARDS,
-    Layer,
-    Refused,
-    close,
-    data,
-    group,
-    loss_of,
-    same,
-    trained,
-    use,
-)
+from uses.registry import ELEMENTWISE, NOT_RUN, SHARDS, Layer, Refused, close, data, group, loss_of, same, trained, use
 
 group("Threads and processes")
 WORKER = Path(__file__).with_name("worker.py")
