@@ -1,8 +1,8 @@
 """Plant one fault after another, and count the tests that find it: `python scripts/mutate.py`.
 
 tests/planted_faults.yaml has the faults. Each is planted in a copy of the repository, where the fault's test files run:
-first those of `make test`, then those of `make test-slow`. results/engineering/mutation.csv gets a row for each fault as
-soon as it is known, so the same command continues after an interruption. Remove rows to run their faults again.
+first those of `make test`, then those of `make test-slow`. results/engineering/mutation.csv gets a row for each fault
+as soon as it is known, so the same command continues after an interruption. Remove rows to run their faults again.
 
     --check        only check that each fault still fits: its old text is in its file exactly once
     --only WORDS   the faults whose name or kind contains one of these words, separated by commas
