@@ -41,7 +41,7 @@ NAVIGATION = {
     "Layers": ("docs/library", "docs/dropin", "docs/weights"),
     "Write a gate": ("docs/gates",),
     "Train": ("docs/train", "docs/own_*", "docs/data", "docs/scaling", "docs/loggers"),
-    "Tasks": ("docs/tasks/README", "docs/tasks/*", "docs/pairs"),
+    "Tasks": ("docs/tasks/README", "docs/tasks/*"),
     "Models": ("docs/models/README", "docs/models/*"),
     "Reproduce": ("docs/reproduce", "docs/papers/*", "docs/statistics", "docs/coverage", "docs/deviations"),
     "Results": (

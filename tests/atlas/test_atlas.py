@@ -264,9 +264,10 @@ def test_before_the_first_run_the_page_says_so(small, tmp_path, monkeypatch):
 
 
 def test_check_writes_nothing_and_fails_where_a_file_is_not_what_it_should_be(small, tmp_path, monkeypatch):
-    """`scripts/atlas.py --check`, before the first run: the table of rates, then the page."""
+    """`scripts/pages.py atlas --check`, before the first run: of the table of rates and of the page."""
     monkeypatch.syspath_prepend(str(ROOT / "scripts"))
     import atlas as script
+    import pages
 
     conf = tmp_path / "conf"
     (conf / "table").mkdir(parents=True)
@@ -277,27 +278,27 @@ def test_check_writes_nothing_and_fails_where_a_file_is_not_what_it_should_be(sm
     monkeypatch.setattr(script, "rows", lambda *arguments: [])
     monkeypatch.setattr(paths, "RESULTS", tmp_path / "no prices")
     paths.RESULTS.mkdir()
-    monkeypatch.setattr(script, "ROOT", tmp_path)
+    monkeypatch.setattr(pages, "ROOT", tmp_path)
 
     def files():
         return {path: path.read_bytes() for path in sorted(tmp_path.rglob("*")) if path.is_file()}
 
     def run(*options):
-        monkeypatch.setattr(sys, "argv", ["atlas.py", *options])
+        monkeypatch.setattr(sys, "argv", ["pages.py", "atlas", *options])
         before = files()
         try:
-            script.main()
+            pages.main()
         except SystemExit as end:
             assert files() == before
             return end.code
         return "written" if files() != before else None
 
-    assert run("--check") == "python scripts/atlas.py writes again: conf/table/small_atlas_rates.yaml"
+    assert run("--check") == "python scripts/pages.py writes again: conf/table/small_atlas_rates.yaml, atlas.md"
     assert run() == "written"
     assert run("--check") is None
     assert run() is None
     page.PAGE.write_text(page.PAGE.read_text().replace(page.NOT_RUN, "Run."))
-    assert run("--check") == "python scripts/atlas.py writes again: atlas.md"
+    assert run("--check") == "python scripts/pages.py writes again: atlas.md"
     assert run("--chec") == 2  # no option is shortened
 
 

@@ -1,17 +1,12 @@
 """Recipes: each is picked for its paper, task and model, and its constants are those of the paper."""
 
-import sys
-from pathlib import Path
-
 import pytest
 from configs import config
 from omegaconf import OmegaConf
 
 from timescales import paths
 from timescales.config import folders
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
-import pairs
+from timescales.nn import registry
 
 MODELS, TASKS = folders.choices("model"), folders.choices("task")
 RECIPES = sorted(path.relative_to(paths.conf() / "recipe") for path in paths.conf().glob("recipe/*/*.yaml"))
@@ -195,6 +190,7 @@ def test_constants_are_the_papers(pair):
 
 def test_constants_of_every_recipe_are_checked():
     tasks = {f"{pair.split('/')[0]}/{task}" for pair in SAID for task in TASKS if pair.split("/")[1].startswith(task)}
-    stacked = [*pairs.SCANS, "urnn", "eurnn"]  # as many layers as the LSTM's parameters take, or fewer units than fit
+    scans = [model.name for model in registry.MODELS if model.family == registry.SCAN]
+    stacked = [*scans, "urnn", "eurnn"]  # as many layers as the LSTM's parameters take, or fewer units than fit
     ours = {f"chien/ptb_char_{model}" for model in stacked} | {"chien/text8_mts", "gu/lstm"}
     assert {recipe.with_suffix("").as_posix() for recipe in RECIPES} <= set(SAID) | tasks | ours

@@ -1,15 +1,11 @@
-"""Write docs/coverage.md from docs/coverage.yaml: what judges each table and figure of the papers, and on which runs.
-
---check compares and writes nothing.
-"""
+"""Write docs/coverage.md, what judges each table and figure of the papers, from docs/coverage.yaml."""
 
 from __future__ import annotations
 
-import argparse
 import functools
 import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -59,6 +55,11 @@ class Judged:
         return "ladder" if self.small else "none"
 
 
+def texts(check: bool) -> Iterator[tuple[Path, str]]:
+    """Yield the page and its text."""
+    yield ROOT / "docs" / "coverage.md", markdown(read())
+
+
 def read() -> list[dict[str, Any]]:
     """The papers of docs/coverage.yaml, each with its items."""
     papers = OmegaConf.to_container(OmegaConf.load(ROOT / "docs" / "coverage.yaml"))
@@ -71,7 +72,7 @@ def markdown(papers: list[dict[str, Any]]) -> str:
     lines = [
         "# Which table and figure of the papers is where, and what judges it",
         "",
-        "Written by `scripts/coverage.py` from `docs/coverage.yaml`. `make reproduce TABLE=NAME` runs a table.",
+        "Written by `scripts/pages.py` from `docs/coverage.yaml`. `make reproduce TABLE=NAME` runs a table.",
         "Claims and values are judged in the table's report. A run counts if it has ended with the numbers that the",
         "item needs.",
         "",
@@ -204,20 +205,3 @@ def file_of(text: str) -> Path | None:
     """The file of timescales/analysis that an item's "NAME, words" names; None for "planned, words"."""
     path = ROOT / "timescales" / "analysis" / f"{text.partition(',')[0]}.py"
     return path if path.is_file() else None
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
-    parser.add_argument(
-        "--check", action="store_true", help="write nothing; fail if coverage.md is not what it should be"
-    )
-    options = parser.parse_args()
-    path, text = ROOT / "docs" / "coverage.md", markdown(read())
-    if not options.check:
-        path.write_text(text)
-    elif not path.is_file() or path.read_text() != text:
-        sys.exit("docs/coverage.md is not what docs/coverage.yaml gives: python scripts/coverage.py writes it again")
-
-
-if __name__ == "__main__":
-    main()
