@@ -4,7 +4,7 @@ PY := .venv/bin/python
 REQUIRED_TABLE = $(or $(TABLE),$(error name a table: make $@ TABLE=chien_table3))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo tour tutorial docs reproduce reproduce-table1 reproduce-table2 reproduce-table3 small plan status report report-check atlas gallery site notebooks dashboard sensitivity test test-all test-slow test-slurm test-ecosystem test-clients faults lint format types bench gpu dist golden stub clean
+.PHONY: help demo tour tutorial docs reproduce reproduce-table1 reproduce-table2 reproduce-table3 small plan status report report-check atlas gallery site notebooks dashboard sensitivity test test-all test-slow test-slurm test-ecosystem test-clients lint format types bench gpu dist golden stub clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9.-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -116,9 +116,6 @@ test-clients: .venv-clients/installed ## run other packages' tests and trainings
 	.venv-clients/bin/python -m pip install --quiet --disable-pip-version-check -r tests/clients/requirements.txt
 	.venv-clients/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
 	@touch $@
-
-faults: .venv/installed ## kill runs, fill disks, damage files, type nonsense: an hour (ONLY=kill,fuzz runs some parts)
-	$(PY) tests/faults/run.py $(if $(ONLY),--only $(ONLY))
 
 lint: .venv/installed ## check the code with ruff
 	$(PY) -m ruff check .

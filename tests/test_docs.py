@@ -34,7 +34,7 @@ def built(tmp_path_factory):
     return site
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_every_page_module_and_run_is_there(built):
     for page in PAGES:
         assert (built / page.relative_to(ROOT)).with_suffix(".html").is_file(), page
@@ -52,7 +52,7 @@ def test_every_page_module_and_run_is_there(built):
     assert list(dict.fromkeys(title for title in titles if title in parts)) == parts
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_the_reference_has_signatures_links_and_sources(built):
     text = (built / "api/timescales.nn.cells.plstm.html").read_text()
     assert 'id="timescales.nn.cells.plstm.PLSTM"' in text
@@ -63,7 +63,7 @@ def test_the_reference_has_signatures_links_and_sources(built):
     assert 'href="timescales.nn.cells.plstm.html#timescales.nn.cells.plstm.PLSTM"' in names
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_nothing_is_loaded_from_elsewhere_and_equations_are_mathml(built):
     shown = (built / "docs/models/plstm.html").read_text()
     assert shown.count("<math ") >= 10
@@ -75,7 +75,7 @@ def test_nothing_is_loaded_from_elsewhere_and_equations_are_mathml(built):
         assert re.findall(r"""<link[^>]*href=["'](https?:[^"']+)""", text) == [], page
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_links_have_titles_and_pictures_lead_to_their_files(built):
     index = (built / "docs/README.html").read_text()
     assert re.search(r'href="memory\.html"[^>]*><span[^>]*>How long a unit remembers</span>', index)
@@ -90,7 +90,7 @@ STRETCHED = """[...document.querySelectorAll('.bd-content img')].filter((e) => e
     && Math.abs(e.offsetWidth / e.offsetHeight / (e.naturalWidth / e.naturalHeight) - 1) > .02).map((e) => e.src)"""
 
 
-@pytest.mark.full
+@pytest.mark.slow
 @pytest.mark.skipif(browser.PATH is None, reason="no chromium here: apt-get install chromium")
 def test_a_real_browser_shows_and_searches_it(built):
     chosen = ("index", "docs/models/plstm", "results/chien_table3/table", "api/timescales.nn.cells.plstm")
@@ -285,7 +285,6 @@ PAGES = [page for page in sorted((ROOT / "docs").rglob("*.md")) if page.parent !
 PROSE = [*PAGES, *(ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md"))]
 
 
-@pytest.mark.parametrize("page", PROSE, ids=lambda page: str(page.relative_to(ROOT)))
-def test_links_between_files_hold(page):
-    for link in re.findall(r"\]\((?!https?:)([^)#\s]+)", page.read_text()):
-        assert (page.parent / link).exists(), link
+def test_links_between_files_hold():
+    links = [(page, link) for page in PROSE for link in re.findall(r"\]\((?!https?:)([^)#\s]+)", page.read_text())]
+    assert [(page, link) for page, link in links if not (page.parent / link).exists()] == []

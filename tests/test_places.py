@@ -32,7 +32,7 @@ def test_without_results_a_checkout_is_told_how_they_come_back(without_results):
         timescales.load("chien_table3/plstm")
 
 
-@pytest.mark.parametrize("options", [[], ["chien_copy"], ["--check"]])
+@pytest.mark.parametrize("options", [["chien_copy"], ["--check"]])
 def test_no_report_is_written_or_called_right_without_results(without_results, script, options):
     assert re.fullmatch(f"error: {without_results}", script("report", *options))
     assert not paths.RESULTS.exists()
@@ -50,7 +50,6 @@ def results_deleted(monkeypatch, tmp_path):
     ("words", "begin"),
     [
         (["chien_copy"], "without committed runs and costs: "),
-        (["chien_copy", "--list", "seed=0"], "without committed runs: "),
         (["chien_copy", "--measure"], "error: "),
         (["13403dd51704"], "error: 13403dd51704: no such run in runs/ or results/: "),
     ],

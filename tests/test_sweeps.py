@@ -132,7 +132,7 @@ def test_a_forced_sweep_that_fails_does_not_report_what_was_there(train, tmp_pat
     assert "2 already finished" in train(*sweep).out  # what was there is still there
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_two_sweeps_share_a_table(train_process, tmp_path):
     """Each run is trained by one of them, and both end well."""
     sweep = ["-m", *LONGER, "seed=0,1,2,3", "loop.max_steps=200", "loop.eval_every=50"]
@@ -255,7 +255,7 @@ def test_runs_of_different_tasks_are_not_compared(train, monkeypatch):
     assert "0.1 (sgd), 0.001 (adam) on copy; 0.1 (sgd), 0.001 (adam) on adding" in found
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_failing_jobs_leave_no_memory_behind(train):
     """Fifty failures in one sweep, each with 20 MB in the frames that its error remembers."""
     outcome = train("-m", *LONGER, "task._target_=failing.Failing", "loop.max_steps=20", "seed=range(0,50)")

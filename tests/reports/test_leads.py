@@ -28,9 +28,3 @@ def test_a_bar_has_the_ratio_that_was_measured(tmp_path):
 def test_every_layer_of_the_picture_of_speed_is_in_the_committed_benchmark():
     rows = [row for row in csv_rows(paths.RESULTS / "bench" / leads.BENCH) if leads.CONFIG.items() <= row.items()]
     assert leads.SPEED.keys() <= {(row["section"], row["variant"]) for row in rows}
-
-
-def test_the_site_shows_a_small_picture():
-    name = "speed.png"
-    assert f"(results/{name})" in (paths.ROOT / "docs" / "site" / "index.md").read_text()
-    assert 0 < (paths.RESULTS / name).stat().st_size < 60_000

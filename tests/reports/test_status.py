@@ -84,7 +84,7 @@ assert "torch" not in sys.modules
     return done.returncode, (done.stdout or done.stderr).splitlines()
 
 
-@pytest.mark.full  # nine seconds
+@pytest.mark.slow
 def test_the_runs_of_a_table_are_listed_without_torch(said):
     code, lines = listed("chien_table3", "model=plstm", "seed=0,1", "task.sampling=async", "task.time_input=true")
     assert code == 0, lines

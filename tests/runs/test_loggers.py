@@ -84,7 +84,7 @@ def test_the_bar_shows_progress_loss_and_metric(monkeypatch, capsys):
     assert "chance" not in capsys.readouterr().err
 
 
-@pytest.mark.full  # seven seconds
+@pytest.mark.slow
 def test_wandb_offline(train_process, tmp_path, monkeypatch):
     """A real offline run: one line says so, and W&B's own tool finds values, configuration and summary in it."""
     monkeypatch.delenv("WANDB_MODE")
@@ -298,7 +298,7 @@ def test_the_settings_and_keys_of_wandb_count(tmp_path, monkeypatch):
         assert ("has 5, logging offline" in err) == (key == "short")
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_a_mode_that_there_is_not_is_one_line(train_process, tmp_path, monkeypatch):
     monkeypatch.setenv("WANDB_MODE", "Offline")
     out, _ = train_process(*QUICK, "logger=wandb").communicate()
@@ -306,7 +306,7 @@ def test_a_mode_that_there_is_not_is_one_line(train_process, tmp_path, monkeypat
     assert "Traceback" not in out
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_a_key_without_a_network_costs_no_training(train_process, tmp_path, monkeypatch):
     """W&B gives up after 20 seconds, once for all seeds of a process."""
     monkeypatch.setenv("WANDB_MODE", "online")

@@ -126,7 +126,7 @@ def test_what_came_after_the_checkpoint_is_dropped_and_nothing_before_it(tmp_pat
     assert scalars(tmp_path)["train/loss_nats"] == {2: 1.0}
 
 
-@pytest.mark.full  # seven seconds
+@pytest.mark.slow
 def test_a_run_that_is_killed_and_continued_has_every_step_once(train, train_process, tmp_path):
     directory = tmp_path / "mine"
     long = ["task.train_size=8000", "loop.max_steps=400", "loop.eval_every=50", "loop.checkpoint_every=0"]

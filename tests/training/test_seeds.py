@@ -1,9 +1,7 @@
 """`seeds=N` on the command line is a loop: every seed has the directory and the record of its single run."""
 
-import json
 import math
 import signal
-import time
 from types import SimpleNamespace
 
 import pytest
@@ -17,7 +15,6 @@ from timescales.experiment.sweep import Sweep
 from timescales.runs import cost, lock, record
 from timescales.runs.record import Record
 from timescales.tasks import Copy
-from timescales.training import checkpoint
 from timescales.training.run import TrainingRun, resume_step
 
 FOUR_STEPS = ["task=copy", "task.T=2", *SIZES, "model=gru", "loop.max_epochs=2", "loop.log_every=1", "logger=csv"]
@@ -152,28 +149,6 @@ def sweep_plan(train, monkeypatch, *overrides):
     monkeypatch.setattr(Sweep, "train", lambda self, todo: planned.extend(todo))
     assert train("-m", *QUICK, *overrides).status == 0
     return planned
-
-
-@pytest.mark.full
-def test_kill_9_and_the_same_command_go_on(train, train_process, tmp_path):
-    overrides = [*QUICK, "loop.max_epochs=40", "loop.checkpoint_every=0", "loop.eval_every=20", "seeds=2"]
-    process = train_process(*overrides, "run_dir=killed")
-    while not all(resume_step(d) > 30 for d in (tmp_path / "killed").glob("copy*")) or not list(
-        (tmp_path / "killed").glob("copy*/last.pt")
-    ):
-        assert process.poll() is None, process.stdout.read()
-        time.sleep(0.01)
-    process.kill()
-    process.wait()
-    process.stdout.close()
-    assert train(*overrides, "run_dir=killed").status == 0
-    assert train(*overrides, "run_dir=whole").status == 0
-    for place in (tmp_path / "whole").glob("copy*"):
-        both = [place, tmp_path / "killed" / place.name]
-        found, whole = (json.loads((d / "record.json").read_text()) for d in both)
-        close({key: found[key] for key in KEYS}, {key: whole[key] for key in KEYS}, 0.0)
-        last = [checkpoint.load(d / "last.pt")["model"] for d in both]
-        close(last[0], last[1], 0.0)
 
 
 def of_seed_1(monkeypatch, factor):
