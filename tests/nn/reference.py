@@ -30,7 +30,10 @@ def unrolled(cell, arguments, x, state, dt, mask, initial=None):
     defaults = {k: p.default for k, p in inspect.signature(type(cell)).parameters.items()}
     a = defaults | arguments | {"gates": cell.gates, "heights": [cell.height(gate) for gate in cell.gates]}
     a["training"] = cell.training
-    state, outputs = {k: v.numpy().copy() for k, v in state._asdict().items()}, np.empty((*x.shape[:2], cell.hidden_size))
+    state, outputs = (
+        {k: v.numpy().copy() for k, v in state._asdict().items()},
+        np.empty((*x.shape[:2], cell.hidden_size)),
+    )
     for t, b in np.ndindex(x.shape[:2]):
         if mask is None or mask[t, b]:
             before = {k: v[b].copy() for k, v in state.items()}
