@@ -4,7 +4,7 @@
 
 `own` has the cell's parameters and buffers by name, x is (I,), `s` the state by name, dt the time since the step
 before, `a` the cell's arguments, with the names of its gates as "gates" and their numbers of rows as "heights". A step
-returns the new state by name. `unrolled` is the loop over steps and sequences; where a mask is 0, a step does not exist.
+returns the new state by name. `unrolled` loops over steps and sequences; where a mask is 0, a step does not exist.
 """
 
 import inspect

@@ -1,4 +1,4 @@
-"""The C++ engine against the eager one in float64: results and every gradient, over cells, shapes, dt, masks, resets."""
+"""The C++ engine against the eager one in float64: results and all gradients, over cells, shapes, dt, masks, resets."""
 
 from __future__ import annotations
 
@@ -272,7 +272,7 @@ def test_a_learned_initial_state_gets_its_gradient(kind):
     ],
 )
 def test_zoneout_draws_the_numbers_of_the_eager_engine(core, gate, zoneout):
-    """In training a step draws random numbers: the engines draw the same ones from one seed, with and without resets."""
+    """In training a step draws random numbers: the engines draw the same ones from one seed, also with resets."""
     rnn = GatedRNN(4, 20, core=core, gate=gate, downsize=1, T_max=30, **zoneout)
     x, mask, resets, found = torch.randn(6, 5, 4), torch.rand(6, 5) < 0.7, some_resets(6, 5), []
     for reset, seed in ((None, 3), (resets, 3), (None, 4)):
@@ -463,7 +463,7 @@ def test_pick():
 
 
 def test_one_step_at_a_time_equals_the_whole():
-    """Single steps are the eager engine's; the state goes from one engine to the other. No step and no row have none."""
+    """Single steps are the eager engine's; the state goes from one engine to the other. No step and no row run, too."""
     rnn, x = PLSTM(3, 20, engine="fused"), torch.randn(6, 4, 3)
     whole, end = rnn(x)
     output, state = rnn(x[:3])
