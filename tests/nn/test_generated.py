@@ -1,4 +1,4 @@
-"""Kernels that are generated from a `Cell.step` of one's own: what they may depend on, and what is refused, with a reason."""
+"""Kernels that are generated from a `Cell.step` of one's own: what they may read, and what is refused, and why."""
 
 from __future__ import annotations
 
