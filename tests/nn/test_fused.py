@@ -622,7 +622,14 @@ def test_functions_of_any_number():
     cell = Functions(1, 1)
     with torch.no_grad():
         _, found = fused.run(cell, torch.zeros(1, len(values), 1), cell.weights(), cell.State(*[values] * 6))
-    bounds = {"sin": (0, 2e-7), "cos": (0, 2e-7), "erf": (5e-7, 0), "exp": (5e-7, TINY), "floor": (0, 0), "ceil": (0, 0)}
+    bounds = {
+        "sin": (0, 2e-7),
+        "cos": (0, 2e-7),
+        "erf": (5e-7, 0),
+        "exp": (5e-7, TINY),
+        "floor": (0, 0),
+        "ceil": (0, 0),
+    }
     for (kind, (rtol, atol)), ours in zip(bounds.items(), found, strict=True):
         expected = getattr(torch, kind)(values.double())
         expected = expected.float().double() if kind == "exp" else expected
