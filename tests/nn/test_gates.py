@@ -216,11 +216,6 @@ def decay_period(gate, hidden=1151, **arguments):
     return (1 + cell.gate_bias.detach().exp()).numpy()
 
 
-def test_constant_bias_is_one_time_scale():
-    assert decay_period("-") == pytest.approx(1 + math.e)
-    assert decay_period("r", forget_bias=2.0) == pytest.approx(1 + math.exp(2))
-
-
 def test_chrono_is_uniform_in_the_time_scale():
     same_distribution(decay_period("c", T_max=750), stats.uniform(2, 748))
     same_distribution(decay_period("c"), stats.uniform(2, 1149).cdf)  # T_max: the number of units
@@ -233,12 +228,6 @@ def test_uniform_gates_have_density_1_over_x_squared():
     tail = 1 + Uniform().bias(20_000).exp().numpy()
     for limit in (2, 10, 100):
         assert (tail > limit).mean() == pytest.approx(1 / limit, abs=4 * math.sqrt(1 / limit / 20_000))
-
-
-def test_cumax_has_density_1_over_x_squared():
-    """Even logits give f = j / n, whose decay periods are the quantiles of 1 / x^2."""
-    f = cumax(torch.zeros(1000, dtype=torch.float64))[:-1].numpy()
-    assert stats.kstest(1 / (1 - f), lambda D: 1 - 1 / D).statistic < 2e-3
 
 
 def test_um_draws_for_its_master_gates():
