@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import importlib
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -11,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from engine_cases import CELL_TOLERANCE, compare, some_state
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -22,37 +22,14 @@ from timescales.nn.engine.recorder import NotTraceable
 from timescales.nn.rnn import RNN
 
 S, B, INPUTS, H = 6, 5, 4, 20
-BOUND = 5e-6  # of the largest number of each tensor; the eager engine in float32 has 2e-6
 
 
-def run(cell: Any, engine: Any, dtype: torch.dtype, timed: bool, masked: bool) -> list[Tensor | None]:
-    """Output, last state and every gradient."""
-    cell = copy.deepcopy(cell).to(dtype)
-    random = torch.Generator().manual_seed(1)
-    x = torch.randn(S, B, INPUTS, generator=random).to(dtype).requires_grad_()
-    state = [torch.rand(B, H, generator=random).to(dtype).requires_grad_() for _ in cell.State._fields]
-    dt = (torch.rand(S, B, generator=random) + 0.5).to(dtype).requires_grad_() if timed else None
-    mask = torch.rand(S, B, generator=random) > 0.3 if masked else None
-    output, last = engine.run(cell, x, cell.weights(), cell.State(*state), dt, mask)
-    results = [output, *last]
-    loss = sum((v * torch.randn(v.shape, generator=random).to(dtype)).sum() for v in results)
-    wanted = [x, *state, *(p for p in cell.parameters() if p.requires_grad), *([dt] if dt is not None else [])]
-    return [*results, *torch.autograd.grad(loss, wanted, allow_unused=True)]
-
-
-def assert_close(found, expected, bound) -> None:
-    for a, b in zip(expected, found, strict=True):
-        if a is None or b is None:
-            assert all(v is None or not v.any() for v in (a, b))
-            continue
-        assert (a - b).abs().max() <= bound * max(1e-3, float(a.detach().abs().max()))
-
-
-def check(cell: Any, timed: bool, masked: bool, bound: float = BOUND) -> None:
-    """Compare the fused engine with the eager one in float64."""
+def check(cell: Any, timed: bool, masked: bool) -> None:
+    """Compare the fused engine with the eager one in float64: results and every gradient."""
     assert engines.pick("auto", cell, torch.zeros(S, B, INPUTS), timed=timed) is fused.run
-    expected = run(cell, eager, torch.float64, timed, masked)
-    assert_close(run(cell, fused, torch.float32, timed, masked), expected, bound)
+    rnn, x = RNN([cell]).train(cell.training), torch.randn(S, B, INPUTS)
+    dt, mask = torch.rand(S, B) + 0.5 if timed else None, torch.rand(S, B) > 0.3 if masked else None
+    compare("fused", rnn, x, some_state(rnn, B), dt, mask, tolerance=CELL_TOLERANCE)
 
 
 def test_the_tutorials_cell(monkeypatch):
@@ -154,40 +131,23 @@ def test_gradients_are_torchs(kind):
     check(kind(INPUTS, H), False, True)
 
 
-def test_what_a_step_depends_on_may_change():
-    """Attributes, what is frozen, and training: another kernel each time."""
-
-    class Scaled(cells.LSTMCell):
-        def __init__(self, inputs, hidden):
-            super().__init__(inputs, hidden)
-            self.rate, self.weight = 1.5, nn.Parameter(torch.ones(hidden))
-
-        def step(self, gx, gh, state, dt=1.0):
-            new = super().step(self.rate * gx, gh, state, dt)
-            return self.State(new.h * self.weight if self.training else new.h, new.c)
-
-    cell = Scaled(INPUTS, H)
-    for change in (lambda: None, lambda: setattr(cell, "rate", 0.5), cell.eval):
-        change()
-        check(cell, False, False)
-    cell.train().weight.requires_grad_(False)
-    check(cell, False, False)
-
-
 class WithParts(cells.GRUCell):
-    """Its step depends on a module, a function, a buffer, a dict and a tensor attribute."""
+    """Its step depends on a module, a function, a buffer, a dict, a tensor attribute, a parameter, and training."""
 
     def __init__(self, inputs, hidden):
         super().__init__(inputs, hidden)
         self.bent, self.also, self.rates, self.tensor = nn.Tanh(), torch.sigmoid, {"a": 0.5}, torch.ones(hidden)
         self.register_buffer("scale", None)
+        self.weight = nn.Parameter(torch.rand(hidden))
 
     def step(self, gx, gh, state, dt=1.0):
         h = self.also(self.bent(super().step(gx, gh, state, dt).h) * self.rates["a"]) * self.tensor
+        h = h * self.weight if self.training else h
         return self.State(h if self.scale is None else h * self.scale)
 
 
-def test_parts_of_a_step_may_change():
+def test_what_a_step_depends_on_may_change():
+    """Another kernel each time."""
     torch.manual_seed(0)
     cell = WithParts(INPUTS, H)
     for change in (
@@ -198,6 +158,8 @@ def test_parts_of_a_step_may_change():
         lambda: setattr(cell, "tensor", torch.rand(H)),
         lambda: setattr(cell, "scale", torch.rand(H)),
         lambda: cell.scale.mul_(0.5),
+        lambda: cell.weight.requires_grad_(False),
+        cell.eval,
     ):
         change()
         check(cell, False, False)
