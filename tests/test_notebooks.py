@@ -1,5 +1,6 @@
 """The notebooks: what the tutorial prints, and that it runs. tests/test_pages.py compares them with their sources."""
 
+import re
 import sys
 from pathlib import Path
 
