@@ -175,7 +175,7 @@ def test_an_analysis_without_a_measure_gives_the_values_of_its_study(train, prob
     assert probes == {f"decay_factors/{name}": value for name, value in expected.items()}
 
 
-@pytest.mark.full  # fifteen seconds
+@pytest.mark.slow
 def test_every_study_of_a_run(train, analyse, tmp_path):
     run = tmp_path / "run"
     assert train(*SMALL, "model=plstm", "engine=eager", "logger=csv", f"run_dir={run}").status == 0

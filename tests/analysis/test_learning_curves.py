@@ -179,7 +179,7 @@ def test_a_legend_of_mixed_settings_stays_on_the_page():
         ("first_epochs/dyck2", ["dyck2-lstm-s1-d470a8dd2a69", "dyck2-mts-s1-639f486a4072"]),
     ],
 )
-@pytest.mark.full
+@pytest.mark.slow
 def test_committed_curves_are_those_of_the_archived_runs(folder, runs, tmp_path):
     loaded = [load(ROOT / "results" / "archived" / run, None) for run in runs]
     path, _ = study.write(

@@ -232,7 +232,7 @@ def slow_changes(model, task, groups):
 
 @pytest.mark.parametrize(
     ("kind", "hidden"),
-    [(LSTM, (6, 7, 5)), pytest.param(MTSLSTM, (6, 7, 5), marks=pytest.mark.full), (PLSTM, (4, 5)), (GRU, (5,))],
+    [(LSTM, (6, 7, 5)), (MTSLSTM, (6, 7, 5)), (PLSTM, (4, 5)), (GRU, (5,))],
 )
 def test_word_ablation_is_the_brute_force_one(root, kind, hidden):
     task = words(root)

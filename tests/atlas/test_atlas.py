@@ -168,7 +168,7 @@ def test_a_run_that_diverged_has_no_value_even_if_an_earlier_validation_was_good
     assert measured(made_row(values, status="diverged"), rung) is None
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_a_whole_atlas_from_its_tables_to_its_page(small, train, tmp_path, monkeypatch):
     """Two cells, two tests, few steps: rates are chosen by runs of a table, then the rungs run, then all is shown."""
     conf, results = tmp_path / "conf", tmp_path / "results"

@@ -100,7 +100,7 @@ def test_digits_shuffle_is_a_permutation_per_epoch(make, name):
 REAL = {"train": [5, 0, 4, 1, 9, 2, 1, 3, 1, 4], "test": [7, 2, 1, 0, 4, 1, 4, 9, 5, 9], "mean": 0.1307, "sd": 0.3081}
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_digits_at_full_size(tmp_path):
     """On the real files where TIMESCALES_DATA has them, else on files of the same size made here."""
     real = bool(os.environ.get("TIMESCALES_DATA")) and mnist.CORPUS.find(data_root(None)) is not None
