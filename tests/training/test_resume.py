@@ -16,7 +16,7 @@ from timescales.training.interrupt import Interrupt
 from timescales.training.run import TrainingRun
 
 
-@pytest.mark.parametrize("stop_after", [1, 4, 5, 7, 12])
+@pytest.mark.parametrize("stop_after", [1, 5, 7])
 def test_interrupted_and_resumed_is_bitwise_equal_to_undisturbed(tmp_path, stop_after):
     settings = LoopSettings(max_epochs=3, log_every=2, checkpoint_every=1e9)
     whole_log, parts_log = [], []
