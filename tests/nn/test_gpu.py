@@ -127,8 +127,6 @@ def test_modes_of_torch(silent):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         close(torch.compile(rnn, backend="eager")(x)[0], rnn(x)[0], 1e-6)
-    with torch.inference_mode():
-        alike(rnn, x)
     with torch.autocast("cpu", torch.bfloat16):
         alike(rnn, x, tolerance=0.02)
     alike(rnn.double(), x.double(), tolerance=1e-12)
