@@ -122,11 +122,13 @@ def test_forms_of_calls(kind, uncompiled, silent):
 
 
 def test_modes_of_torch(silent):
-    """No gradients, inference mode, other types, autocast, gradients of some parameters, and a compiled model."""
+    """Inference mode, float64, autocast, gradients of some parameters, and a compiled model."""
     rnn, x = PLSTM(I, H, engine="compiled"), torch.randn(S, B, I)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         close(torch.compile(rnn, backend="eager")(x)[0], rnn(x)[0], 1e-6)
+    with torch.inference_mode():
+        alike(rnn, x)
     with torch.autocast("cpu", torch.bfloat16):
         alike(rnn, x, tolerance=0.02)
     alike(rnn.double(), x.double(), tolerance=1e-12)
