@@ -208,12 +208,12 @@ def fuzz(cases, first=0, kinds=tuple(fuzzed_calls.KINDS)):
 
 
 def test_calls_of_random_tensors_have_the_eager_loops_numbers_or_one_line():
-    fuzz(200)
+    fuzz(120)
 
 
 @pytest.mark.slow
 def test_thousands_of_calls_of_random_tensors():
-    fuzz(int(os.environ.get("FUZZED_CALLS", "10000")), first=200)
+    fuzz(int(os.environ.get("FUZZED_CALLS", "10000")), first=120)
 
 
 def sanitized(tmp_path, *arguments):

@@ -122,7 +122,7 @@ def test_forms_of_calls(kind, uncompiled, silent):
 
 
 def test_modes_of_torch(silent):
-    """No gradients, inference mode, other types, autocast, gradients of some parameters, and a compiled model."""
+    """Inference mode, float64, autocast, gradients of some parameters, and a compiled model."""
     rnn, x = PLSTM(I, H, engine="compiled"), torch.randn(S, B, I)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -38,6 +38,7 @@ def test_skipped_time_reaches_the_next_step(kind):
         assert torch.allclose(dropped[exists], short, atol=1e-6) == all(mask)
 
 
+@pytest.mark.slow
 def test_the_classifier_is_saved_and_exported_for_any_number_of_series(tmp_path, monkeypatch):
     """Loaded, and as a program, it gives the same numbers; masked steps count for nothing."""
     torch.manual_seed(0)

@@ -96,7 +96,7 @@ def numbers(make):
     return list(make().state_dict().values())
 
 
-@pytest.mark.parametrize(("kind", "dtype"), zip(KINDS, itertools.cycle(DTYPES), strict=False))
+@pytest.mark.parametrize(("kind", "dtype"), [*zip(KINDS, itertools.cycle(DTYPES), strict=False)])
 def test_the_numbers_are_those_of_the_default_dtype(kind, dtype):
     name, arguments = KINDS[kind]
     given = numbers(lambda: getattr(timescales, name)(I, H, dtype=dtype, **arguments))
@@ -153,7 +153,7 @@ MODELS = {
 }
 
 
-@pytest.mark.parametrize(("name", "how"), zip(MODELS, AVERAGES, strict=True))
+@pytest.mark.parametrize(("name", "how"), [*zip(MODELS, AVERAGES, strict=True)])
 def test_an_average_of_equal_models_is_the_model(name, how):
     torch.manual_seed(0)
     rnn = MODELS[name]()

@@ -129,7 +129,7 @@ def test_a_state_comes_back_from_a_file(kind):
 PADDING = ("front", "middle", "end", "scattered")
 
 
-@pytest.mark.parametrize(("kind", "where"), zip(KINDS, itertools.cycle(PADDING), strict=False))
+@pytest.mark.parametrize(("kind", "where"), [*zip(KINDS, itertools.cycle(PADDING), strict=False)])
 def test_padding_changes_nothing(kind, where):
     """Padded steps hold garbage input and dt; the output there is the held h, elsewhere as without them."""
     rnn = layered(kind)

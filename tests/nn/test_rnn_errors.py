@@ -127,28 +127,6 @@ PACKED = nn.utils.rnn.pack_padded_sequence(X, [S] * B)
         ((X, {"h": torch.zeros(2, B, H)}), "not dict"),
         ((X, [(None, None)] * 2), "state"),
     ],
-    ids=[
-        "features",
-        "packed and mask",
-        "dt of packed",
-        "numpy",
-        "dt_number",
-        "mask_list",
-        "dt_rank",
-        "dt_turned",
-        "mask_rank",
-        "no_state",
-        "state_of_3_layers",
-        "state_of_4_sequences",
-        "state_of_1_sequence",
-        "state_of_6_units",
-        "torchs_state_of_3_layers",
-        "torchs_state_of_1_sequence",
-        "state_of_a_gru",
-        "torchs_state_in_lists",
-        "dict",
-        "state_of_nothing",
-    ],
 )
 def test_wrong_shapes_raise_with_the_fix(arguments, fix):
     """What torch's layer refuses, torch says."""

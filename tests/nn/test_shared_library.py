@@ -102,10 +102,8 @@ def test_the_matrix_products_are_compiled_once(tmp_path, monkeypatch):
     assert [arguments[-1] for arguments in commands] == [str(compilers.PRODUCTS), str(products), str(products)]
 
 
-@pytest.mark.parametrize(
-    ("compiler", "reason"),
-    [("no-such-compiler", "not on the path"), pytest.param("false", "failed", marks=pytest.mark.slow)],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("compiler", "reason"), [("no-such-compiler", "not on the path"), ("false", "failed")])
 def test_without_a_compiler(tmp_path, compiler, reason):
     """Eager, with one line that says why."""
     process = python(tmp_path, CXX=compiler)
@@ -163,6 +161,7 @@ def test_a_failed_compilation_is_not_repeated(tmp_path, monkeypatch, capsys):
     assert capsys.readouterr().err.count("compiling PLSTMCell with true") == 1
 
 
+@pytest.mark.slow
 def test_a_cache_that_cannot_be_written_names_the_variable(tmp_path):
     (tmp_path / "timescales").touch()  # a file where the directory would be: root, too, cannot write there
     _, said = python(tmp_path).communicate()

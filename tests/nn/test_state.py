@@ -125,7 +125,7 @@ def test_a_state_is_known_to_torchs_tools(hidden):
 def test_a_compiled_layer_returns_the_state():
     rnn = build("PLSTM", I, H, 2, engine="eager")
     x, _ = random_input()
-    compiled = torch.compile(rnn, backend="aot_eager", fullgraph=True)
+    compiled = torch.compile(rnn, backend="eager", fullgraph=True)
     _, state = rnn(x)
     output, after = compiled(x, state)
     expected, end = rnn(x, state)

@@ -92,6 +92,7 @@ def test_the_garbage_collector_may_run_at_any_moment():
     assert done.stdout == "done\n"
 
 
+@pytest.mark.slow
 def test_the_end_of_a_process_is_quiet():
     code = "import torch, timescales; kept = timescales.LSTM(3, 5, 12)(torch.randn(6, 2, 3))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
