@@ -174,7 +174,6 @@ def test_variable_copy_recipe_for_chrono():
 
 # --- Selective copy --------------------------------------------------------------------------------------------------
 
-
 SIZES = {"train_size": 400, "valid_size": 5, "test_size": 5, "batch_size": 400}
 
 

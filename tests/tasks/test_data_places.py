@@ -21,8 +21,6 @@ from timescales.tasks.data import cifar, glove, imdb, mnist, text
 from timescales.tasks.data.cache import cached, content_hash, status_hash
 
 pytestmark = pytest.mark.usefixtures("cache")
-
-
 MAC = {".DS_Store": b"\0\0\0\1Bud1", "._0_9.txt": b"\0\5\x16\7", "Thumbs.db": b"\xd0\xcf"}
 
 
@@ -141,8 +139,6 @@ REVIEWS = {
     "test/pos/1_8.txt": b"good",
     "test/neg/1_2.txt": b"",
 }
-
-
 BESIDE = {
     "train/pos/._0_9.txt": b"\0\5\x16\7\xa3",
     "train/pos/.DS_Store": b"\0",
@@ -154,8 +150,6 @@ BESIDE = {
     "train/pos/0_9 (1).txt": b"good film",  # duplicated by a file manager
     "test/neg/1_2 (2).txt": b"left out",
 }
-
-
 IMDB_PLACES = {
     "tar": lambda root, files: pack(root / "aclImdb_v1.tar.gz", below("aclImdb", files)),
     "tar of a Mac": lambda root, files: pack(root / "aclImdb.tgz", below("./aclImdb", files) | {"./._aclImdb": b"\0"}),
@@ -172,8 +166,6 @@ IMDB_PLACES = {
         root / "archive.zip", renamed(files, lambda name: f"aclImdb\\{name}".replace("/", "\\"))
     ),
 }
-
-
 EXPECTED = {"train": [(0, "bad\nfilm"), (1, "good film")], "test": [(0, ""), (1, "good")]}
 
 
@@ -404,13 +396,8 @@ def test_a_root_that_is_not_there_is_said_with_the_one_beside_it(tmp_path, idx):
 
 # --- Texts -----------------------------------------------------------------------------------------------------------
 
-
 GENERIC = ("train.txt", "valid.txt", "test.txt")
-
-
 LINES = "a b\n<unk> N\n", "c d\n", "a e\n"
-
-
 NUMBERS = [0, 1, 2, 3, 4, 2], [5, 6, 2], [0, 7, 2]  # <eos> is 2
 
 

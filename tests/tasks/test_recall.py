@@ -109,7 +109,6 @@ def test_defaults():
 
 # --- Contextual match ------------------------------------------------------------------------------------------------
 
-
 FEW = {"valid_size": 5, "test_size": 5}
 
 
@@ -154,7 +153,6 @@ def test_what_is_random_has_its_probability():
 
 
 # --- Multi-query associative recall ----------------------------------------------------------------------------------
-
 
 MANY_QUERIES = {"train_size": 400, "valid_size": 5, "test_size": 5, "batch_size": 400}
 

@@ -13,8 +13,6 @@ from timescales.tasks import Batch, Frequency, TimeRescaling
 from timescales.tasks.rescaling import MORSE
 
 SAMPLINGS = ("async", "sync_1", "sync_01")
-
-
 INTERVAL = {"sync_1": 1.0, "sync_01": 0.1}
 
 
@@ -226,7 +224,6 @@ def test_without_the_clock_every_step_counts_as_one():
 
 
 # --- Time rescaling --------------------------------------------------------------------------------------------------
-
 
 SIZES = {"batch_size": 200, "train_size": 200, "valid_size": 60, "test_size": 60}
 

@@ -45,7 +45,6 @@ def test_adding_scores():
 
 # --- Linear functionals ----------------------------------------------------------------------------------------------
 
-
 SIZES = {"train_size": 400, "valid_size": 400, "test_size": 5, "batch_size": 400}
 
 
