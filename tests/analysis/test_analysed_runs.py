@@ -16,9 +16,8 @@ from timescales.runs.record import Record
 
 
 @pytest.mark.parametrize("status", ["interrupted", "failed"])
-def test_a_run_that_has_not_ended_is_read_at_its_best_so_far(train, tmp_path, status):
-    run = tmp_path / "run"
-    assert train(*SMALL, "model=lstm", "logger=none", f"run_dir={run}").status == 0
+def test_a_run_that_has_not_ended_is_read_at_its_best_so_far(trained, status):
+    run = trained("lstm")
     torch.manual_seed(5)
     expected = torch.randn(3)
     torch.manual_seed(5)
@@ -32,14 +31,13 @@ def test_a_run_that_has_not_ended_is_read_at_its_best_so_far(train, tmp_path, st
     assert any((a != b).any() for a, b in zip(found.model.parameters(), found.initial.parameters(), strict=True))
     before = (run / "record.json").read_text()
     analysis.study_run(found, "timescale_law")
-    with pytest.raises(ConfigError, match=r"run has not ended: let it finish, or continue it with resume=true"):
+    with pytest.raises(ConfigError, match=r"lstm has not ended: let it finish, or continue it with resume=true"):
         analysis.measure_run(run, "timescale_law")  # its answer would outlive these weights
     assert (run / "record.json").read_text() == before  # the run itself may be writing it
 
 
-def test_values_of_other_weights_do_not_go_into_the_record(train, tmp_path, monkeypatch):
-    run = tmp_path / "run"
-    assert train(*SMALL, "model=lstm", "logger=none", f"run_dir={run}").status == 0
+def test_values_of_other_weights_do_not_go_into_the_record(trained, monkeypatch):
+    run = trained("lstm")
     loaded = load(run)
     with lock.hold(run):  # it is being trained again
         assert "is being run by" in analysis.study_run(loaded, "timescale_law").notes[-1]
@@ -58,35 +56,17 @@ def test_values_of_other_weights_do_not_go_into_the_record(train, tmp_path, monk
 
 def test_forgetting_is_asked_of_the_last_weights(train, tmp_path):
     run = tmp_path / "run"
-    assert (
-        train(
-            "task=adding",
-            "task.T=12",
-            "task.train_size=64",
-            "task.valid_size=16",
-            "task.test_size=16",
-            "model=gated",
-            "model.hidden_size=8",
-            "loop.max_steps=6",
-            "loop.eval_every=2",
-            "logger=none",
-            f"run_dir={run}",
-        ).status
-        == 0
-    )
+    small = ["task=adding", "task.T=12", "model=gated", *SMALL[2:-1], "loop.max_steps=6", "loop.eval_every=2"]
+    assert train(*small, "logger=none", f"run_dir={run}").status == 0
     last = load(run, "last")
     kept = torch.load(run / "last.pt", weights_only=True)
     for key, value in last.model.state_dict().items():
         assert (value.cpu() == kept["model"][key]).all()
     assert analysis.measure_run(run, "forgetting") == forgetting.measure(last.model, last.task)
-    (run / "last.pt").unlink()
-    with pytest.raises(ConfigError, match=r"last\.pt is not there: force=true trains the run again"):
-        analysis.measure_run(run, "forgetting")
 
 
-def test_the_initial_model_is_the_runs(train, tmp_path):
-    run = tmp_path / "run"
-    assert train(*SMALL, "model=chrono", "logger=none", f"run_dir={run}").status == 0
+def test_the_initial_model_is_the_runs(trained):
+    run = trained("chrono")
     started = Record.read(run).timescales["start"][0]
     found = load(run).initial.rnn.timescales()[0]
     assert (float(found.min()), float(found.max())) == pytest.approx((started[0], started[-1]), rel=1e-6)
@@ -131,17 +111,9 @@ def probe(script):
     return lambda run, name: script("analyse", run, f"--record={name}")
 
 
-def test_measures_of_a_run_on_disk(train, probe, script, tmp_path, monkeypatch):
-    run = tmp_path / "run"
-    trained = train(
-        "model=plstm",
-        *SMALL,
-        "logger=none",
-        f"run_dir={run}",
-    )
-    assert trained.status == 0, trained
-    said = probe(run, "reset_units")
-    assert "reset_units/units " in said
+def test_measures_of_a_run_on_disk(trained, probe, script, tmp_path, monkeypatch):
+    run = trained("plstm")
+    assert "reset_units/units " in probe(run, "reset_units")
     answer = json.loads((run / "record.json").read_text())["probes"]
     assert answer["reset_units/units"] == 8.0
     assert 0.0 < answer["reset_units/p_mean"] < 1.0
@@ -149,6 +121,11 @@ def test_measures_of_a_run_on_disk(train, probe, script, tmp_path, monkeypatch):
     both = Record.read(run).probes
     assert set(answer) < set(both)
     assert both["forgetting/min"] <= both["forgetting/median"]
+    assert "decay_factors/after_mean " in probe(run, "decay_factors")  # of an analysis without a measure: its study's
+    expected = analysis.study_run(analysis.load(run), "decay_factors").values
+    assert {f"decay_factors/{name}": value for name, value in expected.items()}.items() <= Record.read(
+        run
+    ).probes.items()
 
     brought = study.Answer({"x": 1.5}, {"blocks.csv": "a,b\n"})
     monkeypatch.setattr(forgetting, "measure", lambda model, task: brought)
@@ -166,39 +143,40 @@ def test_measures_of_a_run_on_disk(train, probe, script, tmp_path, monkeypatch):
         assert f"{weights} is not there: force=true trains the run again" in probe(run, name)
 
 
-def test_an_analysis_without_a_measure_gives_the_values_of_its_study(train, probe, tmp_path):
-    run = tmp_path / "run"
-    assert train(*SMALL, "model=plstm", "logger=csv", f"run_dir={run}").status == 0
-    assert "decay_factors/after_mean " in probe(run, "decay_factors")
-    expected = analysis.study_run(analysis.load(run), "decay_factors").values
-    probes = Record.read(run).probes
-    assert probes == {f"decay_factors/{name}": value for name, value in expected.items()}
-
-
-@pytest.mark.slow
-def test_every_study_of_a_run(train, analyse, tmp_path):
-    run = tmp_path / "run"
-    assert train(*SMALL, "model=plstm", "engine=eager", "logger=csv", f"run_dir={run}").status == 0
+def test_the_studies_of_a_run(trained, analyse, monkeypatch):
+    run = trained("plstm")
+    shown = []
+    monkeypatch.setattr(wandb_run, "pictures", lambda directory: shown.append((directory, *directory.rglob("*.png"))))
+    some = ["characteristic_times", "routing", "timescale_law", "word_ablation"]
+    monkeypatch.setattr(analysis, "names", lambda *functions: some)
     said = analyse(run)
     assert "timescale_law/alpha" in said
-    assert said.splitlines()[-1].startswith("not made for this model and task: ")
-    assert all(name in said.splitlines()[-1] for name in ("mutual_information", "routing", "word_ablation"))
-    assert (run / "analysis" / "timescale_law.png").is_file()
+    last = said.splitlines()[-1]
+    assert last.startswith("not made for this model and task: ")
+    assert ("routing" in last, "word_ablation" in last, "timescale_law" in last) == (True, True, False)
+    pictures = [run / "analysis" / f"{name}.png" for name in ("characteristic_times", "timescale_law")]
+    assert [(one, *sorted(files)) for one, *files in shown] == [(run, *pictures)]  # they go to the run's page
     assert not list((run / "analysis").glob("*.svg"))
     analyse(run, "--only=timescale_law", "--svg")
     assert (run / "analysis" / "timescale_law.svg").is_file()
-    assert all(path.stat().st_size <= 200_000 for path in (run / "analysis").glob("*.png"))
-    found = rows(run / "analysis" / "timescale_law.csv")
-    assert len(found) == 8
-    times = [float(row["timescale"]) for row in found]
+    times = [float(row["timescale"]) for row in rows(run / "analysis" / "timescale_law.csv")]
+    assert len(times) == 8
     assert times == sorted(times, reverse=True)
     assert Record.read(run).probes["timescale_law/alpha"] == analysis.measure_run(run, "timescale_law")["alpha"]
 
+    def broken(*_):
+        raise RuntimeError("shapes do not fit")
 
-def test_several_runs_go_into_one_picture(train, analyse, tmp_path):
-    runs = [tmp_path / name for name in ("lstm", "plstm")]
-    for run in runs:
-        assert train(*SMALL, f"model={run.name}", "logger=none", f"run_dir={run}").status == 0
+    (run / "analysis" / "timescale_law.png").unlink()
+    monkeypatch.setattr(characteristic_times, "study", broken)
+    assert analyse(run).startswith("error: characteristic_times failed (--only=NAME shows where)")
+    assert (run / "analysis" / "timescale_law.png").is_file()  # the others are made
+    with pytest.raises(RuntimeError, match="shapes"):
+        analyse(run, "--only=characteristic_times")
+
+
+def test_several_runs_go_into_one_picture(trained, train, analyse, tmp_path):
+    runs = [trained(model) for model in ("lstm", "plstm")]
     assert "timescale_law/2/alpha" in analyse(*runs, "--only=timescale_law", f"--to={tmp_path / 'both'}")
     assert {row["run"] for row in rows(tmp_path / "both" / "timescale_law.csv")} == {"lstm", "plstm"}
     assert (tmp_path / "both" / "timescale_law.png").is_file()
@@ -209,36 +187,11 @@ def test_several_runs_go_into_one_picture(train, analyse, tmp_path):
     assert "give runs of one task" in analyse(runs[0], other, "--only=timescale_law", f"--to={tmp_path / 'both'}")
 
 
-def test_an_unexpected_error_of_one_analysis_stops_no_other(train, analyse, tmp_path, monkeypatch):
-    run = tmp_path / "run"
-    assert train(*SMALL, "model=plstm", "logger=none", f"run_dir={run}").status == 0
-
-    def broken(*_):
-        raise RuntimeError("shapes do not fit")
-
-    monkeypatch.setattr(characteristic_times, "study", broken)
-    monkeypatch.setattr(analysis, "names", lambda *functions: ["characteristic_times", "timescale_law"])  # not all
-    assert analyse(run).startswith("error: characteristic_times failed (--only=NAME shows where)")
-    assert (run / "analysis" / "timescale_law.png").is_file()
-    with pytest.raises(RuntimeError, match="shapes"):
-        analyse(run, "--only=characteristic_times")
-
-
-def test_what_is_no_run_or_no_analysis(train, analyse, tmp_path):
+def test_what_is_no_run_or_no_analysis(trained, analyse, tmp_path):
     assert "has no record.json: give the directory of a run" in analyse(tmp_path)
-    run = tmp_path / "run"
-    assert train(*SMALL, "model=lstm", "logger=none", f"run_dir={run}").status == 0
+    run = trained("lstm")
     assert "no such analysis; did you mean timescale_law? (there are " in analyse(run, "--only=timescal_law")
     assert "error: " in analyse(run, "--only=word_ablation")
     (run / "best.pt").unlink()
     (run / "last.pt").unlink()
     assert "best.pt is not there: force=true trains the run again" in analyse(run)
-
-
-def test_pictures_go_to_the_runs_page(train, analyse, tmp_path, monkeypatch):
-    run = tmp_path / "run"
-    assert train(*SMALL, "model=lstm", "logger=csv", f"run_dir={run}").status == 0
-    shown = []
-    monkeypatch.setattr(wandb_run, "pictures", lambda directory: shown.append((directory, *directory.rglob("*.png"))))
-    analyse(run, "--only=timescale_law")
-    assert shown == [(run, run / "analysis" / "timescale_law.png")]

@@ -18,7 +18,6 @@ from timescales.tasks import Words
 
 # Words of the Penn Treebank test text by bin, as counted over all three splits and over the training split.
 EVERYWHERE, TRAIN = [27361, 18744, 22311, 14013], [24844, 19790, 22411, 15384]
-
 TABLE = {  # Mahto et al. 2021, tables 1 and 3: perplexity by bin, and of all words
     "table 1, baseline": ([6.82, 27.77, 184.19, 2252.50], 61.40),
     "table 1, multi-timescale": ([6.84, 27.14, 176.11, 2100.89], 59.69),

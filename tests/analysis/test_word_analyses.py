@@ -128,8 +128,6 @@ def test_routing_of_a_run(root, tmp_path):
 
 # Mean time scales of the paper's 23 groups of second-layer units, in steps.
 TIMES = [13290, 174.9, 65.9, 35.3, 22.2, 15.3, 11.1, 8.5, 6.6, 5.3, 4.3, 3.6, 3.0, 2.5, 2.1, 1.8, 1.5, 1.3, 1.06]
-
-
 TIMES += [0.88, 0.71, 0.54, 0.34]
 
 

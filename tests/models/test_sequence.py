@@ -103,14 +103,8 @@ def test_a_class_may_name_types_that_are_imported_for_type_checkers_alone():
 
 
 S, B, I, H = 7, 3, 4, 5  # noqa: E741
-
-
 ALL = Spec("real", I, 2, "all", horizon=S)
-
-
 WORDS = ["task.allow_partial=true", "task.length=12", "task.embedding=6", "model.hidden_size=6", "model.num_layers=1"]
-
-
 LAST = Spec("real", I, 2, "last", horizon=S)
 
 

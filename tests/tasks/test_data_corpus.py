@@ -22,8 +22,6 @@ from timescales.tasks.data.corpus import Corpus, data_root, whole
 from timescales.tasks.data.places import Layout, Named
 
 pytestmark = pytest.mark.usefixtures("cache")
-
-
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -155,8 +153,6 @@ def test_fetch_data_looks_counts_and_says_so(tmp_path, monkeypatch, capsys):
 
 
 REAL = bool(os.environ.get("TIMESCALES_DATA"))
-
-
 SMALL = {
     "imdb": ("aclImdb.tar.gz", synthetic.write_imdb, [600, 100]),
     "glove": ("glove.6B.100d.txt", synthetic.write_glove, [8]),

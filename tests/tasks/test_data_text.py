@@ -15,7 +15,6 @@ import torch
 from language import wikitext103, words
 
 from timescales.errors import MissingData
-from timescales.tasks import WikiText103
 from timescales.tasks.data import text
 from timescales.tasks.data.text import SPLITS, article_begins
 
@@ -71,36 +70,6 @@ def test_text8_is_cut_in_nineties_and_fives(tmp_path):
     with zipfile.ZipFile(zipped, "w") as archive:
         archive.write(path, "text8")
     assert all(map(torch.equal, text.text8(zipped.parent, allow_partial=True)[:3], found[:3]))
-
-
-@pytest.mark.parametrize(
-    ("corpus", "folder", "names"),
-    [
-        ("ptb", "ptb", texts.PTB),
-        ("ptb", "ptb/simple-examples/data", texts.PTB),
-        ("ptb", ".", texts.PTB),
-        ("wt2", "wikitext-2", texts.WIKITEXT2),
-        ("wt2", ".", texts.WIKITEXT2),
-        ("wt2", "wikitext-2-v1/data", ("train.txt", "valid.txt", "test.txt")),
-        ("wt103", "wikitext-103", texts.WIKITEXT2),
-        ("wt103", "wikitext-103-v1/data", ("train.txt", "valid.txt", "test.txt")),
-    ],
-)
-def test_where_words_may_lie(tmp_path, corpus, folder, names):
-    write(tmp_path / folder, SMALL, names)
-    assert text.words(corpus, tmp_path, allow_partial=True).sizes == {"train_size": 7, "valid_size": 3, "test_size": 4}
-
-
-@pytest.mark.parametrize("place", ["text8/text8", "text8/text8.prefix-2000", "text8.zip", "text8"])
-def test_where_text8_may_lie(tmp_path, place):
-    path = texts.write_text8(tmp_path / "made", 2000)
-    (tmp_path / place).parent.mkdir(exist_ok=True)
-    if place.endswith("zip"):
-        with zipfile.ZipFile(tmp_path / place, "w") as archive:
-            archive.write(path, "text8")
-    else:
-        path.rename(tmp_path / place)
-    assert text.text8(tmp_path, allow_partial=True).sizes["train_size"] == 1800
 
 
 @pytest.mark.parametrize(
@@ -292,7 +261,6 @@ def test_the_markov_corpus_is_as_large_as_the_real_one(tmp_path, monkeypatch):
 
 # --- WikiText-103 ----------------------------------------------------------------------------------------------------
 
-
 LINES = """
  = Valkyria =
 
@@ -418,10 +386,3 @@ def test_an_incomplete_corpus_is_refused(tmp_path):
     with pytest.raises(ValueError, match=r"is not the complete WikiText-103: .* of 103,227,021 words in train"):
         wikitext103(tmp_path, allow_partial=False)
     assert "WikiText-103 subset" in wikitext103(tmp_path).partial[0]
-
-
-def test_defaults_are_those_of_the_configuration():
-    import inspect
-
-    given = {name: p.default for name, p in inspect.signature(WikiText103).parameters.items()}
-    assert (given["length"], given["batch_size"], given["cutoffs"]) == (128, 128, (10_000, 20_000, 200_000))

@@ -277,8 +277,6 @@ def test_a_run_names_its_word_vectors_and_is_used_with_no_others(films, train, t
 
 
 pytestmark = pytest.mark.usefixtures("cache")
-
-
 REAL = bool(os.environ.get("TIMESCALES_DATA"))
 
 

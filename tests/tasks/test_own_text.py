@@ -18,8 +18,6 @@ from timescales.tasks.data.text import EOS
 from timescales.tasks.task import IGNORED
 
 ONE_EPOCH = ("loop.max_epochs=1", "logger=none", "device=cpu")
-
-
 TEXT = "".join(f"{line}\n" for line in ("abc abd", "the cab", "bad a cab") for _ in range(20))
 
 
@@ -190,16 +188,9 @@ def test_a_sweep_over_units_and_seeds(train, write, tmp_path):
 
 # --- The example of docs/own_task.md ---------------------------------------------------------------------------------
 
-
 BLOCKS = own_pages.blocks("own_task.md")
-
-
 FILES = own_pages.files(BLOCKS)
-
-
 (COMMANDS,) = [text.splitlines() for language, text in BLOCKS if language == "bash"]
-
-
 SMALL = ["loop.max_epochs=1", "task.train_size=64", "logger=none", "device=cpu", "model.hidden_size=4"]
 
 
