@@ -33,7 +33,7 @@ LINES = [
     ("-m model=gru,janet model.epsilon=.1", "Could not override 'model.epsilon'"),
     ("hydra/launcher=nowhere", "Available options in 'hydra/launcher': basic joblib slurm"),
     # Ours, where theirs say nothing.
-    ("-m model.hidden_size=glob(*)", "model.hidden_size=glob(*): there is no such name"),
+    ("-m model.hidden_size=glob(*)", "model.hidden_size=glob(*): it stands for no value"),
     ("-m task.T=2 optimizer.lr=tag(log,interval(1,2))", "a range is for hydra/sweeper=optuna"),
     ("loop.clip_norm=-1", "loop.clip_norm must be above 0"),
     ("loop.warmup=-1", "loop.warmup must be at least 0"),
@@ -49,6 +49,9 @@ LINES = [
     ("run_dir=", "run_dir must not be empty"),
     ("+foo=1", "foo"),
     ("+foo.bar=1", "foo: no such key"),
+    ("++loop.warmpu=1", "loop.warmpu: no such key; did you mean warmup?"),
+    ("extend=", "no such run"),
+    ("-m seed=range(3,0)", "seed=range(3,0): it stands for no value"),
     ("task.name=[a]", "task.name must be a word of letters, digits"),
     ("~model.name", "model.name must be a word of letters, digits"),
     ("model._target_=5", "model._target_ must be module.class"),

@@ -40,7 +40,7 @@ def train_all(cfg: DictConfig, overrides: Sequence[str], direction: Any = None) 
     Returns the mean of their best validations, for a sweeper that searches; None if there is none. An error of a seed
     is raised when the others have ended. overrides: those that were composed. direction: the sweeper's, if it has one.
     """
-    runs = [extend.extended(cfg, overrides)] if cfg.extend else runs_of(cfg)
+    runs = runs_of(cfg) if cfg.extend is None else [extend.extended(cfg, overrides)]
     records: list[Record] = []
     errors: list[Exception] = []
     for run in runs:
