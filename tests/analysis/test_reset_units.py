@@ -5,7 +5,6 @@ import statistics
 
 import numpy as np
 import pytest
-import reference
 import torch
 from analysed import copy_task, hold, model_for, studied
 from made_up import made_row
@@ -20,20 +19,24 @@ def by_gate(cell):
     return {gate: (ih[cell.rows(gate)], hh[cell.rows(gate)], bias[cell.rows(gate)]) for gate in cell.gates}
 
 
+def sigmoid(z):
+    return 1.0 / (1.0 + np.exp(-z))
+
+
 def printed_reference_times(model, task):
-    """k_t (S, B, H) by the paper's equations, one step after the other."""
+    """k_t (S, B, H) by Chien et al. 2021, Eqs. 4-8, as they are printed."""
     cell, x = model.rnn.layers[0], next(iter(task.batches("test"))).x
     one_hot = torch.nn.functional.one_hot(x, 10).double().numpy()
-    state = [np.zeros((x.shape[1], cell.hidden_size)) for _ in range(3)]
-    times, t = [], np.zeros(x.shape[1])
-    for s in range(len(x)):
-        h, c, k = state
-        _, (h, c, lag) = reference.plstm_printed(
-            by_gate(cell), cell.p.detach().numpy(), cell.epsilon, one_hot[s : s + 1], h, c, k, t
-        )
-        t = t + 1.0
-        state = [h, c, t[:, None] - lag]
-        times.append(state[2])
+    w, p, epsilon = by_gate(cell), cell.p.detach().numpy(), cell.epsilon
+    h = c = k = np.zeros((x.shape[1], cell.hidden_size))
+    times = []
+    for t, inputs in enumerate(one_hot, 1):
+        r, u, o = (inputs @ w[g][0].T + h @ w[g][1].T + w[g][2] for g in ("reset", "cell", "output"))
+        k = sigmoid(r) * t + (1.0 - sigmoid(r)) * k
+        f = ((t - k + 1.0) / (t - k + epsilon)) ** (-p)
+        c = f * c + (1.0 - f) * np.tanh(u)
+        h = sigmoid(o) * np.tanh(c)
+        times.append(k)
     return np.stack(times)
 
 

@@ -1,80 +1,62 @@
-"""Cells against closed forms and numbers printed in the papers."""
+"""The forget gates of the pLSTM, the pGRU and the UR-LSTM against closed forms and numbers printed in the papers."""
 
 import math
 
 import pytest
 import torch
-from cell_cases import close, run
+from cell_cases import B, H, I, close, run
 
 import timescales
 from timescales.models.sequence import SequenceModel
-from timescales.nn.cells import (
-    LSTMCell,
-    PGRUCell,
-    PLSTMCell,
-    URLSTMCell,
-)
+from timescales.nn.cells import LSTMCell, PGRUCell, PLSTMCell, URLSTMCell
 from timescales.tasks import Spec
 
 
-def plstm_gate(age, r, p, epsilon, dt=1.0, form="paper", dtype=torch.float64, **kwargs):
+def plstm_gate(age, r, p, epsilon, dt=1.0, form="paper", dtype=torch.float64):
     """The activations of a pLSTM at a given reset gate; r = 0 and r = 1 are reached by saturation."""
-    age, r = torch.as_tensor(age, dtype=dtype), torch.as_tensor(r, dtype=torch.float64)
-    age, r = torch.broadcast_tensors(age, r)
-    cell = PLSTMCell(1, r.numel(), power=p, epsilon=epsilon, epsilon_form=form, **kwargs).to(dtype)
+    age, r = torch.broadcast_tensors(torch.as_tensor(age, dtype=dtype), torch.as_tensor(r, dtype=torch.float64))
+    cell = PLSTMCell(1, r.numel(), power=p, epsilon=epsilon, epsilon_form=form).to(dtype)
     z = torch.logit(r).clamp(-1e4, 1e4).reshape(-1)
-    gx = torch.cat([z] + [torch.zeros_like(z)] * (len(cell.gates) - 1)).to(dtype)
-    state = cell.State(torch.zeros_like(z).to(dtype), torch.zeros_like(z).to(dtype), age.reshape(-1))
-    return cell.act(gx, torch.zeros_like(gx), state, dt)
+    zero = torch.zeros_like(z).to(dtype)
+    gx = torch.cat([z.to(dtype), zero, zero])
+    return cell.act(gx, torch.zeros_like(gx), cell.State(zero, zero, age.reshape(-1)), dt)
 
 
 @pytest.mark.parametrize(
-    ("age", "r", "p", "epsilon", "new_age", "f"),
+    ("age", "dt", "r", "p", "epsilon", "new_age", "f"),
     [
-        (0, 0.5, 0.5, 1e-3, 0.5, 0.57792733),
-        (0, 0, 0.3, 1e-3, 1, 0.81249599),
-        (0, 1, 0.3, 1e-3, 0, 0.12589254),
-        (199, 0, 0.3, 1e-3, 200, 0.99850635),
-        (199, 0.01, 0.3, 1e-3, 198, 0.99849132),
-        (9, 0.9, 0.2, 1e-3, 1, 0.87072460),
+        (0, 1, 0.5, 0.5, 1e-3, 0.5, 0.57792733),
+        (0, 1, 0, 0.3, 1e-3, 1, 0.81249599),
+        (0, 1, 1, 0.3, 1e-3, 0, 0.12589254),
+        (199, 1, 0, 0.3, 1e-3, 200, 0.99850635),
+        (199, 1, 0.01, 0.3, 1e-3, 198, 0.99849132),
+        (9, 1, 0.9, 0.2, 1e-3, 1, 0.87072460),
+        (0, 0.1, 0.5, 0.5, 1e-5, 0.05, 0.69007246),
+        (3.7, 2.5, 0.2, 0.4, 1e-5, 4.96, 0.83171991),
+        (50, 0.01, 0, 0.3, 1e-5, 50.01, 0.99994124),
+        (50, 0.01, 1, 0.3, 1e-5, 0, 0.03162278),
     ],
 )
-def test_unit_step_vectors(age, r, p, epsilon, new_age, f):
-    gates = plstm_gate(age, r, p, epsilon)
+def test_printed_numbers_of_the_paper(age, dt, r, p, epsilon, new_age, f):
+    gates = plstm_gate(age, r, p, epsilon, dt)
     assert gates.age.item() == pytest.approx(new_age, abs=1e-12)
     assert gates.forget.item() == pytest.approx(f, abs=6e-9)  # eight printed digits
     assert gates.input.item() == pytest.approx(1 - f, abs=6e-9)
 
 
 @pytest.mark.parametrize(("r", "p", "new_age", "f"), [(0.5, 0.5, 0.5005, 0.57811930), (1, 0.3, 0.001, 0.15494543)])
-def test_authors_form_vectors(r, p, new_age, f):
+def test_printed_numbers_of_the_authors_form(r, p, new_age, f):
     gates = plstm_gate(0, r, p, 1e-3, form="authors")
     assert gates.age.item() == pytest.approx(new_age, abs=1e-12)
     assert gates.forget.item() == pytest.approx(f, abs=6e-9)
-
-
-def test_paper_and_authors_forms_differ_by_half_a_percent_at_most():
-    r = torch.linspace(0.0, 1.0, 101, dtype=torch.float64)
-    worst = 0.0
-    for p in (0.1, 0.3, 0.5):
-        for age in (0.0, 1.0, 10.0):
-            inner = r[r <= 0.9]  # at r = 1 the floors eps^p and (2 eps/(1+eps))^p differ more: next test
-            a, b = plstm_gate(age, inner, p, 1e-3), plstm_gate(age, inner, p, 1e-3, form="authors")
-            worst = max(worst, (a.forget - b.forget).abs().max().item())
-    assert 0.0 < worst < 0.005
 
 
 @pytest.mark.parametrize(
     ("p", "floor", "authors", "small", "steepest"),
     [
         (0.01, ".933", ".940", ".891", "9.3"),
-        (0.05, ".708", ".733", ".562", "35.4"),
-        (0.1, ".501", ".537", ".316", "50.1"),
         (0.2, ".251", ".288", ".100", "50.2"),
-        (0.3, ".126", ".155", ".0316", "37.7"),
         (0.5, ".0316", ".0447", ".0032", "15.8"),
-        (0.7, ".0079", ".0129", ".0003", "5.6"),
-        (0.9, ".0020", ".0037", ".00003", "1.8"),
         (1.0, ".001", ".002", ".00001", "1.0"),
     ],
 )
@@ -95,65 +77,29 @@ def test_a_full_reset_leaves_a_floor(p, floor, authors, small, steepest):
     printed(slope.item(), steepest)
 
 
+def test_variable_time_limits():
+    """A full reset at any dt, and none."""
+    for p in (0.2, 1.5):
+        for dt in (0.1, 1.0, 10.0):
+            assert plstm_gate(50.0, 1.0, p, 1e-5, dt).forget.item() == pytest.approx((1e-5) ** p, rel=1e-12)
+            free = ((20.0 + 1 + 1e-5) / (20.0 + dt + 1)) ** p
+            assert plstm_gate(20.0, 0.0, p, 1e-5, dt).forget.item() == pytest.approx(free, rel=1e-12)
+
+
 @pytest.mark.parametrize(
-    ("age", "dt", "r", "p", "epsilon", "new_age", "f"),
-    [
-        (0, 0.1, 0.5, 0.5, 1e-5, 0.05, 0.69007246),
-        (0, 1, 0.5, 0.5, 1e-3, 0.5, 0.57792733),
-        (3.7, 2.5, 0.2, 0.4, 1e-5, 4.96, 0.83171991),
-        (50, 0.01, 0, 0.3, 1e-5, 50.01, 0.99994124),
-        (50, 0.01, 1, 0.3, 1e-5, 0, 0.03162278),
-    ],
+    ("form", "dtype"), [("paper", torch.float32), ("paper", torch.float64), ("authors", torch.float32)]
 )
-def test_variable_time_vectors(age, dt, r, p, epsilon, new_age, f):
-    gates = plstm_gate(age, r, p, epsilon, dt)
-    assert gates.age.item() == pytest.approx(new_age, abs=1e-12)
-    assert gates.forget.item() == pytest.approx(f, abs=6e-9)
-
-
-@pytest.mark.parametrize("p", [0.2, 0.5, 1.5])
-def test_variable_time_limits(p):
-    for dt in (0.1, 1.0, 10.0):
-        assert plstm_gate(50.0, 1.0, p, 1e-5, dt).forget.item() == pytest.approx((1e-5) ** p, rel=1e-12)
-        free = ((20.0 + 1 + 1e-5) / (20.0 + dt + 1)) ** p
-        assert plstm_gate(20.0, 0.0, p, 1e-5, dt).forget.item() == pytest.approx(free, rel=1e-12)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["fp32", "fp64"])
-@pytest.mark.parametrize("form", ["paper", "authors"])
 def test_forget_never_exceeds_1(form, dtype):
     r = torch.cat([torch.tensor([0.0, 1.0]), torch.logspace(-12, -0.001, 60)]).double()
-    for epsilon in (1e-5, 1e-3, 0.5):
-        for dt in (0.0, 1e-9, 1e-5, 1e-3, 0.4, 1.0, 100.0):
+    for epsilon in (1e-5, 0.5):
+        for dt in (0.0, 1e-9, 1e-5, 0.4, 1.0, 100.0):
             for age in (0.0, 1.0, 1e4):
                 gates = plstm_gate(age, r, 0.3, epsilon, torch.tensor(dt, dtype=dtype), form, dtype)
-                assert (gates.forget <= 1.0).all()
-                assert (gates.forget > 0.0).all()
-                assert (gates.input >= 0.0).all()
-                assert (gates.input < 1.0).all()
+                assert ((gates.forget > 0.0) & (gates.forget <= 1.0)).all()
+                assert ((gates.input >= 0.0) & (gates.input < 1.0)).all()
                 assert (gates.age >= 0.0).all()
-                close(
-                    gates.forget + gates.input, torch.ones_like(gates.forget), 1e-6 if dtype == torch.float32 else 1e-12
-                )
-
-
-@pytest.mark.parametrize("epsilon", [1e-3, 1e-5])
-def test_slope_in_the_reset_preactivation_is_bounded_like_a_sigmoids(epsilon):
-    """df/dz = -p f r (1 - eps) d / ((d + eps)(d + 1)): never above 1/4, although df/dd is large near d = 0."""
-    for p in (0.05, 0.145, 0.5, 0.95):
-        for age in (0.0, 1.0, 1e4):
-            z = torch.linspace(-20, 20, 401, dtype=torch.float64, requires_grad=True)
-            cell = PLSTMCell(1, 401, power=p, epsilon=epsilon).double()
-            zero = torch.zeros(401, dtype=torch.float64)
-            gx = torch.cat([z, zero, zero])
-            f = cell.act(gx, torch.zeros_like(gx), cell.State(zero, zero, zero + age)).forget
-            (slope,) = torch.autograd.grad(f.sum(), z)
-            r, keep = torch.sigmoid(z).detach(), torch.sigmoid(-z).detach()
-            d = keep * (age + 1)
-            exact = -p * f.detach() * r * (1 - epsilon) * d / ((d + epsilon) * (d + 1))
-            # 1 - r cancels as r -> 1: absolute error ~ ulp(1) / epsilon, 1e-11.
-            torch.testing.assert_close(slope, exact, rtol=1e-7, atol=1e-10)
-            assert slope.abs().max() <= 0.2501
+                one = torch.ones_like(gates.forget)
+                close(gates.forget + gates.input, one, 1e-6 if dtype == torch.float32 else 1e-12)
 
 
 def test_large_ages_keep_their_input_gate_in_float32():
@@ -166,8 +112,7 @@ def test_large_ages_keep_their_input_gate_in_float32():
     assert ((narrow.double() - wide) / wide).abs().max() < 1e-6
 
 
-@pytest.mark.parametrize("form", ["paper", "authors"])
-@pytest.mark.parametrize("kind", [PLSTMCell, PGRUCell])
+@pytest.mark.parametrize(("kind", "form"), [(PLSTMCell, "paper"), (PLSTMCell, "authors"), (PGRUCell, "paper")])
 def test_float32_is_right_at_any_reset_gate_and_age(kind, form):
     """A reset gate so near 1 that 1 - r is 0 in float32 leaves 1e-8 of an age, which may be large against epsilon."""
     cell = kind(1, 1, power=0.5, epsilon_form=form)
@@ -201,18 +146,37 @@ def test_free_decay_after_a_reset_is_a_power_of_time(p):
         assert product(1e-3) == pytest.approx(0.20408, abs=5.1e-6)
 
 
-def test_a_whole_plstm_decays_as_a_power_of_time():
-    """Through the engine: no reset, no input, output gate open."""
-    cell = PLSTMCell(1, 1, power=0.4, epsilon=1e-12, coupled=False).double()
+def test_whole_cells_decay_as_a_power_of_time():
+    """Through the engine: no reset, no input, output gate open. One step of 50 is as long as fifty of 1."""
+    one, zero = torch.ones(1, 1, dtype=torch.float64), torch.zeros(50, 1, 1, dtype=torch.float64)
+    lstm = PLSTMCell(1, 1, power=0.4, epsilon=1e-12, coupled=False).double()
+    gru = PGRUCell(1, 1, power=0.4, epsilon=1e-12).double()
     with torch.no_grad():
-        cell.weight_ih.zero_()
-        cell.weight_hh.zero_()
-        cell.bias.copy_(torch.tensor([-1e4, -1e4, 0.0, 1e4]))
-        one = torch.ones(1, 1, dtype=torch.float64)
-        output, state = run(cell, torch.zeros(50, 1, 1, dtype=torch.float64), cell.State(0 * one, one, 0 * one))
+        for p in (*lstm.parameters(), *gru.parameters()):
+            p.zero_()
+        lstm.bias.copy_(torch.tensor([-1e4, -1e4, 0.0, 1e4]))
+        gru.bias[0] = -1e4
+        output, state = run(lstm, zero, lstm.State(0 * one, one, 0 * one))
+        of_gru, end = run(gru, zero, gru.State(one, 0 * one))
+        late, _ = run(gru, zero[:1], gru.State(one, 0 * one), 50 * torch.ones(1, 1))
     expected = torch.arange(2.0, 52.0, dtype=torch.float64) ** -0.4
     close(output.flatten(), expected.tanh(), 1e-10)
-    assert state.age.item() == 50.0
+    close(of_gru.flatten(), expected, 1e-10)
+    close(late, of_gru[-1:], 1e-10)
+    assert state.age.item() == end.age.item() == 50.0
+
+
+def test_pgru_forgets_by_plstms_gate():
+    """The same reset pre-activations, age and dt give the same f, i and age, up to the last bit: the cells' rows are
+    at other places in memory, and vectors round otherwise than what is left over."""
+    torch.manual_seed(0)
+    gru, lstm = PGRUCell(I, H, power=0.4).double(), PLSTMCell(I, H, power=0.4).double()
+    pre, age = torch.randn(2, B, 3 * H, dtype=torch.float64), 5 * torch.rand(B, H, dtype=torch.float64)
+    h, dt = torch.randn(B, H, dtype=torch.float64), torch.tensor([[0.0], [0.3], [4.0]], dtype=torch.float64)
+    for time in (1.0, dt):
+        ours, theirs = gru.act(*pre, gru.State(h, age), time), lstm.act(*pre, lstm.State(h, h, age), time)
+        for name in ("reset", "forget", "input", "age"):
+            close(getattr(ours, name), getattr(theirs, name), 1e-15)
 
 
 def test_a_constant_forget_gate_decays_exponentially():
@@ -229,23 +193,14 @@ def test_a_constant_forget_gate_decays_exponentially():
     assert cell.timescales().item() == pytest.approx(-1 / math.log(0.97), rel=1e-12)
 
 
-@pytest.mark.parametrize("p", [0.2, 0.5, 0.9])
-def test_at_its_init_the_resting_gate_forgets_2_to_the_minus_p(p):
-    cell = PLSTMCell(3, 4, power=p, epsilon=1e-12).double()
-    with torch.no_grad():
-        cell.bias.zero_()  # r = 1/2, age at rest 1
-    close(torch.exp(-1.0 / cell.timescales()), torch.full((4,), 2.0**-p, dtype=torch.float64), 1e-10)
-
-
 @pytest.mark.parametrize(
     ("f", "r", "g"), [(0.5, 0.5, 0.5), (0.9, 0.1, 0.828), (0.9, 0.9, 0.972), (0.99, 1, 0.9999), (0.99, 0, 0.9801)]
 )
-def test_refine_gate_vectors(f, r, g):
+def test_printed_numbers_of_the_refine_gate(f, r, g):
     cell = URLSTMCell(1, 1, forget_init="default").double()
     z = torch.tensor([f, r, 0.5, 0.5], dtype=torch.float64).logit().clamp(-1e4, 1e4).requires_grad_()
     gates = cell.act(z, torch.zeros_like(z), cell.initial_state())
     assert gates.forget.item() == pytest.approx(g, abs=1e-12)
-    assert f**2 - 1e-12 <= gates.forget.item() <= 1 - (1 - f) ** 2 + 1e-12
     (slope,) = torch.autograd.grad(gates.forget.sum(), z)
     assert slope[0].item() == pytest.approx(2 * f * (1 - f) * (r + (1 - 2 * r) * f), abs=1e-12)
     assert slope[1].item() == pytest.approx(2 * f * (1 - f) * r * (1 - r), abs=1e-12)
@@ -279,13 +234,13 @@ def test_ur_with_zero_maps_starts_at_the_cubic():
         ("URLSTM", 1, 110, 2, 4 * 110 * (1 + 110 + 1) + 110 + 222),  # one bias and the uniform vector
     ],
 )
-def test_parameter_counts(kind, size, hidden, outputs, count):
+def test_printed_counts_of_parameters(kind, size, hidden, outputs, count):
     spec = Spec("one_hot" if size == 10 else "real", size, outputs, "all" if size == 10 else "last", horizon=100)
     model = SequenceModel(getattr(timescales, kind)(size, hidden), spec)
     assert sum(p.numel() for p in model.parameters()) == count
 
 
-def test_parameter_counts_of_the_character_models():
+def test_printed_counts_of_the_character_models():
     """PTB: 20-d embedding and decoder of 50 symbols; Text8: two layers on one-hot letters."""
 
     def count(module):
@@ -295,29 +250,3 @@ def test_parameter_counts_of_the_character_models():
     assert count(timescales.PLSTM(20, 828)) + 828 * 50 + 50 + 50 * 20 == 2_152_194
     assert count(timescales.LSTM(27, 512, 2)) + 512 * 27 + 27 == 3_223_067
     assert count(timescales.PLSTM(27, 592, 2)) + 592 * 27 + 27 == 3_222_875
-
-
-@pytest.mark.parametrize(
-    ("arguments", "fix"),
-    [
-        ({"epsilon": 0}, "between 0 and 1"),
-        ({"epsilon": 1.0}, "between 0 and 1"),
-        ({"epsilon": -1e-3}, "between 0 and 1"),
-        ({"epsilon": math.nan}, "between 0 and 1"),
-        ({"epsilon": "small"}, "between 0 and 1"),
-        ({"epsilon_form": "code"}, "paper or authors"),
-        ({"power": 0.0}, "learned or a number above 0"),
-        ({"power": -0.2}, "learned or a number above 0"),
-        ({"power": math.inf}, "learned or a number above 0"),
-        ({"power": math.nan}, "learned or a number above 0"),
-        ({"power": True}, "learned or a number above 0"),
-        ({"power": "fixed"}, "learned or a number above 0"),
-        ({"power_init": (0.5, 0.1)}, "low <= high"),
-        ({"power_init": (0.0, 1.5)}, "low <= high"),
-        ({"power_init": (0.1, 0.2, 0.3)}, "two numbers"),
-        ({"power_init": 0.3}, "two numbers"),
-    ],
-)
-def test_plstm_says_what_its_arguments_must_be(arguments, fix):
-    with pytest.raises(ValueError, match=fix):
-        PLSTMCell(2, 3, **arguments)
