@@ -4,7 +4,7 @@ PY := .venv/bin/python
 REQUIRED_TABLE = $(or $(TABLE),$(error name a table: make $@ TABLE=chien_table3))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo tour tutorial docs reproduce reproduce-table1 reproduce-table2 reproduce-table3 small plan status report report-check atlas gallery site notebooks dashboard sensitivity test test-all test-slow test-slurm test-ecosystem test-clients faults lint format types bench gpu freeze dist golden stub clean
+.PHONY: help demo tour tutorial docs reproduce reproduce-table1 reproduce-table2 reproduce-table3 small plan status report report-check atlas gallery site notebooks dashboard sensitivity test test-all test-slow test-slurm test-ecosystem test-clients faults lint format types bench gpu dist golden stub clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9.-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -136,9 +136,6 @@ bench: .venv/installed ## time a training step beside other libraries: half an h
 
 stub: .venv/installed ## write timescales/__init__.pyi, the signatures for editors and type checkers
 	$(PY) scripts/stub.py
-
-freeze: .venv/installed ## write tests/stable.txt, what 1.x promises: a diff of it is a change of that
-	$(PY) scripts/freeze.py
 
 dist: .venv/installed ## build the wheel and the sdist, dist/, and check their version (TAG=v1.1.0)
 	$(PY) scripts/release.py --no-isolation $(if $(TAG),--tag $(TAG))

@@ -3,6 +3,8 @@
 It is the command `timescales-report` of an installation, but writes results/, which has the project's own runs. Reports
 of your runs go to runs/reports/ with `make reproduce` and `make small`, or with --out FOLDER. --check compares and
 writes nothing; --wandb puts the tables at W&B, too. --config-dir FOLDER, as for train.py, is for your own tables.
+--reanalyse only computes what needs no training, results/reanalysed/values.csv, by which reports judge: minutes of CPU
+time. It reads the time scales that Mahto et al. 2021 released, Penn Treebank and WikiText-2 (docs/data.md).
 """
 
 from __future__ import annotations
@@ -31,7 +33,11 @@ def main() -> None:
     parser.add_argument(
         "--check", action="store_true", help="write nothing; fail where a committed report is not what its runs give"
     )
+    parser.add_argument("--reanalyse", action="store_true", help="only compute results/reanalysed/values.csv")
     options = parser.parse_args()
+    if options.reanalyse:
+        reanalyse(options.check)
+        return
     if options.out is None and options.config_dir is None:
         options.out = paths.RESULTS
     if options.out == paths.RESULTS and (lost := paths.lost_results()):
@@ -44,6 +50,23 @@ def main() -> None:
         commands.write_reports(reports, tables.composer if options.wandb else None)
         if tables.out == paths.RESULTS:
             write_pages(tables.reports(tables.known) if tables.named else reports)
+
+
+def reanalyse(check: bool) -> None:
+    """Compute the numbers that need no training, and write or compare them."""
+    from timescales.analysis import released  # after --help: it imports torch
+
+    path = paths.RESULTS / reanalysed.FOLDER / "values.csv"
+    try:
+        text = reanalysed.text(released.sources())
+    except ValueError as error:  # missing or damaged data
+        sys.exit(f"error: {error}")
+    if not check:
+        path.parent.mkdir(exist_ok=True)
+        files.write_atomic(path, text.encode())
+        print(f"written: {path}; make report judges tables by it")
+    elif text != path.read_text():
+        sys.exit(f"{path} has other numbers: python scripts/report.py --reanalyse writes them again")
 
 
 def write_pages(reports: Sequence[Report]) -> None:

@@ -8,6 +8,19 @@ from pathlib import Path
 import torch
 
 
+def test_a_step_of_layers_of_each_kind(monkeypatch):
+    """Forward and backward with gaps in time, which only our layers get; every variant of a job is a layer."""
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "scripts" / "bench"))
+    import bench
+
+    named = {name for section in bench.SECTIONS.values() for job in section(False) for name in job.variants}
+    assert named - {"training step", "its data"} == set(bench.LAYERS)
+    job = bench.Job("layer", "F", bench.Config(5, 2, 1, 8, True), ("nn.LSTM", "loop pLSTM", "eager coupled", "lstm ur"))
+    rows = list(bench.time_rows(job._replace(seconds=0.0)))
+    assert [row["variant"] for row in rows] == list(job.variants)
+    assert all(row["seconds"] > 0 for row in rows)
+
+
 def test_programs_of_the_papers_size_are_measured_with_a_small_network(monkeypatch):
     """128 programs of length 9 and nesting 4, an LSTM of 256 units."""
     monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "scripts" / "bench"))

@@ -1,35 +1,28 @@
-"""Measure the speed of a training step on a CPU, compared with torch.nn.LSTM and other implementations.
+"""Measure the speed of a training step on a CPU, compared with torch.nn.LSTM.
 
     python scripts/bench/bench.py                 # everything: about half an hour
-    python scripts/bench/bench.py --quick         # two configurations: about two minutes
-    python scripts/bench/bench.py --only A,memory # some sections; the other results are kept
+    python scripts/bench/bench.py --quick         # fewer configurations: a few minutes
+    python scripts/bench/bench.py --only A,memory # some sections or configurations; the other results are kept
 
 A step is forward and backward for all parameters; x needs no gradient. All variants of a configuration run in turn in
 one process, and the median of each is divided by the median of torch.nn.LSTM, since ratios depend less on the load of a
 machine than times. Variants:
 
-    nn.LSTM         torch's LSTM (oneDNN on a CPU), the unit of the ratios
-    nn.LSTM packed  the same on packed sequences
-    nn.GRU          torch's GRU
+    nn.LSTM, nn.GRU torch's layers (oneDNN on a CPU); the LSTM is the unit of the ratios
     own gate        the cell of docs/tutorial/decay.py, on the engine that "auto" picks
-    fused ...       the fused engine; "coupled" and "separate" are the power-law LSTM's input gates
+    fused ...       the C++ engine; "coupled" and "separate" are the power-law LSTM's input gates
     eager ...       the eager engine, under autograd
     loop LSTM       the usual public code: a Python loop, one Linear of [x, h] per step, autograd
     loop pLSTM      the same for the paper's equations with k and t
-    script LSTM     torch.jit.script of a loop over one projection
     training step   the step of a task with the LSTM at the task's sizes; the unit of "its data", which makes the batch
-    bare GEMM       only the matrix products of an LSTM, with preallocated results: a lower bound with these products
-    torchrecurrent, jax     the same cells of other libraries, where they are installed: see bench_peers.py
 
-Loss "all" has a gradient at every output, loss "last" only at the last output. In the latter, gradients vanish into
-denormal numbers, which torch computes slowly; so it is measured with and without flush-to-zero for all variants.
-
-Writes results/bench/<machine>.csv, .md and .png.
+Writes results/bench/<machine>.csv and .md.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import itertools
 import json
 import os
@@ -43,18 +36,38 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import torch
-from bench_peers import variants as peers
-from bench_report import write
-from bench_variants import OTHER_CELLS, SCANS, UNIT, Config, endless_run, step_of
-from tqdm import tqdm
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT), str(ROOT / "docs" / "tutorial")]
 
-from timescales import paths
-from timescales.config import folders
-from timescales.files import csv_rows
-from timescales.nn.cells.gates import MECHANISMS
-from timescales.reports import readme
-from timescales.runs import provenance
+import torch  # noqa: E402
+from bench_report import write  # noqa: E402
+from decay import Decay  # noqa: E402
+from torch import Tensor, nn  # noqa: E402
+from tqdm import tqdm  # noqa: E402
+
+import timescales  # noqa: E402
+from timescales import paths  # noqa: E402
+from timescales.config import compose, folders, identity, schema  # noqa: E402
+from timescales.files import csv_rows  # noqa: E402
+from timescales.nn import registry  # noqa: E402
+from timescales.nn.cells.gates import MECHANISMS  # noqa: E402
+from timescales.runs import provenance  # noqa: E402
+from timescales.tasks.data.corpus import MissingData  # noqa: E402
+from timescales.training import build, loop  # noqa: E402
+from timescales.training.run import TrainingRun  # noqa: E402
+
+Row = dict[str, Any]
+
+
+class Config(NamedTuple):
+    """Sizes of a measurement. irregular: our layers get dt, and a mask that leaves out a tenth of the steps."""
+
+    S: int
+    B: int
+    I: int  # noqa: E741
+    H: int
+    irregular: bool = False
+
 
 CONFIGS = {
     "A": Config(220, 128, 10, 128),  # copy
@@ -62,9 +75,7 @@ CONFIGS = {
     "B512": Config(784, 100, 1, 512),
     "C": Config(150, 128, 20, 828),  # characters
     "D": Config(400, 64, 100, 154),  # sentiment
-    "F": Config(125, 32, 1, 110, "missing"),  # frequency discrimination, sampled at irregular times
-    "P": Config(125, 32, 1, 110, "padded"),  # the same, of sequences of 15 to 125 points
-    "B128": Config(784, 100, 1, 128),
+    "F": Config(125, 32, 1, 110, True),  # frequency discrimination, sampled at irregular times
     "batch 1": Config(100, 1, 100, 828),
     "batch 8": Config(70, 8, 400, 716),
     "batch 20": Config(70, 20, 400, 1150),
@@ -72,6 +83,95 @@ CONFIGS = {
     "S=10,000": Config(10000, 8, 10, 128),
     "S=1,000": Config(1000, 8, 10, 128),
 }
+UNIT = "nn.LSTM"
+OURS = ("fused LSTM", "fused UR", "fused coupled", "fused separate")
+# Layers by variant: class and arguments. A variant is named after its class, or as its rows have been from the start.
+NAMES = {"pgru": "pGRU", "leaky": "leaky", "mingru": "minGRU", "minlstm": "minLSTM", "exprnn": "expRNN"}
+OTHERS = {
+    NAMES.get(model.name, model.layer): model
+    for model in registry.MODELS
+    if model.family != registry.FIVE and model.name != "gated"
+}
+SCANS = tuple(name for name, model in OTHERS.items() if model.family == registry.SCAN)
+LAYERS: dict[str, tuple[type, dict[str, Any]]] = {
+    "nn.LSTM": (nn.LSTM, {}),
+    "nn.GRU": (nn.GRU, {}),
+    "own gate": (Decay, {}),
+    "fused LSTM": (timescales.LSTM, {"engine": "fused"}),
+    "eager LSTM": (timescales.LSTM, {"engine": "eager"}),
+    "fused UR": (timescales.URLSTM, {"engine": "fused"}),
+    "fused coupled": (timescales.PLSTM, {"engine": "fused"}),
+    "eager coupled": (timescales.PLSTM, {"engine": "eager"}),
+    "fused separate": (timescales.PLSTM, {"engine": "fused", "coupled": False}),
+}
+LAYERS |= {
+    f"{core} {gate}": (timescales.GatedRNN, {"core": core, "gate": gate})
+    for core in ("lstm", "gru")
+    for gate in MECHANISMS
+}
+LAYERS |= {
+    name: (getattr(timescales, model.layer), {"T_max": 200} if model.name == "janet" else {})
+    for name, model in OTHERS.items()
+}
+
+
+class LoopLSTM(nn.Module):
+    """Run an LSTM as a Python loop over steps."""
+
+    def __init__(self, I: int, H: int, gates: int = 4) -> None:  # noqa: E741
+        super().__init__()
+        self.linear, self.H = nn.Linear(I + H, gates * H), H
+
+    def forward(self, x: Tensor) -> Any:
+        h = c = x.new_zeros(x.shape[1], self.H)
+        outputs = []
+        for x_t in x.unbind(0):
+            i, f, g, o = self.linear(torch.cat([x_t, h], -1)).chunk(4, -1)
+            c = f.sigmoid() * c + i.sigmoid() * g.tanh()
+            h = o.sigmoid() * c.tanh()
+            outputs.append(h)
+        return torch.stack(outputs), h
+
+
+class LoopPLSTM(LoopLSTM):
+    """Run the power-law LSTM in the paper's equations as a Python loop over steps."""
+
+    def __init__(self, I: int, H: int) -> None:  # noqa: E741
+        super().__init__(I, H, 3)
+        self.power = nn.Parameter(torch.zeros(H))
+
+    def forward(self, x: Tensor) -> Any:
+        h = c = k = x.new_zeros(x.shape[1], self.H)
+        p, outputs = self.power.sigmoid(), []
+        for t, x_t in enumerate(x.unbind(0), 1):
+            r, g, o = self.linear(torch.cat([x_t, h], -1)).chunk(3, -1)
+            r = r.sigmoid()
+            k = r * t + (1 - r) * k
+            f = ((t - k + 1) / (t - k + 1e-3)) ** -p
+            c = f * c + (1 - f) * g.tanh()
+            h = o.sigmoid() * c.tanh()
+            outputs.append(h)
+        return torch.stack(outputs), h
+
+
+LAYERS |= {"loop LSTM": (LoopLSTM, {}), "loop pLSTM": (LoopPLSTM, {})}
+
+
+def step_of(variant: str, config: Config) -> Callable[[], None]:
+    """Make a variant's step: forward, and backward from every output."""
+    S, B, I, H, irregular = config  # noqa: E741
+    x, d_output = torch.randn(S, B, I), torch.randn(S, B, H) / B
+    make, arguments = LAYERS[variant]
+    layer = make(I, H, **arguments)
+    more = {"dt": torch.rand(S, B) * 2, "mask": torch.rand(S, B) < 0.9} if irregular else {}
+    if not isinstance(layer, timescales.RNN):
+        more = {}
+
+    def step() -> None:
+        layer.zero_grad()
+        layer(x, **more)[0].backward(d_output)
+
+    return step
 
 
 class Job(NamedTuple):
@@ -81,26 +181,19 @@ class Job(NamedTuple):
     config: str
     shape: Config
     variants: tuple[str, ...]
-    loss: str = "all"
-    flush: bool = False
     seconds: float = 20.0
 
 
-def run_job(job: Job, threads: int) -> list[dict[str, Any]]:
-    """The rows of a job. Called in a process of its own."""
-    torch.set_flush_denormal(job.flush)  # before threads are started, which inherit it
+def run_job(job: Job, threads: int) -> list[Row]:
+    """Return the rows of a job. Called in a process of its own."""
     torch.set_num_threads(threads)
-    if job.section == "peers":  # JAX has as many threads as processors
-        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
     torch.manual_seed(0)
-    if job.section == "data":
-        return list(data_rows(job))
-    return memory_rows(job) if job.section == "memory" else time_rows(job)
+    return list({"data": data_rows, "memory": memory_rows}.get(job.section, time_rows)(job))
 
 
-def time_rows(job: Job) -> list[dict[str, Any]]:
-    """The median time of each variant. The variants run in turn."""
-    steps = {name: step_of(name, job.shape, job.loss) for name in job.variants}
+def time_rows(job: Job) -> Iterator[Row]:
+    """Yield the median time of each variant. The variants run in turn."""
+    steps = {name: step_of(name, job.shape) for name in job.variants}
     times: dict[str, list[float]] = {name: [] for name in steps}
     for step in steps.values():
         step()
@@ -110,32 +203,32 @@ def time_rows(job: Job) -> list[dict[str, Any]]:
             start = time.perf_counter()
             step()
             times[name].append(time.perf_counter() - start)
-    return [{"variant": name, "seconds": statistics.median(t), "rounds": len(t)} for name, t in times.items()]
+    yield from ({"variant": name, "seconds": statistics.median(t), "rounds": len(t)} for name, t in times.items())
 
 
-def memory_rows(job: Job) -> list[dict[str, Any]]:
-    """The peak memory of a step of one variant."""
+def memory_rows(job: Job) -> Iterator[Row]:
+    """Yield the peak memory of a step of one variant."""
     (variant,) = job.variants
-    step_of(variant, Config(2, 2, 1, 8), job.loss)()  # libraries that are loaded at first use do not count
-    step = step_of(variant, job.shape, job.loss)
-    before = resident()
+    step_of(variant, Config(2, 2, 1, 8))()  # libraries that are loaded at first use do not count
+    step = step_of(variant, job.shape)
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    before = pages * os.sysconf("SC_PAGE_SIZE") / 2**20
     step()
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    return [{"variant": variant, "MiB": round(peak - before, 1), "rounds": 1}]
+    yield {"variant": variant, "MiB": round(peak - before, 1), "rounds": 1}
 
 
-def data_rows(job: Job) -> Iterator[dict[str, Any]]:
-    """The time of a task's training step with the LSTM, and of making its batch. No rows if the data set is missing."""
-    from timescales.tasks.data.corpus import MissingData
-    from timescales.training import build, loop
-
+def data_rows(job: Job) -> Iterator[Row]:
+    """Yield the time of a task's training step with the LSTM, and of making its batch. Without its data: nothing."""
     config = data_config(job.config)
     try:
         model, task, optimizer = build.build(config)
     except MissingData as error:
         tqdm.write(f"{job.config}: left out, {error}", file=sys.stderr)
         return
-    run = endless_run(model, task, optimizer, config)
+    # Neither validates nor saves.
+    settings = dataclasses.replace(schema.LoopSettings(**config["loop"]), max_steps=None, eval_every=10**9)
+    run = TrainingRun(model, task, optimizer, lambda values, step: None, settings, directory=None)
     times: dict[str, list[float]] = {name: [] for name in job.variants}
     end = time.perf_counter() + job.seconds
     while time.perf_counter() < end or len(times["training step"]) < 4:
@@ -154,92 +247,51 @@ def data_rows(job: Job) -> Iterator[dict[str, Any]]:
 
 
 def data_config(name: str) -> dict[str, Any]:
-    """The configuration of a key of `DATA`, or of a task, with the LSTM; a partial data set is enough."""
-    from timescales.config import compose, identity
-
+    """Return the configuration of a key of `DATA`, or of a task, with the LSTM; a partial data set is enough."""
     overrides = [*DATA.get(name, (f"task={name}",)), "model=lstm", "device=cpu", "run_dir=unused"]
     with compose.composing() as composer:
         partial = ["task.allow_partial=true"] if "allow_partial" in composer(overrides).task else []
         return identity.resolved(composer([*overrides, *partial]))
 
 
-def resident() -> float:
-    """Resident memory of this process in MiB."""
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
-
-
 def layer_jobs(quick: bool) -> Iterator[Job]:
-    """A step of one layer, for every variant."""
-    ours = ("fused LSTM", "fused UR", "fused coupled", "fused separate")
-    loops = ("eager LSTM", "eager coupled", "loop LSTM", "loop pLSTM", "script LSTM")
+    """A step of one layer of the models that have a fixed place in the papers."""
+    loops = ("eager LSTM", "eager coupled", "loop LSTM", "loop pLSTM")
     for name in ("A", "F") if quick else ("A", "B", "B512", "C", "D", "F", "batch 1", "batch 8", "batch 20"):
-        measured = ours[::2] if name in ("B512", "C") else ours  # all variants would take minutes per round
-        variants = (UNIT, "bare GEMM", *measured, *(loops if name in ("A", "D", "F") else ()))
-        yield Job("layer", name, CONFIGS[name], variants, seconds=15 if quick else 30)
-    yield Job("layer", "P", CONFIGS["P"], (UNIT, f"{UNIT} packed", *ours), seconds=5 if quick else 20)
-    for name in ("F",) if quick else ("A", "B128"):
-        for flush in (False, True):
-            yield Job("layer", name, CONFIGS[name], (UNIT, *ours), "last", flush, 10 if quick else 20)
+        measured = OURS[::2] if name in ("B512", "C") else OURS  # all variants would take minutes per round
+        variants = (UNIT, *measured, *(loops if name in ("A", "D", "F") else ()))
+        yield Job("layer", name, CONFIGS[name], variants, 15 if quick else 30)
 
 
 def large_jobs(quick: bool) -> Iterator[Job]:
     """Small batches in layers whose recurrent weights are 1 and 4 MB, for an LSTM."""
-    variants = (UNIT, "bare GEMM", "fused LSTM", "fused coupled", "own gate")
+    variants = (UNIT, "fused LSTM", "fused coupled", "own gate")
     for H, B in ((512, 16),) if quick else itertools.product((256, 512), (1, 4, 16)):
-        yield Job("large", f"H={H} B={B}", Config(1000, B, 64, H), variants, seconds=10 if quick else 90)
+        yield Job("large", f"H={H} B={B}", Config(1000, B, 64, H), variants, 10 if quick else 90)
 
 
 def gate_jobs(quick: bool) -> Iterator[Job]:
-    """Every gate of Gu et al. in an LSTM and a GRU, and the other cells, each on the engine that `auto` picks.
-
-    The cells with a fixed place in the papers also at the size of sequential MNIST.
-    """
+    """Every gate of Gu et al. in an LSTM and a GRU, and the other cells, each on the engine that `auto` picks."""
     gates = [f"{core} {gate}" for core in ("lstm", "gru") for gate in MECHANISMS]
-    variants = (UNIT, "nn.GRU", "fused LSTM", *gates, *OTHER_CELLS)
-    yield Job("gates", "A", CONFIGS["A"], variants, seconds=10 if quick else 60)
+    variants = (UNIT, "nn.GRU", "fused LSTM", *gates, *OTHERS, "own gate")
+    yield Job("gates", "A", CONFIGS["A"], variants, 10 if quick else 60)
     if not quick:
-        yield Job("gates", "B", CONFIGS["B"], (UNIT, "nn.GRU", "fused LSTM", "GRU", "pGRU", "JANET"), seconds=30)
-
-
-def peer_jobs(quick: bool) -> Iterator[Job]:
-    """Cells beside those of other libraries, where one is installed."""
-    if found := peers():
-        yield Job("peers", "A", CONFIGS["A"], (UNIT, *found), seconds=20 if quick else 60)
+        yield Job("gates", "B", CONFIGS["B"], (UNIT, "nn.GRU", "fused LSTM", "GRU", "pGRU", "JANET"), 30)
 
 
 def scan_jobs(quick: bool) -> Iterator[Job]:
     """The cells without recurrent weights, also on long sequences."""
     for name in ("A", "B") if quick else ("A", "B", "F", "D", "S=1,000", "S=2,000", "S=10,000"):
-        yield Job(
-            "scan", name, CONFIGS[name], (UNIT, "fused LSTM", "fused coupled", *SCANS), seconds=10 if quick else 20
-        )
+        yield Job("scan", name, CONFIGS[name], (UNIT, "fused LSTM", "fused coupled", *SCANS), 10 if quick else 20)
 
 
 def memory_jobs(quick: bool) -> Iterator[Job]:
     """The peak memory of a step of one layer."""
-    name = "A" if quick else "B"
-    ours = ("fused LSTM", "fused UR", "fused coupled", "fused separate", "eager LSTM", "loop LSTM", *SCANS)
-    for variant in (UNIT, *ours):
-        yield Job("memory", name, CONFIGS[name], (variant,))
+    for variant in (UNIT, *OURS, "eager LSTM", "loop LSTM", *SCANS):
+        yield Job("memory", "A" if quick else "B", CONFIGS["A" if quick else "B"], (variant,))
 
 
-def growth_jobs(quick: bool) -> Iterator[Job]:
-    """Steps with one size varied around S = 200, B = 64, I = 10, H = 128."""
-    axes = {"S": (50, 100, 200, 400, 800), "B": (1, 4, 16, 64, 256), "H": (32, 64, 128, 256, 512)}
-    for axis, values in axes.items():
-        for value in values[1::2] if quick else values:
-            shape = Config(200, 64, 10, 128)._replace(**{axis: value})  # type: ignore[arg-type]
-            yield Job("growth", f"{axis}={value}", shape, (UNIT, "fused LSTM", "fused coupled"), seconds=3)
-
-
-def training_jobs(quick: bool) -> Iterator[Job]:
-    """The training step of the copy task (T = 200), and the forward and backward pass of its layer."""
-    variants = (UNIT, "fused LSTM", "training LSTM", "fused coupled", "training coupled")
-    yield Job("training", "A", CONFIGS["A"], variants, seconds=10 if quick else 30)
-
-
-OWN = ("text", "series")  # tasks that need a file of one's own
+OWN = ("text", "series")  # tasks that need a file of the user's
 # Measured besides every task at its own size: programs of length 9 and nesting 4 with a small network.
 DATA = {"program 256": ("task=program", "task.strategy=baseline", "model.hidden_size=256", "model.head_size=null")}
 
@@ -247,73 +299,52 @@ DATA = {"program 256": ("task=program", "task.strategy=baseline", "model.hidden_
 def data_jobs(quick: bool) -> Iterator[Job]:
     """The training step of every task at its own size, of those in `DATA`, and the part of it that makes the batch."""
     for name in (*(task for task in folders.choices("task") if task not in OWN), *DATA):
-        variants = ("training step", "its data")
-        yield Job("data", name, Config(0, 0, 0, 0), variants, seconds=2 if quick else 10)
+        yield Job("data", name, Config(0, 0, 0, 0), ("training step", "its data"), 2 if quick else 10)
 
 
-# The jobs of each section, as a function of --quick. A new kind of measurement needs an entry here and in `run_job`.
+# The jobs of each section, as a function of --quick.
 SECTIONS: dict[str, Callable[[bool], Iterator[Job]]] = {
     "layer": layer_jobs,
     "large": large_jobs,
     "gates": gate_jobs,
-    "peers": peer_jobs,
     "scan": scan_jobs,
-    "training": training_jobs,
     "data": data_jobs,
     "memory": memory_jobs,
-    "growth": growth_jobs,
 }
+JOB_COLUMNS = ("section", "config", "loss", "flush")
 
 
-def kept_rows(file: Path, jobs: list[Job]) -> list[dict[str, Any]]:
-    """Rows of an earlier call that these jobs do not measure again."""
-    measured = {(job.section, job.config, job.loss, str(int(job.flush))) for job in jobs}
+def kept_rows(file: Path, jobs: list[Job]) -> list[Row]:
+    """Read the rows of an earlier call that these jobs do not measure again."""
+    measured = {(job.section, job.config, "all", "0") for job in jobs}
     rows = [row for row in csv_rows(file) if tuple(row[k] for k in JOB_COLUMNS) not in measured]
     numbers: dict[str, Callable[[str], float]] = {"seconds": float, "MiB": float, "ratio": float}
     numbers |= dict.fromkeys(("S", "B", "I", "H", "flush", "threads", "rounds"), int)
     return [{k: numbers.get(k, str)(v) for k, v in row.items() if v} for row in rows]
 
 
-def measure(jobs: list[Job], threads: int, rows: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
-    """Run the jobs. Yields all rows after each job."""
-    rows = list(rows)
+def measure(jobs: list[Job], threads: int, rows: list[Row]) -> Iterator[list[Row]]:
+    """Run the jobs. Yield all rows after each job."""
     with tqdm(jobs, unit="job") as bar:
         for job in bar:
-            bar.set_postfix_str(f"{job.section} {job.config} {job.loss}{' flushed' if job.flush else ''}")
+            bar.set_postfix_str(f"{job.section} {job.config}")
             command = [sys.executable, __file__, "--threads", str(threads), "--job", json.dumps(job)]
             result = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-            common = {"section": job.section, "config": job.config, "loss": job.loss, "flush": int(job.flush)}
-            common |= {"threads": threads, "S": job.shape.S, "B": job.shape.B, "I": job.shape.I, "H": job.shape.H}
+            # Loss "all": a gradient at every output. Earlier rows have also "last", with denormals flushed or not.
+            common = {"section": job.section, "config": job.config, "loss": "all", "flush": 0, "threads": threads}
+            common |= dict(zip("SBIH", job.shape, strict=False))
             rows += [common | row for row in json.loads(result.stdout)]
             yield with_ratios(rows)
 
 
-JOB_COLUMNS = ("section", "config", "loss", "flush")
-
-
-def with_ratios(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def with_ratios(rows: list[Row]) -> list[Row]:
     """Set the ratio of each row to the first variant of its job: torch.nn.LSTM, or the training step."""
-    units: dict[tuple, dict[str, Any]] = {}
+    units: dict[tuple, Row] = {}
     for row in rows:
         unit = units.setdefault(tuple(row[column] for column in JOB_COLUMNS), row)
         value = "MiB" if row["section"] == "memory" else "seconds"
         row["ratio"] = round(row[value] / unit[value], 3)
     return rows
-
-
-def chosen_jobs(parser: argparse.ArgumentParser, only: str, quick: bool) -> list[Job]:
-    """The jobs of the sections or configurations in `only`, or all."""
-    jobs = [job for section in SECTIONS.values() for job in section(quick)]
-    wanted = set(filter(None, only.split(",")))
-    if not wanted:
-        return jobs
-    known = set(SECTIONS) | {job.config for job in jobs}
-    if unknown := wanted - known:
-        parser.error(f"--only takes {', '.join(sorted(known))}; not {', '.join(sorted(unknown))}")
-    chosen = [job for job in jobs if {job.section, job.config} & wanted]
-    if not chosen:
-        parser.error("no other library is installed: pip install -r scripts/bench/peers.txt")
-    return chosen
 
 
 def main() -> None:
@@ -328,15 +359,17 @@ def main() -> None:
         section, config, shape, *rest = json.loads(args.job)
         print(json.dumps(run_job(Job(section, config, Config(*shape), *rest), args.threads)))
         return
-    jobs = chosen_jobs(parser, args.only, args.quick)
+    jobs = [job for section in SECTIONS.values() for job in section(args.quick)]
+    wanted, known = set(filter(None, args.only.split(","))), {*SECTIONS, *(job.config for job in jobs)}
+    if unknown := wanted - known:
+        parser.error(f"--only takes {', '.join(sorted(known))}; not {', '.join(sorted(unknown))}")
+    jobs = [job for job in jobs if not wanted or {job.section, job.config} & wanted]
     machine = f"{provenance.processor()}, {args.threads} threads"
     name = args.name or re.sub(r"[^a-z0-9]+", "-", machine.lower()).strip("-") + ("-quick" if args.quick else "")
-    base = Path(__file__).parents[2] / "results" / "bench" / name
+    base = paths.RESULTS / "bench" / name
     # Written after every job, so that an interruption loses only one.
     for rows in measure(jobs, args.threads, kept_rows(base.with_suffix(".csv"), jobs)):
         write(rows, base, machine)
-    if not args.quick:
-        readme.write({"speed": readme.speed(paths.RESULTS)})
     print(base.with_suffix(".md").read_text())
 
 

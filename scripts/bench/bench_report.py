@@ -1,4 +1,4 @@
-"""What bench.py writes: the rows as CSV and Markdown, and a plot of the growth with the size."""
+"""Write the rows of bench.py as CSV and Markdown."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 
-from timescales import plotting
 from timescales.files import csv_text
 
 COLUMNS = ("section", "config", *"SBIH", "loss", "flush", "threads", "variant", "seconds", "MiB", "ratio", "rounds")
@@ -16,7 +15,7 @@ TITLES = {
     "layer": "Forward and backward of one layer",
     "large": "Small batches in large layers, S=1000, I=64",
     "memory": "Peak memory of a step",
-    "growth": "Growth",
+    "growth": "Growth with the size",
     "training": "The training loop's step on the copy task, T = 200",
     "gates": "Every gate, each on the engine that auto picks",
     "peers": "Beside other libraries",
@@ -28,13 +27,11 @@ COLUMNS_PER_TABLE = 6
 
 
 def write(rows: list[dict[str, Any]], base: Path, machine: str) -> None:
-    """Write the rows to <base>.csv and <base>.md, and the plot to <base>.png."""
+    """Write the rows to <base>.csv and <base>.md."""
     base.parent.mkdir(parents=True, exist_ok=True)
     lines = [{**row, "seconds": f"{row['seconds']:.5f}"} if "seconds" in row else row for row in rows]
     base.with_suffix(".csv").write_text(csv_text(lines, COLUMNS))
     base.with_suffix(".md").write_text(markdown(rows, machine))
-    if growth := [row for row in rows if row["section"] == "growth"]:
-        plotting.write(lambda figure: draw(figure, growth), base, f"A training step on {machine}")
 
 
 def markdown(rows: list[dict[str, Any]], machine: str) -> str:
@@ -89,21 +86,3 @@ def column_of(row: dict[str, Any]) -> str:
     if row["loss"] != "last":
         return row["config"]
     return f"{row['config']}, last, flushed" if row["flush"] else f"{row['config']}, last"
-
-
-def draw(figure: Any, rows: list[dict[str, Any]]) -> None:
-    """Plot the seconds of a step against S, B and H."""
-    panels = plotting.panels(figure, 3, width=11, height=3.4, sharey=True)
-    labels = {"S": "steps S", "B": "batch B", "H": "units H"}
-    for ax, (size, label) in zip(panels, labels.items(), strict=True):
-        chosen = [row for row in rows if row["config"].startswith(size)]
-        for name in dict.fromkeys(row["variant"] for row in chosen):
-            points = [(row[size], row["seconds"]) for row in chosen if row["variant"] == name]
-            ax.loglog(*zip(*points, strict=True), marker="o", label=name)
-        values = sorted({row[size] for row in chosen})
-        ax.set_xticks(values, map(str, values))
-        ax.set_xticks([], minor=True)
-        ax.set_xlabel(label)
-        ax.grid(True, which="both", alpha=0.3)
-    panels[0].set_ylabel("seconds per training step")
-    panels[0].legend()

@@ -204,15 +204,15 @@ def test_what_the_tables_say_by_the_committed_numbers(name, words):
 def test_the_script_writes_the_numbers_and_compares(script, tmp_path, monkeypatch):
     found = [source(share=0.5)]
     monkeypatch.setattr(paths, "RESULTS", tmp_path)
-    monkeypatch.setattr(released, "sources", lambda root: found)
-    assert "values.csv" in script("reanalyse")
+    monkeypatch.setattr(released, "sources", lambda: found)
+    assert "values.csv" in script("report", "--reanalyse")
     assert reanalysed.read(tmp_path) == found
-    assert script("reanalyse", "--check") == ""
+    assert script("report", "--reanalyse", "--check") == ""
     found[0].values[SHARE] = 0.6
-    assert "has other numbers" in script("reanalyse", "--check")
-    monkeypatch.setattr(released, "sources", lambda root: released.models(tmp_path))
+    assert "has other numbers" in script("report", "--reanalyse", "--check")
+    monkeypatch.setattr(released, "sources", lambda: released.models(tmp_path))
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    line = script("reanalyse")
+    line = script("report", "--reanalyse")
     assert line.startswith("error: released time scales of Mahto et al. 2021 is not under")
     assert "fetch_data.py mahto_released" in line
     assert files.FILES[0] in line

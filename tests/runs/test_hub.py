@@ -1,4 +1,4 @@
-"""Weights at a hub: `scripts/push.py` uploads them, `timescales.load("hf:...")` gets them, by the hub's own client."""
+"""Weights at a hub: `hf upload` puts a folder of them there, and `timescales.load("hf:...")` gets them."""
 
 import os
 import re
@@ -38,7 +38,6 @@ def call(server, tmp_path):
     return run
 
 
-PUSH = str(ROOT / "scripts" / "push.py")
 LOAD = """
 import timescales
 from timescales.errors import ConfigError
@@ -51,9 +50,10 @@ except ConfigError as error:
 
 
 def test_weights_go_to_a_hub_and_come_back(call, server):
-    status, out, err = call(PUSH, "chien_table3", "us/waves", "--private")
+    """The command of docs/results.md."""
+    assert "hf upload OWNER/REPOSITORY results/chien_table3/weights ." in (ROOT / "docs" / "results.md").read_text()
+    status, _, err = call("-m", "huggingface_hub.cli.hf", "upload", "us/waves", str(WEIGHTS), ".", "--private")
     assert status == 0, err
-    assert out.splitlines()[-1] == f"uploaded: {server.address}/us/waves/commit/{hub.COMMIT}"
     there = server.files["us/waves"]
     kept = {path.name for path in WEIGHTS.iterdir()}
     assert set(there) == kept
@@ -71,7 +71,7 @@ def test_weights_go_to_a_hub_and_come_back(call, server):
         assert (status, out.startswith(words)) == (0, True), (out, err)
 
 
-@pytest.mark.full  # ten seconds; test_weights_go_to_a_hub_and_come_back loads runs, too
+@pytest.mark.slow  # test_weights_go_to_a_hub_and_come_back loads runs, too
 @pytest.mark.parametrize("run_id", [ID, "1eb5a5d111d4"])
 def test_the_lines_of_a_card_load_its_run(call, server, tmp_path, run_id):
     """In a checkout, from a copy of the folder, and from the hub; the folder's README gives the run by its model."""
@@ -105,21 +105,3 @@ def test_from_a_hub_only_classes_of_ours_are_made(call, server, tmp_path, target
     status, out, err = call("-c", LOAD.format(name="hf:them/bad", seed=0, where={}))
     assert status == 0, err
     assert out.startswith("refused: hf:them/bad names a class that is not of timescales")
-
-
-def test_what_cannot_be_uploaded_is_one_line(call, server, tmp_path):
-    shutil.copytree(WEIGHTS, tmp_path / "mine")
-    status, out, err = call(PUSH, "mine", "us/waves", "--list")
-    assert (status, len(out.splitlines())) == (0, len(list(WEIGHTS.iterdir()))), err
-    assert server.files == {}
-    status, _, err = call(PUSH, "mine", "us/waves", token="another")
-    assert (status, len(err.splitlines())) == (1, 1), err
-    assert err.startswith("error: us/waves: ")
-    (tmp_path / "mine" / f"{ID}.md").unlink()
-    assert call(PUSH, "mine", "us/waves")[::2] == (1, f"error: mine/{ID}.md is missing: write the report again\n")
-    shutil.copy(WEIGHTS / "1eb5a5d111d4.safetensors", tmp_path / "mine" / f"{ID}.safetensors")
-    line = f"error: mine/{ID}.safetensors is not what index.csv says: write the report again\n"
-    assert call(PUSH, "mine", "us/waves")[::2] == (1, line)
-    line = "error: nothing is no table with weights in results/, and no folder with index.csv\n"
-    assert call(PUSH, "nothing", "us/waves")[::2] == (1, line)
-    assert server.files == {}

@@ -16,7 +16,7 @@ INTRO = """\
 Written by `make report` from [values.csv](values.csv), which this command computes, in minutes:
 
 ```bash
-python scripts/reanalyse.py            # --check compares, and writes nothing
+python scripts/report.py --reanalyse   # with --check it compares, and writes nothing
 ```
 
 **Published models.** Mahto et al. put arrays of their trained models beside their code in February 2021, and removed
