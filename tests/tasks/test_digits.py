@@ -1,6 +1,7 @@
 """Check sequential MNIST and CIFAR-10: their files, found, damaged, downloaded; orders of pixels, scaling, splits."""
 
 import dataclasses
+import hashlib
 import os
 import pickle
 import sys
