@@ -72,8 +72,9 @@ def planted(fault: dict[str, Any], quick: bool) -> dict[str, Any]:
 
 
 def main() -> None:
-    words = {"description": __doc__, "formatter_class": argparse.RawDescriptionHelpFormatter, "allow_abbrev": False}
-    parser = argparse.ArgumentParser(**words)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--only", default="")
