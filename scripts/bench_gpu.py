@@ -1,7 +1,8 @@
 """Check and time the engines on a machine with a GPU, in six minutes and without git, make or data sets.
 
 `python scripts/bench_gpu.py` writes gpu.json: a list of rows for each stage, written again after each row. A row that
-fails has its error. `--device cpu --minutes 3` is a rehearsal: small sizes, and torch writes no kernels.
+fails has its error. `--device cpu --minutes 3` is a rehearsal: small sizes, and torch writes no kernels. With
+`--inductor --minutes 60` it writes them, for the CPU, which tells nothing about speed on a GPU.
 
     cells      each cell in float32 against the eager engine in float64 on the CPU: output, state and gradients, without
                and with dt, mask and reset; which engine ran; seconds, with compilation. Most cells come at the end
@@ -157,13 +158,14 @@ def calls_of_cells() -> list[Any]:
     others = dict.fromkeys(cell for model in registry.MODELS for cell in model.cells)
     rest: list[Any] = [("GatedLSTMCell", {"gate": gate}) for gate in ("-", "o", "om", "um", "or", "ur")]
     rest += [(name, {}) for name in others if name not in (*MAIN, "GatedLSTMCell")]
-    main = [(name, {}, everything) for everything in (False, True) for name in MAIN]
+    main: list[Any] = [(name, {}, everything) for everything in (False, True) for name in MAIN]
     return main + [(*cell, everything) for cell in rest for everything in (True, False)]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
     parser.add_argument("--device", default="cuda", help="cpu: a rehearsal")
+    parser.add_argument("--inductor", action="store_true", help="with --device cpu: let torch write kernels, too")
     parser.add_argument("--minutes", type=float, default=6.0, help="when to stop. Default: 6")
     parser.add_argument("--out", type=Path, default=Path("gpu.json"), help="the file to write. Default: gpu.json")
     args = parser.parse_args()
@@ -173,7 +175,7 @@ def main() -> None:
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     if device.type == "cuda":
         torch.cuda.set_device(device)
-    else:
+    elif not args.inductor:
         engine.gpu.BACKEND = "aot_eager"
     sizes, calls = SIZES if device.type == "cuda" else {"A": (20, 4, 3, 8)}, calls_of_cells()
     report.add("machine", machine, device)

@@ -58,9 +58,9 @@ def test_status_says_how_results_come_back(results_deleted, script, words, begin
     assert not paths.RESULTS.exists()
 
 
-@pytest.mark.parametrize("options", [[], ["--price"]])
+@pytest.mark.parametrize("options", [["atlas"], ["atlas", "--check"], ["atlas", "--price"]])
 def test_the_atlas_is_not_called_open_without_results(results_deleted, script, options):
-    assert script("atlas", *options) == f"error: {results_deleted}"
+    assert script("pages", *options) == f"error: {results_deleted}"
     assert not paths.RESULTS.exists()
 
 

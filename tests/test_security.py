@@ -82,7 +82,7 @@ def test_no_command_goes_through_a_shell():
 
 
 def test_the_one_unpickler_is_ours():
-    """CIFAR-10 is published as pickles: `cifar._Plain` reads arrays and plain values (tests in test_data.py)."""
+    """CIFAR-10 is published as pickles: `cifar._Plain` reads arrays and plain values (tests in test_digits.py)."""
     users = [
         p.relative_to(ROOT).as_posix()
         for p in OURS

@@ -20,8 +20,8 @@ import pytest
 import random_overrides
 import synthetic
 import texts
+from fault_trainings import ROOT, RUNS, Bench, comparable
 from faulty_files import Fault
-from trainings import ROOT, RUNS, Bench, comparable
 
 from timescales.nn.cells import LSTMCell
 from timescales.nn.engine import equations

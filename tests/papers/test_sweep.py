@@ -157,7 +157,10 @@ def test_a_table_is_a_sweep_whatever_its_file_says(quick, train, monkeypatch, ta
     assert outcome.status == 1
     assert "# @package _global_" in outcome.err
     path.write_text(f"{table_text}\nloop: {{max_steps: 7}}\n")
-    assert "loop: a table has the key `table` alone" in train("table=quick", "logger=none").err
+    assert (
+        "loop: a table has only the key `table`; put settings into table.runs"
+        in train("table=quick", "logger=none").err
+    )
     path.write_text(table_text.replace("# @package _global_\n", ""))
     with pytest.raises(errors.ConfigError, match="must begin with the line"):
         load.table("quick")

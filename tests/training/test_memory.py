@@ -1,4 +1,4 @@
-"""T_1/e while a run trains: what is logged, and that the run is the same without (mathematics: test_one_over_e.py)."""
+"""T_1/e while a run trains: what is logged, and that the run is the same without."""
 
 import csv
 import json
