@@ -1,4 +1,4 @@
-"""T_1/e while a run trains: what is logged, and that the run is the same without (mathematics: test_decay_curves.py)."""
+"""T_1/e while a run trains: what is logged; the run is the same without it (mathematics: test_decay_curves.py)."""
 
 import csv
 import json
