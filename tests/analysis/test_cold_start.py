@@ -150,6 +150,7 @@ def test_losses_are_those_of_one_piece_at_a_time(kind, tmp_path, monkeypatch):
 def test_a_run_two_runs_and_other_tasks(tmp_path, monkeypatch, train, script):
     monkeypatch.setenv("TIMESCALES_DATA", str(tmp_path))
     monkeypatch.setattr(cold_start, "STEPS", 20)
+    monkeypatch.setattr(cold_start, "PIECES", 40)
     texts.write_words(tmp_path / "ptb", texts.PTB, types=30, lengths=(3000, 900, 300))
     runs = [tmp_path / name for name in ("lstm", "plstm")]
     for run in runs:

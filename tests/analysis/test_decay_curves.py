@@ -4,9 +4,8 @@ import math
 
 import pytest
 import torch
-from analysed import copy_task, hold, language_model, model_for, run_of, studied, variable, waves, words
+from analysed import copy_task, hold, language_model, literal_steps, model_for, run_of, studied, variable, waves, words
 from matplotlib.figure import Figure
-from torch.nn.functional import linear
 
 from timescales import ELSTM, GRU, LRU, LSTM, PLSTM, URLSTM, LeakyRNN, MinGRU, MinLSTM, PLScan
 from timescales.analysis import decay_curves, one_over_e, study
@@ -16,24 +15,15 @@ from timescales.training import memory
 from timescales.training.gates import watched
 
 
-@torch.no_grad()
 def literal_kept(model, batch, first, last):
     """Products of forget gates from each sequence's own first step that counts on: a list of means (H,) by n."""
-    cell = model.rnn.layers[0]
-    x = torch.nn.functional.one_hot(batch.x, 10).double() if model.spec.input == "one_hot" else batch.x.double()
-    ih, hh, bias_ih, bias_hh = cell.weights()
     by_n = {}
-    for k in range(x.shape[1]):
-        state, left, n = cell.initial_state(), torch.ones(cell.hidden_size, dtype=torch.float64), 0
-        for s in range(len(x)):
-            if batch.mask is not None and not batch.mask[s, k]:
-                continue
-            dt = 1.0 if batch.dt is None else batch.dt[s, k].double()
-            gx, gh = linear(x[s, k], ih, bias_ih), linear(state.h, hh, bias_hh)
+    for k in range(batch.x.shape[1]):
+        left, n = 1.0, 0
+        for s, _, act, _ in literal_steps(model, batch, k):
             if first(k) <= s < last(k):
-                left, n = left * cell.act(gx, gh, state, dt).forget, n + 1
+                left, n = left * act.forget, n + 1
                 by_n.setdefault(n, []).append(left)
-            state = cell.step(gx, gh, state, dt)
     return [(torch.stack(by_n[n]).mean(0), torch.stack(by_n[n]).log().mean(0)) for n in sorted(by_n)]
 
 

@@ -77,7 +77,8 @@ def test_other_tasks_are_refused(saw):
         forecast.study(run_of(saw, None))
 
 
-@pytest.mark.parametrize("name", ["shop", pytest.param("tides", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["tides", "shop"])
 def test_the_files_of_the_page_from_data_to_picture(train, analyse, tmp_path, name):
     """Some epochs of a small model, which then knows more than the best simple rule."""
     exec(compile(FILES, "docs/own_data.md", "exec"), {"__name__": "own_data"})

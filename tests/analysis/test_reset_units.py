@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 import synthetic
 import torch
-from analysed import copy_task, hold, model_for, run_of, studied, variable, waves
+from analysed import copy_task, hold, literal_steps, model_for, run_of, studied, variable, waves
 from made_up import made_row
 from scipy import stats
-from torch.nn.functional import linear
 
 from timescales import PLSTM
 from timescales.analysis import reference_times, reset_units
@@ -19,22 +18,11 @@ from timescales.tasks import IMDB
 from timescales.tasks.copy import SIGNAL
 
 
-@torch.no_grad()
 def literal_trace(model, batch, k):
-    """Time and ages (units) after each step of sequence k that exists, one step after the other."""
-    cell = model.rnn.layers[0]
-    one_hot = model.spec.input == "one_hot"
-    x = torch.nn.functional.one_hot(batch.x, 10).double() if one_hot else batch.x.double()
-    ih, hh, bias_ih, bias_hh = cell.weights()
-    state, time, found = cell.initial_state(), 0.0, []
-    for s in range(len(x)):
-        if batch.mask is not None and not batch.mask[s, k]:
-            continue
-        dt = 1.0 if batch.dt is None else float(batch.dt[s, k].double())
-        state = cell.step(linear(x[s, k], ih, bias_ih), linear(state.h, hh, bias_hh), state, dt)
-        time += dt
-        found.append((time, state.age))
-    return torch.tensor([t for t, _ in found], dtype=torch.float64), torch.stack([age for _, age in found])
+    """Time and ages (units) after each step of sequence k that exists."""
+    steps = list(literal_steps(model, batch, k))
+    time = torch.tensor([dt for _, dt, _, _ in steps], dtype=torch.float64).cumsum(0)
+    return time, torch.stack([state.age for *_, state in steps])
 
 
 @pytest.mark.parametrize("task", [variable(), waves()], ids=["variable copy", "frequency"])

@@ -335,7 +335,7 @@ def test_every_task_takes_two_steps(task, model, corpora):
     assert memory.timescale_quantiles(network) == []
 
 
-@pytest.mark.parametrize("model", ["torch_lstm", "torch_gru", "transformer"])  # of torch's layers the state; of none
+@pytest.mark.parametrize("model", ["torch_lstm", "transformer"])  # of torch's layers the state; of none
 def test_a_run_resumes_with_its_state(train, tmp_path, corpora, model):
     """On a text in segments, whose state is carried: interrupted and continued, the curve is the same."""
     small = ["task=ptb_char", "task.length=20", "task.batch_size=4", "task.allow_partial=true", "model.hidden_size=8"]

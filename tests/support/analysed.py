@@ -5,6 +5,7 @@ import itertools
 from pathlib import Path
 
 import torch
+from torch.nn.functional import linear, one_hot
 
 from timescales import LSTM, PLSTM, URLSTM, plotting
 from timescales.analysis import study
@@ -38,6 +39,21 @@ def model_for(task, kind=PLSTM, hidden_size=6, seed=0, **arguments):
             parameter.mul_(3.0)
         model.readout.bias[8:] = -50.0  # neither the copy task's dummy nor its signal
     return model
+
+
+@torch.no_grad()
+def literal_steps(model, batch, k):
+    """Run sequence k through the first layer, step by step: (step, dt, gates, state) of those that exist."""
+    cell = model.rnn.layers[0]
+    x = one_hot(batch.x, model.spec.input_size).double() if model.spec.input == "one_hot" else batch.x.double()
+    ih, hh, bias_ih, bias_hh = cell.weights()
+    state = cell.initial_state()
+    for s in range(len(x)):
+        if batch.mask is None or batch.mask[s, k]:
+            dt = 1.0 if batch.dt is None else float(batch.dt[s, k].double())
+            gx, gh = linear(x[s, k], ih, bias_ih), linear(state.h, hh, bias_hh)
+            act, state = cell.act(gx, gh, state, dt), cell.step(gx, gh, state, dt)
+            yield s, dt, act, state
 
 
 def hold(model, **biases):

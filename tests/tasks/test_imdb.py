@@ -154,6 +154,7 @@ def test_imdb_one_logit_is_the_logistic_loss(films):
 PART = ["task=imdb", "task.steps=8", "task.valid_size=40", "model.hidden_size=3", "loop.max_steps=2", "logger=none"]
 
 
+@pytest.mark.slow
 def test_a_run_on_a_part_is_marked(films, train, tmp_path):
     here = [*PART, f"data_root={films}", "run_dir=here"]
     done = train(*here, "task.allow_partial=true")
@@ -177,6 +178,7 @@ def test_a_run_on_a_part_is_marked(films, train, tmp_path):
     assert "force=true trains it on the whole" not in forced.out
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_only_with_the_data_it_was_begun_on(films, train, tmp_path):
     words = [*PART, "task.allow_partial=true", "run_dir=here", "loop.checkpoint_every=0", f"data_root={films}"]
     assert train(*words).status == 0
@@ -348,6 +350,7 @@ def test_without_spacy_the_mend_is_said(monkeypatch):
         tokenizer()
 
 
+@pytest.mark.slow
 def test_tokens_are_spacys():
     pytest.importorskip("spacy", reason="tokens of IMDB: pip install spacy")
     words = tokenizer()

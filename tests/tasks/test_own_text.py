@@ -182,6 +182,7 @@ def test_the_same_seed_gives_the_same_data(mine):
     assert First(symbols=8).chance() == pytest.approx(2.0794, abs=1e-4)
 
 
+@pytest.mark.slow
 def test_the_commands_of_the_page_run(mine, train, script, monkeypatch):
     shown, sweep = (shlex.split(command)[2:] for command in COMMANDS)
     monkeypatch.chdir(mine)

@@ -46,6 +46,7 @@ def test_imdb_is_what_a_field_makes(films, pad, vocabulary, lower):
     assert torch.cat([batch.target for batch in batches]).tolist() == [label for _, label in test]
 
 
+@pytest.mark.slow
 def test_spacy_tokens_are_those_of_a_field():
     spacy = pytest.importorskip("spacy", reason="pip install -e '.[imdb]' for this test")
     sentence = "I can't say it wasn't good... \"10/10\", U.S. style!<br /><br />Don't miss it, e.g. on 3.5mm film :-)"
