@@ -1,7 +1,8 @@
 """Check and time the engines on a machine with a GPU, in six minutes and without git, make or data sets.
 
 `python scripts/bench_gpu.py` writes gpu.json: a list of rows for each stage, written again after each row. A row that
-fails has its error. `--device cpu --minutes 3` is a rehearsal: small sizes, and torch writes no kernels.
+fails has its error. `--device cpu --minutes 3` is a rehearsal: small sizes, and torch writes no kernels. With
+`--inductor --minutes 60` it writes them, for the CPU, which tells nothing about speed on a GPU.
 
     cells      each cell in float32 against the eager engine in float64 on the CPU: output, state and gradients, without
                and with dt, mask and reset; which engine ran; seconds, with compilation. Most cells come at the end
@@ -24,8 +25,7 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-import torch
-from torch.utils.benchmark import Timer
+import torch.utils.benchmark
 
 from timescales import RNN
 from timescales.files import write_atomic
@@ -112,9 +112,8 @@ def speed(name: str, size: str, sizes: tuple[int, int, int, int], device: torch.
     """Time forward and backward of one layer, launched and captured."""
     from timescales.training.graphs import capture
 
-    S, B, I, H = sizes  # noqa: E741
-    x = torch.randn(S, B, I, device=device)
-    rnn = getattr(torch.nn, name[3:])(I, H) if name.startswith("nn.") else RNN([getattr(cells, name)(I, H)])
+    x, IH = torch.randn(sizes[:3], device=device), sizes[2:]
+    rnn = getattr(torch.nn, name[3:])(*IH) if name.startswith("nn.") else RNN([getattr(cells, name)(*IH)])
     rnn.to(device).engine = ENGINE[device.type]  # which torch's layers do not read
 
     def call() -> None:
@@ -125,7 +124,7 @@ def speed(name: str, size: str, sizes: tuple[int, int, int, int], device: torch.
     call()
     found = {"first_s": round(time.monotonic() - begun, 1)}
     for key in ("ms", "graph_ms") if device.type == "cuda" else ("ms",):
-        timer = Timer("call()", globals={"call": call if key == "ms" else capture(call, device)})
+        timer = torch.utils.benchmark.Timer("call()", globals={"call": call if key == "ms" else capture(call, device)})
         found[key] = 1e3 * timer.blocked_autorange(min_run_time=0.5).median
     return found
 
@@ -164,6 +163,7 @@ def calls_of_cells() -> list[Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
     parser.add_argument("--device", default="cuda", help="cpu: a rehearsal")
+    parser.add_argument("--inductor", action="store_true", help="with --device cpu: let torch write kernels, too")
     parser.add_argument("--minutes", type=float, default=6.0, help="when to stop. Default: 6")
     parser.add_argument("--out", type=Path, default=Path("gpu.json"), help="the file to write. Default: gpu.json")
     args = parser.parse_args()
@@ -173,7 +173,7 @@ def main() -> None:
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     if device.type == "cuda":
         torch.cuda.set_device(device)
-    else:
+    elif not args.inductor:
         engine.gpu.BACKEND = "aot_eager"
     sizes, calls = SIZES if device.type == "cuda" else {"A": (20, 4, 3, 8)}, calls_of_cells()
     report.add("machine", machine, device)

@@ -38,20 +38,27 @@ FILE_NAME = re.compile(r"\[[\w./-]+\.md\](?=\((?!https?:)[^)\s]+\.md[)#])")  # a
 # What no pattern finds goes below the page of its folder.
 NAVIGATION = {
     "Start": ("docs/README", "docs/tour", "docs/tutorial/README", "docs/memory", "docs/teach", "README"),
-    "Layers": ("docs/library", "docs/dropin", "docs/weights"),
+    "Layers": ("docs/library", "docs/dropin"),
     "Write a gate": ("docs/gates",),
-    "Train": ("docs/train", "docs/own_*", "docs/data", "docs/scaling", "docs/loggers", "docs/wandb_sweeps"),
+    "Train": ("docs/train", "docs/own_*", "docs/data", "docs/scaling", "docs/loggers"),
     "Tasks": ("docs/tasks/README", "docs/tasks/*"),
     "Models": ("docs/models/README", "docs/models/*"),
     "Reproduce": ("docs/reproduce", "docs/papers/*", "docs/statistics", "docs/coverage", "docs/deviations"),
-    "Results": ("results/README", "results/LOG", "results/*/table", "results/*/README", "docs/results"),
+    "Results": (
+        "results/README",
+        "results/FINDINGS",
+        "results/LOG",
+        "results/*/table",
+        "results/*/README",
+        "docs/results",
+    ),
     "Atlas": ("docs/atlas", "docs/cards/README", "docs/cards/*/*", "docs/atlas/*"),
     "API": ("api/README", "api/*"),
     "Contribute": (
         "CONTRIBUTING",
         "ARCHITECTURE",
         "CHANGELOG",
-        "docs/threats",
+        "SECURITY",
         "timescales/nn/engine/README",
         "tests/README",
     ),
@@ -64,7 +71,7 @@ def lay_out(source: Path) -> None:
     """Write all pages of the site as Markdown, in an empty folder."""
     for name in ("docs", "results"):
         shutil.copytree(ROOT / name, source / name, ignore=but_pages)
-    for name in ("README", "ARCHITECTURE", "CONTRIBUTING", "CHANGELOG"):
+    for name in ("README", "ARCHITECTURE", "CONTRIBUTING", "CHANGELOG", "SECURITY"):
         shutil.copy(ROOT / f"{name}.md", source)
     shutil.copy(SITE / "index.md", source)
     notebooks.add_pages(source)

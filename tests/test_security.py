@@ -1,4 +1,4 @@
-"""The line that docs/threats.md draws: nothing read is run, nothing leaves its folder, no secret is written."""
+"""The line that SECURITY.md draws: nothing read is run, nothing leaves its folder, no secret is written."""
 
 import ast
 import io

@@ -51,7 +51,6 @@ from timescales.config import compose, folders, identity, schema  # noqa: E402
 from timescales.files import csv_rows  # noqa: E402
 from timescales.nn import registry  # noqa: E402
 from timescales.nn.cells.gates import MECHANISMS  # noqa: E402
-from timescales.reports import readme  # noqa: E402
 from timescales.runs import provenance  # noqa: E402
 from timescales.tasks.data.corpus import MissingData  # noqa: E402
 from timescales.training import build, loop  # noqa: E402
@@ -371,8 +370,6 @@ def main() -> None:
     # Written after every job, so that an interruption loses only one.
     for rows in measure(jobs, args.threads, kept_rows(base.with_suffix(".csv"), jobs)):
         write(rows, base, machine)
-    if not args.quick:
-        readme.write({"speed": readme.speed(paths.RESULTS)})
     print(base.with_suffix(".md").read_text())
 
 

@@ -8,7 +8,7 @@ from made_up import ORIGIN, TABLE, made_row, planned_run, quoted, report_of, row
 from timescales.config import folders
 from timescales.errors import ConfigError
 from timescales.papers.table import Grid
-from timescales.reports import cards, readme
+from timescales.reports import cards
 
 CITATIONS = """\
 references:
@@ -60,7 +60,6 @@ def test_a_run_of_two_tables_is_counted_once(folder):
     text = cards.pages(reports())[folder / "made.md"]
     assert "| runs at the paper's size | 6 of 8, which took 6.0 h |" in text
     assert "| missing runs | 2 runs: 3.0 h |" in text
-    assert readme.tables(reports()).splitlines()[-1].split(" | ")[1:3] == ["2", "6 of 8"]  # the README's row
     assert [int(n) for n in re.findall(r"\| (\d) of 6 \| \d\.0 \|", text)] == [3, 6]
 
 

@@ -30,7 +30,7 @@ def test_every_layer_of_the_picture_of_speed_is_in_the_committed_benchmark():
     assert leads.SPEED.keys() <= {(row["section"], row["variant"]) for row in rows}
 
 
-def test_the_readme_shows_a_small_picture():
+def test_the_site_shows_a_small_picture():
     name = "speed.png"
-    assert f"(results/{name})" in (paths.ROOT / "README.md").read_text()
+    assert f"(results/{name})" in (paths.ROOT / "docs" / "site" / "index.md").read_text()
     assert 0 < (paths.RESULTS / name).stat().st_size < 60_000

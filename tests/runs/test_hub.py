@@ -50,8 +50,8 @@ except ConfigError as error:
 
 
 def test_weights_go_to_a_hub_and_come_back(call, server):
-    """The command of docs/weights.md."""
-    assert "hf upload OWNER/REPOSITORY results/chien_table3/weights ." in (ROOT / "docs" / "weights.md").read_text()
+    """The command of docs/results.md."""
+    assert "hf upload OWNER/REPOSITORY results/chien_table3/weights ." in (ROOT / "docs" / "results.md").read_text()
     status, _, err = call("-m", "huggingface_hub.cli.hf", "upload", "us/waves", str(WEIGHTS), ".", "--private")
     assert status == 0, err
     there = server.files["us/waves"]

@@ -1,4 +1,4 @@
-"""docs/wandb_sweeps.md: its sweep.yaml names real keys, and the command that `wandb agent` starts trains and logs."""
+"""docs/loggers.md: its sweep.yaml names real keys, and the command that `wandb agent` starts trains and logs."""
 
 import json
 import os
@@ -16,7 +16,7 @@ from timescales.config.run import run_of
 from timescales.training import build
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = (ROOT / "docs" / "wandb_sweeps.md").read_text()
+PAGE = (ROOT / "docs" / "loggers.md").read_text()
 SWEEP = yaml.safe_load(re.search(r"```yaml\n(.*?)```", PAGE, re.DOTALL)[1])
 CHOSEN = {"model": "plstm", "optimizer.lr": 0.0021, "loop.schedule": "cosine", "loop.clip_norm": "null", "seed": 1}
 

@@ -50,7 +50,7 @@ def stale(reports: Sequence[Report]) -> list[Path]:
 def listed(papers: Mapping[str, Sequence[Report]]) -> str:
     """A row for each paper and for our own studies."""
     titles = {paper: "our own studies" if paper == STUDIES else title(reference(paper)) for paper in papers}
-    body = [[f"[{titles[paper]}]({paper}.md)", len(own), *readme.counts(own)] for paper, own in papers.items()]
+    body = [[f"[{titles[paper]}]({paper}.md)", len(own), *counts(own)] for paper, own in papers.items()]
     return "\n".join(markdown.grid(["page", "tables", "conclusions", "printed values"], body))
 
 
@@ -123,7 +123,7 @@ def _summary(reports: Sequence[Report]) -> list[str]:
     rungs = {
         row.id: row.seconds for report in reports for size in report.rows if size != PAPER for row in report.rows[size]
     }
-    conclusions, values_ = readme.counts(reports)
+    conclusions, values_ = counts(reports)
     body = [
         ["conclusions", conclusions],
         *([["printed values", values_]] if values_ else []),
@@ -161,3 +161,9 @@ def _table_row(report: Report) -> list[str]:
     hours = sum(row.seconds for row in report.rows[PAPER]) / 3600
     link = link.replace("](", f"]({RESULTS}/")
     return [link, report.table.title, conclusions, values_, runs, f"{hours:.1f}" if hours else "", missing, rungs]
+
+
+def counts(reports: Sequence[Report]) -> list[str]:
+    """Say what is decided of the conclusions, and of the printed values, of several tables together."""
+    kind = "hypotheses" if reports[0].table.paper == "ours" else "conclusions"
+    return [wording.counted(index.sum_of(reports, k), kind) for k, kind in enumerate((kind, "printed values"))]

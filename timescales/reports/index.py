@@ -26,8 +26,9 @@ READING = """\
 - A **rung** is a smaller size of the same experiment, with seeds that nothing was chosen by. There a conclusion is
   *seen*, *opposite seen* or *unclear*.
 - [docs/statistics.md](../docs/statistics.md) has the rules on one page. [verdicts.json](verdicts.json) has every
-  verdict for machines. [LOG.md](LOG.md) has dated notes, also on what went wrong. [bench](bench) has measurements of
-  speed. [archived/small](archived/small) keeps the small-scale runs that the ladders replaced.
+  verdict for machines. [FINDINGS.md](FINDINGS.md) says in words what we believe. [LOG.md](LOG.md) has dated notes, also
+  on what went wrong. [bench](bench) has measurements of speed. [archived/small](archived/small) keeps the small-scale
+  runs that the ladders replaced.
 """
 
 

@@ -1,4 +1,4 @@
-"""The picture of the README that shows how fast gates are, from results/bench."""
+"""Draw the picture on the first page of the site that shows how fast cells are, from results/bench."""
 
 from __future__ import annotations
 

@@ -1,20 +1,22 @@
-"""The README's measured parts, each between its marks: the picture, the tables with their verdicts, speed.
+"""Write the README's measured parts, each between its marks: the picture, and how many conclusions are decided.
 
-`scripts/report.py` writes and checks them, `scripts/bench/bench.py` the last one.
+`scripts/report.py` writes and checks them.
 """
 
 from __future__ import annotations
 
 import statistics
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from timescales import paths, plotting
-from timescales.files import csv_rows, write_atomic
+from timescales.files import write_atomic
+from timescales.papers import judge
 from timescales.papers.table import PAPER, Cell, matches
-from timescales.reports import index, markdown, wording
-from timescales.reports.report import Judged, Report, by_paper, done_of_all, name_of
+from timescales.reports import index, wording
+from timescales.reports.report import Judged, Report
 from timescales.runs.store import Row
 
 README = paths.ROOT / "README.md"
@@ -35,7 +37,7 @@ the time since the last sample. Test accuracy, mean of {runs} runs: {values}.*""
 
 def parts(reports: Sequence[Report]) -> dict[str, str]:
     """What stands between each pair of marks."""
-    return {"picture": picture(pictured(reports)), "tables": tables(reports), "speed": speed(paths.RESULTS)}
+    return {"picture": picture(pictured(reports)), "state": state(reports)}
 
 
 def pictured(reports: Sequence[Report]) -> Report:
@@ -105,58 +107,15 @@ def _draw_runs(ax: Any, label: str, model: str, curves: Sequence[Sequence[tuple[
     plot(mean, lw=2, label=words)
 
 
-def tables(reports: Sequence[Report]) -> str:
-    """Make a row for each paper, and one for our own studies: its tables, its runs, what is decided.
-
-    A run that several tables share is counted once, as on the paper's page.
-    """
-    body = [
-        [f"[{name_of(own)}](docs/papers/{paper}.md)", str(len(own)), done_of_all(own), *counts(own)]
-        for paper, own in by_paper(reports).items()
-    ]
-    head = ["paper", "tables", "runs at the paper's size", "conclusions", "printed values"]
-    return "\n".join(markdown.grid(head, body))
-
-
-def counts(reports: Sequence[Report]) -> list[str]:
-    """What is decided of the conclusions, and of the printed values, of several tables together."""
-    kind = "hypotheses" if reports[0].table.paper == "ours" else "conclusions"
-    return [wording.counted(index.sum_of(reports, k), kind) for k, kind in enumerate((kind, "printed values"))]
-
-
-CONFIGS = ("A", "B")  # results/bench has more
-LAYERS = {
-    "fused coupled": "pLSTM",
-    "fused separate": "pLSTM, `coupled=False`",
-    "fused UR": "UR-LSTM",
-    "fused LSTM": "LSTM",
-    "loop LSTM": "LSTM, Python loop",
-    "loop pLSTM": "pLSTM, Python loop",
-}
-MEASURED = {"layer": "time", "memory": "peak memory"}  # sections of a benchmark, and what each one compares
-SPEED_TEXT = """\
-Time or peak memory of one training step of one layer, divided by that of `torch.nn.LSTM`; below 1 is better. The layers
-are the package's, with the C++ engine. With `coupled=False` the input gate is a gate of its own. A *Python loop* loops
-over the time steps in Python, as most public implementations do. A processor's page has all sizes."""
-
-
-def speed(results: Path) -> str:
-    """Ratios of a layer's training step, and of its memory, to torch.nn.LSTM on every processor that was measured."""
-    body = []
-    for path in sorted((results / "bench").glob("*-threads.csv")):
-        rows = [row for row in csv_rows(path) if (row["loss"], row["flush"]) == ("all", "0")]
-        for config in CONFIGS:
-            for section, measured in MEASURED.items():
-                own = {row["variant"]: row for row in rows if (row["section"], row["config"]) == (section, config)}
-                if own.keys() & LAYERS.keys():
-                    sizes = [next(iter(own.values()))[key] for key in ("S", "B", "I", "H")]
-                    ratios = [f"{float(own[layer]['ratio']):.2f}" if layer in own else "" for layer in LAYERS]
-                    body.append([_machine(path), measured, *sizes, *ratios])
-    head = ["processor", "measured", "steps", "batch", "input", "hidden", *LAYERS.values()]
-    return "\n".join([SPEED_TEXT, "", *markdown.grid(head, body)])
-
-
-def _machine(path: Path) -> str:
-    """A link to a benchmark, with the name of its processor."""
-    machine = path.with_suffix(".md").read_text().splitlines()[0].removeprefix("# A training step on ")
-    return f"[{machine.replace(' 1 threads', ' 1 thread')}](results/bench/{path.stem}.md)"
+def state(reports: Sequence[Report]) -> str:
+    """Say how many conclusions of the papers are decided at the papers' sizes, and how many at smaller ones."""
+    papers = [report for report in reports if report.table.paper != "ours"]
+    climbs = [climb for report in papers for climb in report.climbs]
+    last = [next((s for s in reversed(climb.steps) if s.word != judge.NOT_RUN), None) for climb in climbs]
+    words = Counter("too small to tell" if step.short else step.word for step in last if step)
+    smaller = ", ".join(f"{count} {word}" for word, count in words.most_common())
+    return f"""\
+- **Most tables are open.** Runs at the papers' sizes take years of CPU time. There
+  {wording.counted(index.sum_of(papers, 0), "conclusions")}.
+  At smaller sizes, where {sum(words.values())} comparisons have run: {smaller} ([a question a
+  row](results/README.md))."""

@@ -213,8 +213,3 @@ def done_of_all(reports: Iterable[Report]) -> str:
     """Return how many runs at the paper's size have ended: "6 of 8"."""
     ended, missing = full_size(reports)
     return f"{len(ended.keys() - missing.keys())} of {len(ended | missing)}"
-
-
-def name_of(paper: Sequence[Report]) -> str:
-    """The name of the paper whose reports these are: "Chien et al. 2021"."""
-    return paper[0].table.source.split(",")[0]
