@@ -7,7 +7,7 @@ PYTEST := $(PY) -m pytest -n 2 --dist loadfile
 .DEFAULT_GOAL := help
 .PHONY: help demo tour tutorial gallery bench gpu
 .PHONY: reproduce reproduce-table1 reproduce-table2 reproduce-table3 small status report sensitivity atlas
-.PHONY: test test-slow test-ecosystem test-clients faults lint format pages golden site dist clean
+.PHONY: test test-slow test-ecosystem test-clients lint format pages golden site dist clean
 
 ##@ use
 
@@ -82,7 +82,7 @@ atlas: .venv/installed ## the atlas of memory: choose learning rates, train ever
 	@touch $@
 
 # In three calls: a worker keeps what its tests have loaded, and so stays below 1 GB.
-test: .venv/installed lint ## check code and types and run the quick tests, which find faults of every kind
+test: .venv/installed lint ## check code and types and run the quick tests, which find of every kind
 	$(PYTEST) -m "not slow" tests/nn
 	$(PYTEST) -m "not slow" tests/analysis tests/dropin tests/papers tests/reports tests/tasks
 	$(PYTEST) -m "not slow" $(addprefix --ignore=tests/,nn analysis dropin papers reports tasks)
@@ -111,9 +111,6 @@ test-clients: .venv-clients/installed ## run other packages' tests and trainings
 	.venv-clients/bin/python -m pip install --quiet --disable-pip-version-check -r tests/clients/requirements.txt
 	.venv-clients/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
 	@touch $@
-
-faults: .venv/installed ## kill runs, fill disks, damage files, type nonsense: an hour (ONLY=kill,fuzz runs some parts)
-	$(PY) tests/faults/run.py $(if $(ONLY),--only $(ONLY))
 
 lint: .venv/installed ## check the code with ruff and its types with mypy
 	$(PY) -m ruff check .
