@@ -82,7 +82,7 @@ atlas: .venv/installed ## the atlas of memory: choose learning rates, train ever
 	@touch $@
 
 # In three calls: a worker keeps what its tests have loaded, and so stays below 1 GB.
-test: .venv/installed lint ## check code and types and run the quick tests, which find of every kind
+test: .venv/installed lint ## check code and types and run the quick tests, which find faults of every kind
 	$(PYTEST) -m "not slow" tests/nn
 	$(PYTEST) -m "not slow" tests/analysis tests/dropin tests/papers tests/reports tests/tasks
 	$(PYTEST) -m "not slow" $(addprefix --ignore=tests/,nn analysis dropin papers reports tasks)
