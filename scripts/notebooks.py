@@ -65,7 +65,12 @@ def run(block: Block, names: dict[str, Any]) -> str:
         program, script, *words = shlex.split(block.text)
         if program != "python":
             raise ValueError(f"not a command of the form python SCRIPT ...: {block.text.strip()}")
-        given = {"stdout": subprocess.PIPE, "text": True, "check": True, "env": os.environ | {"PYTHONPATH": str(ROOT)}}
+        given: Any = {
+            "stdout": subprocess.PIPE,
+            "text": True,
+            "check": True,
+            "env": os.environ | {"PYTHONPATH": str(ROOT)},
+        }
         return str(subprocess.run([sys.executable, ROOT / script, *words], **given).stdout)
     out = io.StringIO()
     with contextlib.redirect_stdout(out):
