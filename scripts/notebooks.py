@@ -65,13 +65,8 @@ def run(block: Block, names: dict[str, Any]) -> str:
         program, script, *words = shlex.split(block.text)
         if program != "python":
             raise ValueError(f"not a command of the form python SCRIPT ...: {block.text.strip()}")
-        given: Any = {
-            "stdout": subprocess.PIPE,
-            "text": True,
-            "check": True,
-            "env": os.environ | {"PYTHONPATH": str(ROOT)},
-        }
-        return str(subprocess.run([sys.executable, ROOT / script, *words], **given).stdout)
+        given = {**os.environ, "PYTHONPATH": str(ROOT)}
+        return subprocess.check_output([sys.executable, ROOT / script, *words], text=True, env=given)
     out = io.StringIO()
     with contextlib.redirect_stdout(out):
         exec(compile(block.text, str(TOUR), "exec"), names)
