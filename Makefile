@@ -18,7 +18,7 @@ demo: .venv/installed ## train an LSTM and a pLSTM on a task that needs long mem
 	$(PY) scripts/demo.py
 
 tour: .venv/installed ## run docs/tour.md: train three models, write a gate, judge a claim: two minutes on a quiet CPU
-	$(PY) scripts/tour.py
+	$(PY) scripts/notebooks.py
 
 tutorial: .venv/installed ## run the tutorial, from a first run to your own gate and table: one minute, writes to runs/
 	$(PY) docs/tutorial/tutorial.py
@@ -82,7 +82,7 @@ atlas: .venv/installed ## the atlas of memory: choose learning rates, train ever
 	@touch $@
 
 # In three calls: a worker keeps what its tests have loaded, and so stays below 1 GB.
-test: .venv/installed lint ## check code and types and run the quick tests, which find of every kind
+test: .venv/installed lint ## check code and types and run the quick tests, which find faults of every kind
 	$(PYTEST) -m "not slow" tests/nn
 	$(PYTEST) -m "not slow" tests/analysis tests/dropin tests/papers tests/reports tests/tasks
 	$(PYTEST) -m "not slow" $(addprefix --ignore=tests/,nn analysis dropin papers reports tasks)
@@ -91,7 +91,7 @@ test: .venv/installed lint ## check code and types and run the quick tests, whic
 test-slow: .venv/installed ## run the slow tests, a sweep on a SLURM of one node, the demo and the tour: at most 12 minutes
 	$(PYTEST) -m slow
 	@mkdir -p runs; $(PY) tests/slurm/sweep.py > runs/slurm.log 2>&1 & slurm=$$!; \
-	$(PY) scripts/demo.py && test -s runs/demo/demo.png && $(PY) scripts/tour.py; status=$$?; \
+	$(PY) scripts/demo.py && test -s runs/demo/demo.png && $(PY) scripts/notebooks.py; status=$$?; \
 	wait $$slurm || { cat runs/slurm.log; exit 1; }; tail -n 3 runs/slurm.log; exit $$status
 
 test-ecosystem: .venv-ecosystem/installed ## run the tests with Lightning, skorch, accelerate, Optuna, Ray, ONNX and trackio in an environment of its own (2 GB): 5 minutes

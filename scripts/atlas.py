@@ -7,28 +7,24 @@ are here or committed. `make atlas` does all of it, runs included.
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
+from tqdm import tqdm
 
-from tqdm import tqdm  # noqa: E402
-
-from timescales import paths  # noqa: E402
-from timescales.atlas import page, scores  # noqa: E402
-from timescales.atlas.definition import Atlas, atlas  # noqa: E402
-from timescales.atlas.sizes import Sizes  # noqa: E402
-from timescales.atlas.tables import Tables, rates_of  # noqa: E402
-from timescales.config.compose import Composer, composing, setting  # noqa: E402
-from timescales.config.run import Run, run_of  # noqa: E402
-from timescales.errors import ConfigError  # noqa: E402
-from timescales.papers import load  # noqa: E402
-from timescales.reports import gather  # noqa: E402
-from timescales.runs import cost  # noqa: E402
-from timescales.runs.store import Row  # noqa: E402
+from timescales import paths
+from timescales.atlas import page, scores
+from timescales.atlas.definition import Atlas, atlas
+from timescales.atlas.sizes import Sizes
+from timescales.atlas.tables import Tables, rates_of
+from timescales.config.compose import Composer, composing, setting
+from timescales.config.run import Run, run_of
+from timescales.errors import ConfigError
+from timescales.papers import load
+from timescales.reports import gather
+from timescales.runs import cost
+from timescales.runs.store import Row
 
 
 def rows(name: str, composer: Composer, local: bool) -> list[Row]:

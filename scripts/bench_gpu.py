@@ -25,8 +25,7 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-import torch
-from torch.utils.benchmark import Timer
+import torch.utils.benchmark
 
 from timescales import RNN
 from timescales.files import write_atomic
@@ -113,9 +112,8 @@ def speed(name: str, size: str, sizes: tuple[int, int, int, int], device: torch.
     """Time forward and backward of one layer, launched and captured."""
     from timescales.training.graphs import capture
 
-    S, B, I, H = sizes  # noqa: E741
-    x = torch.randn(S, B, I, device=device)
-    rnn = getattr(torch.nn, name[3:])(I, H) if name.startswith("nn.") else RNN([getattr(cells, name)(I, H)])
+    x, IH = torch.randn(sizes[:3], device=device), sizes[2:]
+    rnn = getattr(torch.nn, name[3:])(*IH) if name.startswith("nn.") else RNN([getattr(cells, name)(*IH)])
     rnn.to(device).engine = ENGINE[device.type]  # which torch's layers do not read
 
     def call() -> None:
@@ -126,7 +124,7 @@ def speed(name: str, size: str, sizes: tuple[int, int, int, int], device: torch.
     call()
     found = {"first_s": round(time.monotonic() - begun, 1)}
     for key in ("ms", "graph_ms") if device.type == "cuda" else ("ms",):
-        timer = Timer("call()", globals={"call": call if key == "ms" else capture(call, device)})
+        timer = torch.utils.benchmark.Timer("call()", globals={"call": call if key == "ms" else capture(call, device)})
         found[key] = 1e3 * timer.blocked_autorange(min_run_time=0.5).median
     return found
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,15 +12,13 @@ from typing import Any
 import yaml
 from omegaconf import OmegaConf
 
+from timescales import paths
+from timescales.papers import load, reanalysed
+from timescales.papers.table import Cell, Claim, Row, Table, expand, matches
+from timescales.reports.markdown import grid
+from timescales.runs import record, store
+
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
-
-from timescales import paths  # noqa: E402
-from timescales.papers import load, reanalysed  # noqa: E402
-from timescales.papers.table import Cell, Claim, Row, Table, expand, matches  # noqa: E402
-from timescales.reports.markdown import grid  # noqa: E402
-from timescales.runs import record, store  # noqa: E402
-
 KINDS = ("table", "script", "analysis", "why_not")
 Item = Mapping[str, str]
 

@@ -1,57 +1,111 @@
-"""Write the tour and the tutorial as notebooks into docs/notebooks: `pages.py notebooks`.
+"""Run the tour, `python scripts/notebooks.py`; write tour and tutorial as notebooks, `pages.py notebooks`.
 
-Their sources are docs/tour.md, whose `text` blocks are what the cells before them print, and docs/tutorial/tutorial.py,
-which is run for its outputs.
+The tour is docs/tour.md. A `python` block is executed with the names of those before it, in an empty folder; a `bash`
+block is one command, `python SCRIPT ...`. The `text` block under it is what it prints: numbers may differ, and a line
+`...` stands for any lines. A block `text outcome` is what it printed once, and is not compared. Exits with status 1 at
+the first block that prints something else. The tutorial is docs/tutorial/tutorial.py, which is run for its outputs.
 """
 
 from __future__ import annotations
 
+import argparse
+import contextlib
+import io
+import os
 import re
+import shlex
+import subprocess
+import sys
+import tempfile
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "docs" / "notebooks"
 TOUR = ROOT / "docs" / "tour.md"
 TUTORIAL = ROOT / "docs" / "tutorial" / "tutorial.py"
-COLAB = "https://colab.research.google.com/github/"
-BLOCK = re.compile(r"^```(python|bash)\n(.*?)^```\n(?:\n```text(?: outcome)?\n(.*?)^```\n)?", re.M | re.S)
+BLOCK = re.compile(r"^```(python|bash)\n(.*?)^```\n(?:\n```text( outcome)?\n(.*?)^```\n)?", re.M | re.S)
+NUMBER = re.compile(r"[-+]?(?<![\w.])\d[\d,]*\.?\d*(?:e[-+]?\d+)?%?")
 # The first cell. A tour works in an empty folder; the tutorial writes to runs/ of the checkout.
 CHECKOUT = """\
 import os, sys, tempfile
 from pathlib import Path
 
-{clone}root = next(folder for folder in (Path.cwd(), *Path.cwd().parents) if (folder / "train.py").is_file())
+root = next(folder for folder in (Path.cwd(), *Path.cwd().parents) if (folder / "train.py").is_file())
 sys.path.insert(0, str(root))
 os.environ["PYTHONPATH"] = str(root)
 os.chdir({place})
 """
-CLONE = """\
-if "google.colab" in sys.modules:
-    !git clone --quiet --depth 1 {url} timescales && pip install --quiet -e "timescales[train]"
-    os.chdir("timescales")
-"""
 
 
-def repository() -> str:
-    """The address of the public repository, the `repository-code` of CITATION.cff; "" if it names none."""
-    found = re.search(r"^repository-code: *[\"']?([^\"'\s]+)", (ROOT / "CITATION.cff").read_text(), re.M)
-    return found[1].rstrip("/") if found else ""
+class Block(NamedTuple):
+    """A block of the tour: "python" or "bash", its text, and what it prints; None if the page does not say.
+
+    outcome: " outcome" where it need not print just that, but something.
+    """
+
+    language: str
+    text: str
+    outcome: str | None
+    printed: str | None
 
 
-def badge(name: str) -> str:
-    """A link that opens a notebook in Colab; "" without a repository on GitHub."""
-    owner, found, project = repository().partition("https://github.com/")[2].partition("/")
-    return f"[Open in Colab]({COLAB}{owner}/{project}/blob/main/docs/notebooks/{name}.ipynb)" if found else ""
+def blocks(page: str) -> list[Block]:
+    """Return the blocks of a page in order. Raises ValueError for a `text` block that belongs to none."""
+    if lost := re.search(r"^```text.*", BLOCK.sub("", page), re.M | re.S):
+        raise ValueError(f"a text block must follow the block that prints it: {lost[0].splitlines()[1:2]}")
+    return [Block(*found.groups()) for found in BLOCK.finditer(page)]
+
+
+def run(block: Block, names: dict[str, Any]) -> str:
+    """Run a block in the current folder. Return what it prints. Raises CalledProcessError."""
+    if block.language == "bash":
+        program, script, *words = shlex.split(block.text)
+        if program != "python":
+            raise ValueError(f"not a command of the form python SCRIPT ...: {block.text.strip()}")
+        given = {**os.environ, "PYTHONPATH": str(ROOT)}
+        return subprocess.check_output([sys.executable, ROOT / script, *words], text=True, env=given)
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        exec(compile(block.text, str(TOUR), "exec"), names)
+    return out.getvalue()
+
+
+def agrees(printed: str, shown: str) -> bool:
+    """Tell whether two outputs have the same lines apart from numbers and spaces; `...` is any lines."""
+
+    def masked(text: str) -> str:
+        lines = (re.sub(r" +", " ", NUMBER.sub("#", line)).rstrip() for line in text.strip().splitlines())
+        return "".join(f"{line}\n" for line in lines)
+
+    parts = re.split(r"^\.\.\.\n", masked(shown), flags=re.M)
+    return re.fullmatch("(?:.*\n)*".join(map(re.escape, parts)), masked(printed)) is not None
+
+
+def main() -> None:
+    argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    ).parse_args()
+    begun, names = time.monotonic(), {"__name__": "tour"}
+    sys.path.insert(0, str(ROOT))
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+        for block in blocks(TOUR.read_text()):
+            print(block.text, flush=True)
+            printed = run(block, names)
+            print("\n".join(f"    {line}" for line in printed.splitlines()), flush=True)
+            wrong = not printed.strip() if block.outcome else not agrees(printed, block.printed or printed)
+            if wrong:
+                sys.exit(f"docs/tour.md shows something else:\n{block.printed}")
+    print(f"The tour took {time.monotonic() - begun:.0f} s.")
 
 
 def checkout(place: str) -> Any:
-    """The cell that finds the checkout, on Colab after cloning it, and goes to its folder."""
+    """Make the cell that finds the checkout and goes to a folder."""
     from nbformat.v4 import new_code_cell
 
-    clone = CLONE.format(url=repository()) if repository() else ""
-    return new_code_cell(CHECKOUT.format(clone=clone, place=place).rstrip())
+    return new_code_cell(CHECKOUT.format(place=place).rstrip())
 
 
 def tour() -> Any:
@@ -61,7 +115,7 @@ def tour() -> Any:
     outputs: list[str | None] = []
 
     def cell(found: re.Match[str]) -> str:
-        language, text, printed = found.groups()
+        language, text, _, printed = found.groups()
         outputs.append(printed)
         command = re.sub(r"^python (\S+)", r'!"{sys.executable}" {root}/\1', text, flags=re.M)
         return f"```python\n{text if language == 'python' else command}```\n"
@@ -138,8 +192,7 @@ def add_pages(source: Path) -> None:
         path = source / "docs" / page
         title, _, text = path.read_text().partition("\n")
         link = f"[a notebook]({'../' * page.count('/')}notebooks/{name}.ipynb)"
-        words = ", ".join(filter(None, [f"This page as {link}", badge(name)]))
-        path.write_text(f"{title}\n\n{words}.\n{text}")
+        path.write_text(f"{title}\n\nThis page as {link}.\n{text}")
 
 
 def texts(check: bool) -> Iterator[tuple[Path, str]]:
@@ -164,3 +217,7 @@ def read(name: str) -> Any:
 def cells(book: Any) -> list[tuple[str, str]]:
     """Return what the cells of a notebook hold, without outputs."""
     return [(cell.cell_type, cell.source) for cell in book.cells]
+
+
+if __name__ == "__main__":
+    main()

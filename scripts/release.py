@@ -26,14 +26,8 @@ VERSIONS = {
     "conda/recipe.yaml": r"^  version: (\S+)$",
 }
 DATES = {"CHANGELOG.md": r"^## \d\S*, (\S+)$", "CITATION.cff": r"^date-released: (\S+)$"}
-IN_SDIST: tuple[str, ...] = (
-    "train.py",
-    "conf/config.yaml",
-    "conf/base.yaml",
-    "tests/golden_curves.json",
-    "docs/library.md",
-)
-IN_SDIST += ("constraints.txt", "LICENSE")
+IN_SDIST = ("train.py", "conf/config.yaml", "conf/base.yaml", "tests/golden_curves.json", "docs/library.md")
+PLAIN = ("constraints.txt", "LICENSE")
 
 
 def stated(places: dict[str, str]) -> dict[str, str]:
@@ -72,7 +66,7 @@ def check(files: list[Path], expected: str) -> None:
     with zipfile.ZipFile(files[0]) as wheel, tarfile.open(files[1]) as sdist:
         said = Parser().parsestr(wheel.read(f"{stem}.dist-info/METADATA").decode())
         needed = [text for text in said.get_all("Requires-Dist", []) if "extra ==" not in text]
-        missing = {f"{stem}/{name}" for name in IN_SDIST} - set(sdist.getnames())
+        missing = {f"{stem}/{name}" for name in (*IN_SDIST, *PLAIN)} - set(sdist.getnames())
         if "timescales/py.typed" not in wheel.namelist():
             missing.add("timescales/py.typed")
     if (said["Version"], len(needed)) != (expected, len(project["dependencies"])) or missing:

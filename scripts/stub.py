@@ -7,18 +7,15 @@ that `inspect.signature` shows.
 from __future__ import annotations
 
 import inspect
-import sys
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import timescales
+from timescales.nn import inits
+
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
-
-import timescales  # noqa: E402
-from timescales.nn import inits  # noqa: E402
-
 PATH = ROOT / "timescales" / "__init__.pyi"
 HEAD = '''"""The public names, for editors and type checkers. Written by scripts/pages.py."""
 

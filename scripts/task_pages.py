@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import math
 import re
-import sys
 from pathlib import Path
 from typing import Any
 
+import examples
+from omegaconf import OmegaConf
+
+from timescales import plotting
+from timescales.config import folders
+from timescales.config.values import dotted
+from timescales.reports.markdown import grid
+
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
-
-import examples  # noqa: E402
-from omegaconf import OmegaConf  # noqa: E402
-
-from timescales import plotting  # noqa: E402
-from timescales.config import folders  # noqa: E402
-from timescales.config.values import dotted  # noqa: E402
-from timescales.reports.markdown import grid  # noqa: E402
-
 DOCS, CONF = ROOT / "docs", ROOT / "conf"
 
 SMALL = ("task.train_size=20", "task.valid_size=10", "task.test_size=10")

@@ -13,7 +13,7 @@ def test_a_step_of_layers_of_each_kind(monkeypatch):
     monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "scripts" / "bench"))
     import bench
 
-    named = {name for section in bench.SECTIONS.values() for job in section(False) for name in job.variants}
+    named = {name for section in bench.SECTIONS.values() for job in section() for name in job.variants}
     assert named - {"training step", "its data"} == set(bench.LAYERS)
     job = bench.Job("layer", "F", bench.Config(5, 2, 1, 8, True), ("nn.LSTM", "loop pLSTM", "eager coupled", "lstm ur"))
     rows = list(bench.time_rows(job._replace(seconds=0.0)))
@@ -26,7 +26,7 @@ def test_programs_of_the_papers_size_are_measured_with_a_small_network(monkeypat
     monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "scripts" / "bench"))
     import bench
 
-    (job,) = [job for job in bench.data_jobs(quick=True) if job.config == "program 256"]
+    (job,) = [job for job in bench.data_jobs() if job.config == "program 256"]
     config = bench.data_config(job.config)
     settings = {"length": 9, "nesting": 4, "strategy": "baseline", "batch_size": 128}
     assert settings.items() <= config["task"].items()

@@ -54,7 +54,7 @@ def test_no_call_runs_what_it_is_given():
     )
     found = {(p.name, name) for p in OURS for name, _ in calls(p) if forbidden.fullmatch(name)}
     # The examples of this repository's own pages; and bytes that the composer itself has made, which are in no file.
-    assert found == {("tour.py", "exec"), ("tour.py", "compile"), ("compose.py", "pickle.loads")}
+    assert found == {("notebooks.py", "exec"), ("notebooks.py", "compile"), ("compose.py", "pickle.loads")}
 
 
 def test_torch_loads_weights_alone():

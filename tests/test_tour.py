@@ -9,7 +9,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "scripts"))
 
-import tour  # noqa: E402
+import notebooks as tour  # noqa: E402
 
 PAGE = """\
 # A page
@@ -24,11 +24,11 @@ x is 6
 ```
 
 ```bash
-python scripts/tour.py --help
+python scripts/notebooks.py --help
 ```
 
 ```text
-usage: tour.py [-h]
+usage: notebooks.py [-h]
 ...
   -h, --help  show this help message and exit
 ```
@@ -50,15 +50,15 @@ def test_blocks_share_names_and_print_what_the_page_shows(tmp_path, monkeypatch)
     with pytest.raises(ValueError, match=r"must follow the block that prints it: \['x is 7'\]"):
         tour.blocks("```text\nx is 7\n```\n")
     with pytest.raises(ValueError, match=r"not a command of the form python SCRIPT ...: rm -r \."):
-        tour.run(tour.Block("bash", "rm -r .\n", None), names)
+        tour.run(tour.Block("bash", "rm -r .\n", None, None), names)
     with pytest.raises(subprocess.CalledProcessError):
-        tour.run(tour.Block("bash", "python scripts/tour.py --no-such-option", None), names)
+        tour.run(tour.Block("bash", "python scripts/notebooks.py --no-such-option", None, None), names)
 
 
 def test_a_page_that_shows_something_else_fails(tmp_path, monkeypatch, capsys):
     page = tmp_path / "page.md"
-    monkeypatch.setattr(tour, "PAGE", page)
-    monkeypatch.setattr(sys, "argv", ["tour.py"])
+    monkeypatch.setattr(tour, "TOUR", page)
+    monkeypatch.setattr(sys, "argv", ["notebooks.py"])
     page.write_text(PAGE.replace("x is 6\n", "x is 7\n"))  # a number
     tour.main()
     assert "    x is 6\n" in capsys.readouterr().out
@@ -89,7 +89,7 @@ def test_only_numbers_may_differ(printed, shown, same):
 
 def test_the_page_shows_what_every_block_prints():
     """Blocks that print say so on the page, and its code compiles."""
-    blocks = tour.blocks(tour.PAGE.read_text())
+    blocks = tour.blocks(tour.TOUR.read_text())
     for block in blocks:
         prints = block.language == "bash" or "print(" in block.text or "explain(" in block.text
         assert (block.printed is not None) == prints, block.text
@@ -99,8 +99,8 @@ def test_the_page_shows_what_every_block_prints():
 
 def test_an_outcome_is_shown_and_not_compared(tmp_path, monkeypatch):
     page = tmp_path / "page.md"
-    monkeypatch.setattr(tour, "PAGE", page)
-    monkeypatch.setattr(sys, "argv", ["tour.py"])
+    monkeypatch.setattr(tour, "TOUR", page)
+    monkeypatch.setattr(sys, "argv", ["notebooks.py"])
     page.write_text("```python\nprint('not shown')\n```\n\n```text outcome\nholds\n```\n")
     tour.main()
     page.write_text("```python\nx = 6\n```\n\n```text outcome\nholds\n```\n")

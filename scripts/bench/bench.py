@@ -1,7 +1,6 @@
 """Measure the speed of a training step on a CPU, compared with torch.nn.LSTM.
 
     python scripts/bench/bench.py                 # everything: about half an hour
-    python scripts/bench/bench.py --quick         # fewer configurations: a few minutes
     python scripts/bench/bench.py --only A,memory # some sections or configurations; the other results are kept
 
 A step is forward and backward for all parameters; x needs no gradient. All variants of a configuration run in turn in
@@ -254,41 +253,40 @@ def data_config(name: str) -> dict[str, Any]:
         return identity.resolved(composer([*overrides, *partial]))
 
 
-def layer_jobs(quick: bool) -> Iterator[Job]:
+def layer_jobs() -> Iterator[Job]:
     """A step of one layer of the models that have a fixed place in the papers."""
     loops = ("eager LSTM", "eager coupled", "loop LSTM", "loop pLSTM")
-    for name in ("A", "F") if quick else ("A", "B", "B512", "C", "D", "F", "batch 1", "batch 8", "batch 20"):
+    for name in ("A", "B", "B512", "C", "D", "F", "batch 1", "batch 8", "batch 20"):
         measured = OURS[::2] if name in ("B512", "C") else OURS  # all variants would take minutes per round
         variants = (UNIT, *measured, *(loops if name in ("A", "D", "F") else ()))
-        yield Job("layer", name, CONFIGS[name], variants, 15 if quick else 30)
+        yield Job("layer", name, CONFIGS[name], variants, 30)
 
 
-def large_jobs(quick: bool) -> Iterator[Job]:
+def large_jobs() -> Iterator[Job]:
     """Small batches in layers whose recurrent weights are 1 and 4 MB, for an LSTM."""
     variants = (UNIT, "fused LSTM", "fused coupled", "own gate")
-    for H, B in ((512, 16),) if quick else itertools.product((256, 512), (1, 4, 16)):
-        yield Job("large", f"H={H} B={B}", Config(1000, B, 64, H), variants, 10 if quick else 90)
+    for H, B in itertools.product((256, 512), (1, 4, 16)):
+        yield Job("large", f"H={H} B={B}", Config(1000, B, 64, H), variants, 90)
 
 
-def gate_jobs(quick: bool) -> Iterator[Job]:
+def gate_jobs() -> Iterator[Job]:
     """Every gate of Gu et al. in an LSTM and a GRU, and the other cells, each on the engine that `auto` picks."""
     gates = [f"{core} {gate}" for core in ("lstm", "gru") for gate in MECHANISMS]
     variants = (UNIT, "nn.GRU", "fused LSTM", *gates, *OTHERS, "own gate")
-    yield Job("gates", "A", CONFIGS["A"], variants, 10 if quick else 60)
-    if not quick:
-        yield Job("gates", "B", CONFIGS["B"], (UNIT, "nn.GRU", "fused LSTM", "GRU", "pGRU", "JANET"), 30)
+    yield Job("gates", "A", CONFIGS["A"], variants, 60)
+    yield Job("gates", "B", CONFIGS["B"], (UNIT, "nn.GRU", "fused LSTM", "GRU", "pGRU", "JANET"), 30)
 
 
-def scan_jobs(quick: bool) -> Iterator[Job]:
+def scan_jobs() -> Iterator[Job]:
     """The cells without recurrent weights, also on long sequences."""
-    for name in ("A", "B") if quick else ("A", "B", "F", "D", "S=1,000", "S=2,000", "S=10,000"):
-        yield Job("scan", name, CONFIGS[name], (UNIT, "fused LSTM", "fused coupled", *SCANS), 10 if quick else 20)
+    for name in ("A", "B", "F", "D", "S=1,000", "S=2,000", "S=10,000"):
+        yield Job("scan", name, CONFIGS[name], (UNIT, "fused LSTM", "fused coupled", *SCANS))
 
 
-def memory_jobs(quick: bool) -> Iterator[Job]:
+def memory_jobs() -> Iterator[Job]:
     """The peak memory of a step of one layer."""
     for variant in (UNIT, *OURS, "eager LSTM", "loop LSTM", *SCANS):
-        yield Job("memory", "A" if quick else "B", CONFIGS["A" if quick else "B"], (variant,))
+        yield Job("memory", "B", CONFIGS["B"], (variant,))
 
 
 OWN = ("text", "series")  # tasks that need a file of the user's
@@ -296,14 +294,13 @@ OWN = ("text", "series")  # tasks that need a file of the user's
 DATA = {"program 256": ("task=program", "task.strategy=baseline", "model.hidden_size=256", "model.head_size=null")}
 
 
-def data_jobs(quick: bool) -> Iterator[Job]:
+def data_jobs() -> Iterator[Job]:
     """The training step of every task at its own size, of those in `DATA`, and the part of it that makes the batch."""
     for name in (*(task for task in folders.choices("task") if task not in OWN), *DATA):
-        yield Job("data", name, Config(0, 0, 0, 0), ("training step", "its data"), 2 if quick else 10)
+        yield Job("data", name, Config(0, 0, 0, 0), ("training step", "its data"), 10)
 
 
-# The jobs of each section, as a function of --quick.
-SECTIONS: dict[str, Callable[[bool], Iterator[Job]]] = {
+SECTIONS: dict[str, Callable[[], Iterator[Job]]] = {
     "layer": layer_jobs,
     "large": large_jobs,
     "gates": gate_jobs,
@@ -349,24 +346,21 @@ def with_ratios(rows: list[Row]) -> list[Row]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
-    parser.add_argument("--quick", action="store_true", help="fewer configurations and rounds")
     parser.add_argument("--only", default="", help="sections or configurations, separated by commas")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads(), help="number of threads")
-    parser.add_argument("--name", default="", help="name of the files in results/bench; default: processor and threads")
     parser.add_argument("--job", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.job:
         section, config, shape, *rest = json.loads(args.job)
         print(json.dumps(run_job(Job(section, config, Config(*shape), *rest), args.threads)))
         return
-    jobs = [job for section in SECTIONS.values() for job in section(args.quick)]
+    jobs = [job for section in SECTIONS.values() for job in section()]
     wanted, known = set(filter(None, args.only.split(","))), {*SECTIONS, *(job.config for job in jobs)}
     if unknown := wanted - known:
         parser.error(f"--only takes {', '.join(sorted(known))}; not {', '.join(sorted(unknown))}")
     jobs = [job for job in jobs if not wanted or {job.section, job.config} & wanted]
     machine = f"{provenance.processor()}, {args.threads} threads"
-    name = args.name or re.sub(r"[^a-z0-9]+", "-", machine.lower()).strip("-") + ("-quick" if args.quick else "")
-    base = paths.RESULTS / "bench" / name
+    base = paths.RESULTS / "bench" / re.sub(r"[^a-z0-9]+", "-", machine.lower()).strip("-")
     # Written after every job, so that an interruption loses only one.
     for rows in measure(jobs, args.threads, kept_rows(base.with_suffix(".csv"), jobs)):
         write(rows, base, machine)
