@@ -35,7 +35,7 @@ class TimescalesSweeper(Sweeper):
         from timescales.experiment.sweep import Sweep
 
         # As typed: Hydra's copy of them has read what they refer to, such as a secret in the environment.
-        typed = OmegaConf.to_container(self.context["config"].hydra.sweeper.runs)
+        typed: Any = OmegaConf.to_container(self.context["config"].hydra.sweeper.runs)
         runs = [str(text).replace("\\${", "${") for text in typed]
         Sweep([*arguments, *runs], self.minutes, **self.context).sweep()
 

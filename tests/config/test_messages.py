@@ -42,6 +42,8 @@ LINES = [
     ("loop.step_size=9", "loop.schedule=step"),
     ("loop.schedule=step loop.step_size=9 loop.gamma=2", "loop.gamma must be above 0 and at most 1; not 2.0"),
     ("seed=99999999999999999999999", "seed must be at least 0 and below 2^63"),
+    ("-m seed=0,-1", "seed must be at least 0 and below 2^63; not -1"),
+    ("seed=9223372036854775807 seeds=2", "seed must be at least 0"),
     ("seeds=1001", "seeds must be at most 1000"),
     ("force=stalle", "force must be true, false or stale"),
     ("logger.name=wand", "logger.name must be one of wandb"),

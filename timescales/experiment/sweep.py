@@ -19,7 +19,7 @@ from hydra.core.utils import JobStatus
 from timescales import analysis
 from timescales.config import folders, identity
 from timescales.config.compose import WRONG_INPUT, Composer, parse, setting
-from timescales.config.run import Run, names_the_seed, runs_of
+from timescales.config.run import Run
 from timescales.config.values import fits, spell
 from timescales.errors import ConfigError, one_line
 from timescales.experiment import plan
@@ -53,7 +53,6 @@ class Sweep:
         self.one_by_one = config.hydra.launcher._target_.endswith("BasicLauncher")
         if minutes is not None and not self.one_by_one:
             raise ConfigError("hydra.sweeper.minutes is for one job at a time: leave it out with this launcher")
-        self.composed: dict[tuple[str, ...], Run] = {}  # by overrides without the seed
         self.probe: tuple[str, ...] = ()  # the analyses that a table asks for
         self.seconds: dict[str, float] = {}  # what a run takes, by cost_key
         self.failed: set[Path] = set()  # the directories of runs that have failed
@@ -119,23 +118,13 @@ class Sweep:
         return [run for request in requests for run in self.runs_of([*request, *shared])]
 
     def runs_of(self, request: list[str]) -> list[Run]:
-        """Make the runs of a request: one, or one for each of its seeds. A setting is composed once for its seeds."""
+        """Make the runs of a request, with what was asked for and what composes them."""
         given = {o.key_or_group: o.value() for o in map(parse, request)}
-        setting_of = tuple(text for text in request if parse(text).key_or_group != "seed")
-        seed = given.get("seed")
-        if setting_of in self.composed and isinstance(seed, int):
-            made = [self.composed[setting_of].with_seed(seed)]
-        else:
-            cfg = self.composer(request)
-            made = runs_of(cfg, several=True)
-            if "seed" in given and len(made) == 1 and not names_the_seed(cfg):
-                self.composed[setting_of] = made[0]
+        kept = [text for text in request if parse(text).key_or_group not in ("seed", "seeds", "run_dir")]
         runs = []
-        for run in made:
-            axes = given | {"seed": run.seed}
-            kept = [text for text in request if parse(text).key_or_group not in ("seed", "seeds", "run_dir")]
+        for run in self.composer.runs(request):
             own = [f"seed={run.seed}", "seeds=1", setting("run_dir", str(run.directory))]
-            runs.append(replace(run, axes=axes, overrides=(*kept, *own)))
+            runs.append(replace(run, axes=given | {"seed": run.seed}, overrides=(*kept, *own)))
         return runs
 
     def look(self, run: Run, row: store.Row | None) -> Found | None:
