@@ -84,7 +84,9 @@ class Sweep:
             except KeyboardInterrupt:
                 if not over():
                     raise
-                done = f"{sum(has_ended(run) for run in todo)} of {number_of_runs(len(todo))} done"
+                done = (
+                    f"{sum(found.look(run.directory).state.ended for run in todo)} of {number_of_runs(len(todo))} done"
+                )
                 print(f"\nstopped after {self.minutes:g} minutes, {done}: the same command continues", flush=True)
         if self.elsewhere:
             print(f"{len(self.elsewhere)} running elsewhere: the same command says how they ended", flush=True)
@@ -222,12 +224,6 @@ class Sweep:
                 sd = f" ({statistics.stdev(values):.4f})" if len(values) > 1 else ""
                 words.append(f"{metric} {statistics.fmean(values):.4f}{sd}" if values else f"{metric} none")
             yield f"{name or 'all'}: {', '.join([*words, ''])}{len(finished)} of {number_of_runs(len(of_all))} finished"
-
-
-def has_ended(run: Run) -> bool:
-    """Whether a run has its outcome."""
-    saved = Record.read(run.directory)
-    return saved is not None and saved.ended
 
 
 def number_of_runs(n: int) -> str:
