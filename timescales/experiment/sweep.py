@@ -84,9 +84,8 @@ class Sweep:
             except KeyboardInterrupt:
                 if not over():
                     raise
-                done = (
-                    f"{sum(found.look(run.directory).state.ended for run in todo)} of {number_of_runs(len(todo))} done"
-                )
+                ended = sum(found.look(run.directory).state.ended for run in todo)
+                done = f"{ended} of {number_of_runs(len(todo))} done"
                 print(f"\nstopped after {self.minutes:g} minutes, {done}: the same command continues", flush=True)
         if self.elsewhere:
             print(f"{len(self.elsewhere)} running elsewhere: the same command says how they ended", flush=True)
@@ -104,7 +103,7 @@ class Sweep:
             raise ConfigError(f"{chosen['extend'].input_line} continues one run: give it without -m, table=")
         if several := [override for override in chosen.values() if override.is_sweep_override()]:
             raise ConfigError(f"{several[0].input_line}: give one value: a sweep is over settings of runs")
-        self.of_table = "table" in chosen and chosen["table"].value() is not None
+        self.of_table = "table" in chosen
         if not self.of_table:
             requests = plan.combinations(self.asked, self.composer)
             return [run for request in requests for run in self.runs_of(request)]
