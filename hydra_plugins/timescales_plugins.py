@@ -5,6 +5,7 @@ Every command imports this module, so what it needs is imported when it is used.
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -35,14 +36,15 @@ class TimescalesSweeper(Sweeper):
         from timescales.experiment.sweep import Sweep
 
         # As typed: Hydra's copy of them has read what they refer to, such as a secret in the environment.
-        typed = OmegaConf.to_container(self.context["config"].hydra.sweeper.runs)
-        assert isinstance(typed, list)
+        typed: Any = OmegaConf.to_container(self.context["config"].hydra.sweeper.runs)
         runs = [str(text).replace("\\${", "${") for text in typed]
         Sweep([*arguments, *runs], self.minutes, **self.context).sweep()
 
 
 class TimescalesLauncher(Launcher):
     """Trains the runs of jobs, each given by its overrides, and tells the sweeper each one's value."""
+
+    module: str  # its launch(job, parameters, jobs) calls job(overrides) for each of the jobs
 
     def __init__(self, **parameters: Any) -> None:
         self.parameters = parameters
@@ -57,29 +59,20 @@ class TimescalesLauncher(Launcher):
         from timescales.experiment.train import Job
 
         self.folder.mkdir(parents=True, exist_ok=True)  # where a sweeper such as Optuna's writes what it has found
-        own = next(iter(folders.places()[1:]), None)
-        return self.ends(Job(own, self.sweeper.get("direction")), [list(overrides) for overrides in job_overrides])
-
-    def ends(self, job: Any, jobs: list[list[str]]) -> list[JobReturn]:
-        """Call job(overrides) for each of them, in processes; return how each ended."""
-        raise NotImplementedError
+        job = Job(next(iter(folders.places()[1:]), None), self.sweeper.get("direction"))
+        ended: list[JobReturn] = importlib.import_module(self.module).launch(
+            job, self.parameters, [list(overrides) for overrides in job_overrides]
+        )
+        return ended
 
 
 class TimescalesJoblib(TimescalesLauncher):
     """In processes of this machine."""
 
-    def ends(self, job: Any, jobs: list[list[str]]) -> list[JobReturn]:
-        """Call job(overrides) for each of them, in processes; return how each ended."""
-        from timescales.experiment import processes
-
-        return processes.launch(job, self.parameters, jobs)
+    module = "timescales.experiment.processes"
 
 
 class TimescalesSlurm(TimescalesLauncher):
     """As SLURM arrays."""
 
-    def ends(self, job: Any, jobs: list[list[str]]) -> list[JobReturn]:
-        """Call job(overrides) for each of them, as SLURM jobs; return how each ended."""
-        from timescales.experiment import slurm
-
-        return slurm.launch(job, self.parameters, jobs)
+    module = "timescales.experiment.slurm"

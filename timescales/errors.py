@@ -94,9 +94,12 @@ def _near_key(cause: BaseException, said: str) -> str:
     of_hydra = wrong[1].startswith("hydra.")
     every = _dotted(OmegaConf.to_container(parent._get_root()))
     known = [key for key in every if key.startswith("hydra.") is of_hydra]
-    name = wrong[1].rpartition(".")[2]
-    same = [key for key in known if key.rpartition(".")[2] == name]  # lr: optimizer.lr
-    near = difflib.get_close_matches(wrong[1], same or known, 1, cutoff=0.0 if same else 0.75)
+    parent_key, dot, name = wrong[1].rpartition(".")
+    if same := [key for key in known if key.rpartition(".")[2] == name]:  # lr: optimizer.lr
+        near = difflib.get_close_matches(wrong[1], same, 1, cutoff=0.0)
+    else:
+        beside = {key.removeprefix(parent_key + dot): key for key in known if key.startswith(parent_key + dot)}
+        near = [beside[key] for key in difflib.get_close_matches(name, beside, 1)]
     return f"; did you mean {near[0]}?" if near else ""
 
 

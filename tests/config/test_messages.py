@@ -28,6 +28,7 @@ LINES = [
     ("loop.clip_norm=-1", "loop.clip_norm must be above 0"),
     ("loop.schedule=step", "loop.step_size=N"),
     ("loop.schedule=step loop.step_size=9 loop.gamma=2", "loop.gamma must be above 0 and at most 1; not 2.0"),
+    ("-m seed=0,-1", "seed must be at least 0 and below 2^63; not -1"),
     ("force=stalle", "force must be true, false or stale"),
     ("device=gpu", "did you mean cuda?"),
     ("+foo.bar=1", "foo: no such key"),

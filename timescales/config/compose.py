@@ -26,7 +26,8 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-from timescales.config import folders, identity, values  # noqa: F401  (identity registers the resolvers)
+from timescales.config import folders, values
+from timescales.config.run import Run, names_the_seed, runs_of
 from timescales.errors import ConfigError
 
 # What is wrong in a user's command line, files or folders: such an error is one line (`errors.one_line`).
@@ -62,11 +63,24 @@ class Composer:
     def __init__(self, loader: ConfigLoaderImpl) -> None:
         self.loader, self.repository = loader, Files(loader.repository)
         self.composed: dict[tuple[str, ...], bytes] = {}  # pickled, by the overrides that choose files
+        self.settings: dict[tuple[str, ...], Run] = {}  # one of the seeds, by the overrides but for the seed
 
     def __call__(self, overrides: Sequence[str]) -> DictConfig:
         cfg = self.of_files(overrides)
         ConfigLoaderImpl._apply_overrides_to_config([o for o in map(parse, overrides) if not self.chooses(o)], cfg)
         return cfg
+
+    def runs(self, overrides: Sequence[str]) -> list[Run]:
+        """Make the runs of overrides, one of many requests (`runs_of`). A setting is composed once for its seeds."""
+        setting = tuple(text for text in overrides if parse(text).key_or_group != "seed")
+        seed = next((o.value() for o in map(parse, reversed(overrides)) if o.key_or_group == "seed"), None)
+        if setting in self.settings and isinstance(seed, int):
+            return [self.settings[setting].with_seed(seed)]
+        cfg = self(overrides)
+        made = runs_of(cfg, several=True)
+        if seed is not None and len(made) == 1 and not names_the_seed(cfg):
+            self.settings[setting] = made[0]
+        return made
 
     def of_files(self, overrides: Sequence[str]) -> DictConfig:
         """Compose what the overrides choose, without the values that they set."""

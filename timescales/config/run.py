@@ -59,6 +59,7 @@ class Run:
 
     def with_seed(self, seed: int) -> Run:
         """The same run with another seed, beside it. No other key of the configuration may name the seed."""
+        schema.check_range("seed", seed)
         config = {**self.config, "seed": seed}
         run = replace(self, config=config, id=identity.identity(config))
         return run.within(self.directory.parent)

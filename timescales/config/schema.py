@@ -106,6 +106,12 @@ def refuse_environment(cfg: DictConfig) -> None:
             )
 
 
+def check_range(key: str, value: int | None) -> None:
+    """Raise ConfigError for a number out of the range of its key (`LEAST`)."""
+    if value is not None and not LEAST[key] <= value < 2**63:
+        raise ConfigError(f"{key} must be at least {LEAST[key]} and below 2^63; not {value}")
+
+
 def check(config: Config) -> None:
     """Raise ConfigError for what types do not say: ranges, and names that become those of files.
 
@@ -121,10 +127,8 @@ def check(config: Config) -> None:
         for key in part:
             if key not in of_part:
                 raise ConfigError(f"{prefix}{key}: no such key{nearest(str(key), of_part)}")
-    for key, least in LEAST.items():
-        value = loop[key.removeprefix("loop.")] if key.startswith("loop.") else config.get(key)
-        if value is not None and not least <= value < 2**63:
-            raise ConfigError(f"{key} must be at least {least} and below 2^63; not {value}")
+    for key in LEAST:
+        check_range(key, loop[key.removeprefix("loop.")] if key.startswith("loop.") else config.get(key))
     if config["seeds"] > MOST_SEEDS:
         raise ConfigError(f"seeds must be at most {MOST_SEEDS}; not {config['seeds']}")
     if loop["clip_norm"] is not None and not loop["clip_norm"] > 0:

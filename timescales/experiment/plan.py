@@ -8,11 +8,11 @@ from dataclasses import replace
 
 from timescales.config import Settings, identity
 from timescales.config.compose import WRONG_INPUT, Composer, parse
-from timescales.config.run import Run, names_the_seed, run_of
+from timescales.config.run import Run
 from timescales.config.values import has, spell
 from timescales.errors import ConfigError, one_line
 from timescales.papers import load
-from timescales.papers.table import Table, expand, group, varying
+from timescales.papers.table import Table, expand, varying
 
 OF_GROUPS = ("model.", "task.", "optimizer.")  # what the keys begin with that depend on a choice of files
 
@@ -76,30 +76,18 @@ def of_table(table: Table, size: str, composer: Composer, narrow: Sequence[str] 
     requests = fitting([load.request(axes) for axes in narrowed], composer)
     if any(axes not in every for axes in narrowed):
         there = {run.id for run in table_runs(table, size, composer)[0]}
-        if beyond := sum(run_of(composer(request)).id not in there for request in requests):
+        if beyond := sum(composer.runs(request)[0].id not in there for request in requests):
             print(f"note: runs that fill no cell of {table.name}: {beyond} of {len(requests)}", flush=True)
     return requests
 
 
 def table_runs(table: Table, size: str, composer: Composer) -> tuple[list[Run], list[str]]:
-    """List a table's runs, and a line for each run that cannot be composed here, such as one of a task that is missing.
-
-    A setting is composed once for all of its seeds, since to compose takes most of the time.
-    """
+    """List a table's runs, and a line for each run that cannot be composed here, as one of a task that is missing."""
     runs: list[Run] = []
     wrong: list[str] = []
-    composed: dict[str, Run] = {}
     for axes in expand(table, size):
-        setting = group(axes)
         try:
-            if setting in composed and "run_dir" not in axes:
-                run = composed[setting].with_seed(axes["seed"])
-            else:
-                cfg = composer(load.request(axes))
-                run = run_of(cfg)
-                if "seed" in axes and not names_the_seed(cfg):
-                    composed[setting] = run
-            runs.append(replace(run, axes=axes))
+            runs += [replace(run, axes=axes) for run in composer.runs(load.request(axes))]
         except WRONG_INPUT as error:
             wrong.append(one_line(error))
     return runs, wrong

@@ -19,7 +19,7 @@ from hydra.core.utils import JobStatus
 from timescales import analysis
 from timescales.config import folders, identity
 from timescales.config.compose import WRONG_INPUT, Composer, parse, setting
-from timescales.config.run import Run, names_the_seed, runs_of
+from timescales.config.run import Run
 from timescales.config.values import fits, spell
 from timescales.errors import ConfigError, one_line
 from timescales.experiment import plan
@@ -53,7 +53,6 @@ class Sweep:
         self.one_by_one = config.hydra.launcher._target_.endswith("BasicLauncher")
         if minutes is not None and not self.one_by_one:
             raise ConfigError("hydra.sweeper.minutes is for one job at a time: leave it out with this launcher")
-        self.composed: dict[tuple[str, ...], Run] = {}  # by overrides without the seed
         self.probe: tuple[str, ...] = ()  # the analyses that a table asks for
         self.seconds: dict[str, float] = {}  # what a run takes, by cost_key
         self.failed: set[Path] = set()  # the directories of runs that have failed
@@ -85,7 +84,8 @@ class Sweep:
             except KeyboardInterrupt:
                 if not over():
                     raise
-                done = f"{sum(has_ended(run) for run in todo)} of {number_of_runs(len(todo))} done"
+                ended = sum(found.look(run.directory).state.ended for run in todo)
+                done = f"{ended} of {number_of_runs(len(todo))} done"
                 print(f"\nstopped after {self.minutes:g} minutes, {done}: the same command continues", flush=True)
         if self.elsewhere:
             print(f"{len(self.elsewhere)} running elsewhere: the same command says how they ended", flush=True)
@@ -103,7 +103,7 @@ class Sweep:
             raise ConfigError(f"{chosen['extend'].input_line} continues one run: give it without -m, table=")
         if several := [override for override in chosen.values() if override.is_sweep_override()]:
             raise ConfigError(f"{several[0].input_line}: give one value: a sweep is over settings of runs")
-        self.of_table = "table" in chosen and chosen["table"].value() is not None
+        self.of_table = "table" in chosen
         if not self.of_table:
             requests = plan.combinations(self.asked, self.composer)
             return [run for request in requests for run in self.runs_of(request)]
@@ -119,23 +119,13 @@ class Sweep:
         return [run for request in requests for run in self.runs_of([*request, *shared])]
 
     def runs_of(self, request: list[str]) -> list[Run]:
-        """Make the runs of a request: one, or one for each of its seeds. A setting is composed once for its seeds."""
+        """Make the runs of a request, with what was asked for and what composes them."""
         given = {o.key_or_group: o.value() for o in map(parse, request)}
-        setting_of = tuple(text for text in request if parse(text).key_or_group != "seed")
-        seed = given.get("seed")
-        if setting_of in self.composed and isinstance(seed, int):
-            made = [self.composed[setting_of].with_seed(seed)]
-        else:
-            cfg = self.composer(request)
-            made = runs_of(cfg, several=True)
-            if "seed" in given and len(made) == 1 and not names_the_seed(cfg):
-                self.composed[setting_of] = made[0]
+        kept = [text for text in request if parse(text).key_or_group not in ("seed", "seeds", "run_dir")]
         runs = []
-        for run in made:
-            axes = given | {"seed": run.seed}
-            kept = [text for text in request if parse(text).key_or_group not in ("seed", "seeds", "run_dir")]
+        for run in self.composer.runs(request):
             own = [f"seed={run.seed}", "seeds=1", setting("run_dir", str(run.directory))]
-            runs.append(replace(run, axes=axes, overrides=(*kept, *own)))
+            runs.append(replace(run, axes=given | {"seed": run.seed}, overrides=(*kept, *own)))
         return runs
 
     def look(self, run: Run, row: store.Row | None) -> Found | None:
@@ -233,12 +223,6 @@ class Sweep:
                 sd = f" ({statistics.stdev(values):.4f})" if len(values) > 1 else ""
                 words.append(f"{metric} {statistics.fmean(values):.4f}{sd}" if values else f"{metric} none")
             yield f"{name or 'all'}: {', '.join([*words, ''])}{len(finished)} of {number_of_runs(len(of_all))} finished"
-
-
-def has_ended(run: Run) -> bool:
-    """Whether a run has its outcome."""
-    saved = Record.read(run.directory)
-    return saved is not None and saved.ended
 
 
 def number_of_runs(n: int) -> str:

@@ -54,11 +54,9 @@ class TrainingRun:
         log: Log,
         settings: LoopSettings,
         directory: Path | None,
-        record: Any = None,
     ) -> None:
         self.model, self.task, self.optimizer = model, task, optimizer
         self.log, self.settings, self.directory = log, settings, directory
-        self.record = record  # as it is written in its directory
         self.last_step = settings.last_step(task.start_of)
         self.progress = Progress()
         self.state: State = None  # what the next batch begins with
