@@ -129,7 +129,7 @@ def by_rank(ax: Any, times: Sequence[float], **look: Any) -> None:
     ax.plot(share, [time if 0.0 < time < math.inf else math.nan for time in ordered], **look)
 
 
-def draw_floors(ax: Any, floors: Mapping[str, float]) -> None:
+def draw_baselines(ax: Any, floors: Mapping[str, float]) -> None:
     """A horizontal line for what each simple rule reaches, by its words (`Task.floors`)."""
     for rule, value in floors.items():
         ax.axhline(value, color="#888888", ls=(0, (1, 3)), lw=1, label=f"{rule}: {value:.3g}")

@@ -1,4 +1,4 @@
-"""results/reanalysed/README.md: the numbers that need no training, and what tables say by them."""
+"""Write results/reanalysed/README.md: numbers that need no training, and what they show about tables."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ alone; these stand beside them.
 
 
 def page(sources: Sequence[Source], reports: Sequence[Report]) -> str:
-    """The text of results/reanalysed/README.md."""
+    """Return the text of results/reanalysed/README.md."""
     units = [source for source in sources if OF_UNITS["nearest alpha"] in source.values]
     body = [[source.of, *(number(source.values[key]) for key in OF_UNITS.values())] for source in units]
     lines = [INTRO, UNITS, *grid(["model", *OF_UNITS], body), "", JUDGED]
