@@ -49,7 +49,7 @@ def test_measures_of_a_run_on_disk(train, probe, script, tmp_path, monkeypatch):
     assert "--record is for one run" in script("analyse", run, tmp_path, "--record=forgetting")
     for weights, name in (("best.pt", "reset_units"), ("last.pt", "forgetting")):
         (run / weights).unlink()
-        assert f"{weights} is not there: force=true trains the run again" in probe(run, name)
+        assert f"{weights} is missing: force=true retrains the run" in probe(run, name)
 
 
 def test_an_analysis_without_a_measure_gives_the_values_of_its_study(train, probe, tmp_path):
@@ -125,7 +125,7 @@ def test_what_is_no_run_or_no_analysis(train, analyse, tmp_path):
     assert "error: " in analyse(run, "--only=word_ablation")
     (run / "best.pt").unlink()
     (run / "last.pt").unlink()
-    assert "best.pt is not there: force=true trains the run again" in analyse(run)
+    assert "best.pt is missing: force=true retrains the run" in analyse(run)
 
 
 def test_pictures_go_to_the_runs_page(train, analyse, tmp_path, monkeypatch):

@@ -45,10 +45,10 @@ def test_values_of_other_weights_do_not_go_into_the_record(train, tmp_path, monk
         with pytest.raises(lock.RunningElsewhere):
             analysis.measure_run(run, "timescale_law")
     record.update(run, seconds=loaded.record.seconds + 1.0)
-    assert "was trained again meanwhile" in analysis.study_run(loaded, "timescale_law").notes[-1]
+    assert "was retrained meanwhile" in analysis.study_run(loaded, "timescale_law").notes[-1]
     with monkeypatch.context() as patched:
         patched.setattr(analysis, "load", lambda *_: loaded)
-        with pytest.raises(ConfigError, match="was trained again meanwhile"):
+        with pytest.raises(ConfigError, match="was retrained meanwhile"):
             analysis.measure_run(run, "timescale_law")
     assert not Record.read(run).probes
     assert not any("record" in note for note in analysis.study_run(load(run), "timescale_law").notes)
@@ -79,7 +79,7 @@ def test_forgetting_is_asked_of_the_last_weights(train, tmp_path):
         assert (value.cpu() == kept["model"][key]).all()
     assert analysis.measure_run(run, "forgetting") == forgetting.measure(last.model, last.task)
     (run / "last.pt").unlink()
-    with pytest.raises(ConfigError, match=r"last\.pt is not there: force=true trains the run again"):
+    with pytest.raises(ConfigError, match=r"last\.pt is missing: force=true retrains the run"):
         analysis.measure_run(run, "forgetting")
 
 

@@ -142,8 +142,8 @@ BROKEN = [
     (of(nn.RNN(3, 4)), "is a plain RNN"),
     (of(nn.LSTM(3, 4, bidirectional=True)), "only LSTMs in one direction, without a projection"),
     (of(nn.LSTM(3, 4, proj_size=2)), "only LSTMs in one direction, without a projection"),
-    ({"weight_ih_l0": torch.zeros(16, 3)}, "a layer has weight_ih alone: weight_ih and weight_hh are needed"),
-    ({f"{n}.{k}": v for n in "ab" for k, v in of(nn.LSTM(3, 4)).items()}, "do not follow on each other: layer 2"),
+    ({"weight_ih_l0": torch.zeros(16, 3)}, "a layer has only weight_ih: weight_ih and weight_hh are needed"),
+    ({f"{n}.{k}": v for n in "ab" for k, v in of(nn.LSTM(3, 4)).items()}, "do not fit together: layer 2"),
 ]
 
 
@@ -160,7 +160,7 @@ def test_no_code_of_a_file_is_run(tmp_path):
             return (open, (str(tmp_path / "harm"), "w"))
 
     torch.save({"weight_ih_l0": Harm()}, tmp_path / "lm.pt")
-    with pytest.raises(ConfigError, match=r"holds more than tensors.*torch.save\(model.state_dict\(\), FILE\)"):
+    with pytest.raises(ConfigError, match=r"has more than tensors.*torch.save\(model.state_dict\(\), FILE\)"):
         weights.read(tmp_path / "lm.pt")
     assert not (tmp_path / "harm").exists()
     for content in (b"", b"x" * 100, pickle.dumps(3, 2)):
