@@ -157,63 +157,47 @@ def rates(shown: Shown) -> str:
     if not shown.tables.rates:
         return "Not chosen yet."
     by_rate = {rate: [m for m, r in shown.tables.rates.items() if r == rate] for rate in shown.atlas.rates}
-    return "\n".join(f"- {rate:g}: {joined(models)}" for rate, models in by_rate.items() if models)
+    return "\n".join(f"- Learning rate {rate:g}: {joined(models)}" for rate, models in by_rate.items() if models)
 
 
 def sizes(shown: Shown) -> str:
-    """List units and parameters of each model, and the models outside the protocol's tolerance."""
+    """Write how units and parameters of models differ, and list the models outside the protocol's tolerance."""
     tests = {name: of[0] for name, of in shown.atlas.tests.items()}
-    body, beyond = [], []
+    units: dict[str, int] = {}
+    apart: dict[str, list[float]] = {}
     for model in shown.atlas.cells:
         settings = {test: shown.tables.model(model, rung) for test, rung in tests.items()}
         counts = {test: shown.tables.sizes.parameters(rung, settings[test]) for test, rung in tests.items()}
-        apart = {test: counts[test] / shown.tables.sizes.target(rung) - 1 for test, rung in tests.items()}
-        units = sorted({of[UNITS] for of in settings.values()})
-        low, high = min(apart.values()), max(apart.values())
-        body.append(
-            [f"`{model}`", _range(units), _range(sorted(counts.values())), f"{100 * low:+.1f} to {100 * high:+.1f} %"]
-        )
-        beyond += [model] if max(-low, high) > shown.atlas.tolerance else []
-    allowed = (
-        f"Beyond {100 * shown.atlas.tolerance:g} %, since their units come in steps: {joined(beyond)}."
-        if beyond
-        else ""
-    )
-    return "\n".join([*grid(["model", "units", "parameters", "against the LSTM"], body), "", allowed]).rstrip()
-
-
-def _range(values: Sequence[int]) -> str:
-    return f"{values[0]:,}" if values[0] == values[-1] else f"{values[0]:,} to {values[-1]:,}"
+        apart[model] = [counts[test] / shown.tables.sizes.target(rung) - 1 for test, rung in tests.items()]
+        units[model] = max(of[UNITS] for of in settings.values())
+    every = [share for shares in apart.values() for share in shares]
+    beyond = [model for model, shares in apart.items() if max(map(abs, shares)) > shown.atlas.tolerance]
+    least, most = min(units, key=units.__getitem__), max(units, key=units.__getitem__)
+    text = f"Models have {units[least]} (`{least}`) to {units[most]} (`{most}`) units, and "
+    text += f"parameters that differ from the LSTM's by {100 * min(every):+.1f} to {100 * max(every):+.1f} %."
+    if beyond:
+        text += f" More than {100 * shown.atlas.tolerance:g} % apart, since units come in steps: {joined(beyond)}."
+    return text
 
 
 def prices(shown: Shown) -> str:
-    """List what each model's runs take on one core, and all of them together."""
+    """Write what all runs take on one core, and the range over models."""
     atlas, known = shown.atlas, {pair: shown.prices.get(run.cost_key) for pair, run in shown.runs.items()}
     if any(seconds is None for seconds in known.values()):
         missing = sorted({model for (model, _), seconds in known.items() if seconds is None})
         return f"Not priced yet: {joined(missing)}. `python scripts/atlas.py --price` times a few steps of each run."
-    body, total = [], 0.0
+    minutes = {}
     for model in atlas.cells:
         of_test = {test: known[model, test] or 0.0 for test in atlas.tests}
         ladder = len(atlas.seeds) * sum(of_test.values())
         choice = len(atlas.rates) * sum(of_test[test] for test in atlas.choice["rungs"])
-        total += ladder + choice
-        steps = atlas.settings["loop.max_steps"]
-        per_step = 1000 * statistics.fmean(of_test.values()) / steps
-        body.append(
-            [
-                f"`{model}`",
-                f"{per_step:.1f}",
-                f"{ladder / 60:.0f}",
-                f"{choice / 60:.0f}",
-                f"{(ladder + choice) / 60:.0f}",
-            ]
-        )
-    by_test = {test: statistics.fmean(known[model, test] or 0.0 for model in atlas.cells) for test in atlas.tests}
+        minutes[model] = (ladder + choice) / 60
     runs = len(atlas.cells) * (len(atlas.seeds) * len(atlas.tests) + len(atlas.rates) * len(atlas.choice["rungs"]))
-    each = grid(["test", "seconds of a run, mean over models"], [[f"`{t}`", f"{s:.1f}"] for t, s in by_test.items()])
-    head = ["model", "ms a step, mean over tests", "rungs, min", "choice of the rate, min", "together, min"]
-    return "\n".join([f"{runs:,} runs, **{total / 3600:.1f} core hours** together.", "", *grid(head, body), "", *each])
+    low, high = min(minutes, key=minutes.__getitem__), max(minutes, key=minutes.__getitem__)
+    return (
+        f"{runs:,} runs, **{sum(minutes.values()) / 60:.1f} core hours** together. All runs of a model take "
+        f"{minutes[low]:.0f} (`{low}`) to {minutes[high]:.0f} minutes (`{high}`)."
+    )
 
 
 def heat_map(shown: Shown) -> str:
@@ -254,13 +238,16 @@ def says(shown: Shown) -> str:
                 f"{joined(behind, '`{}`'.format)}; than the other {len(found.mean) - 1 - len(behind)} it is not.",
             ]
         lines.append(f"![Mean ranks](../results/{shown.atlas.name}/ranks.png)")
+    if shown.prefix:  # its heat map shows the abilities of the few cells
+        return "\n\n".join(lines)
+    best_of = []
     for ability, what in shown.atlas.abilities.items():
         order = sorted(shown.intervals, key=lambda name, a=ability: -shown.intervals[name][a].value)  # type: ignore[misc]
         top = [f"`{name}` {in_words(shown.intervals[name][ability])}" for name in order[:3]]
         floor = [name for name in order if (high := shown.intervals[name][ability].high) is not None and high < 0.05]
         none = f" At most .05 with 95 %: {joined(floor, '`{}`'.format)}." if floor else ""
-        lines.append(f"**{ability}** ({what}): the highest means are {joined(top)}.{none}")
-    return "\n\n".join(lines)
+        best_of.append(f"- **{ability}** ({what}): the highest means are {joined(top)}.{none}")
+    return "\n\n".join([*lines, "\n".join(best_of)])
 
 
 def of_cell(shown: Shown, name: str) -> str:
