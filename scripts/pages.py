@@ -194,14 +194,11 @@ def gate_speed() -> str:
 
 def dropin_blocks() -> dict[str, Callable[[], str]]:
     """The blocks of docs/dropin.md: what tests/dropin does with every layer, and what it expects."""
-    refused = [use for use in USES if not use.works()]
-    both = [use for use in refused if isinstance(use.torch, Refused)]
-    alone = [use for use in refused if use not in both]
-    reasons = dict.fromkeys(use.why for use in alone)
+    only_here = [use for use in USES if not use.works() and not isinstance(use.torch, Refused)]
+    reasons = dict.fromkeys(use.why for use in only_here)
     return {
         "clients": clients,
-        "different": lambda: "\n".join(grid(["use", "here", "why"], [together(alone, why) for why in reasons])),
-        "refused": lambda: "\n".join(grid(["use", "`torch.nn.LSTM`", "here"], [use.line() for use in both])),
+        "different": lambda: "\n".join(grid(["use", "here", "why"], [together(only_here, why) for why in reasons])),
         "working": working_uses,
     }
 
@@ -225,7 +222,7 @@ def working_uses() -> str:
     parts = []
     for title in GROUPS:
         found = [use for use in USES if use.group == title and use.works()]
-        parts += [f"### {title}", "", *(f"- {use.title()}{torchs_note(use.torch)}" for use in found), ""]
+        parts += [f"**{title}**", *(f"- {use.title()}{torchs_note(use.torch)}" for use in found), ""]
     return "\n".join(parts).strip()
 
 
