@@ -1,4 +1,4 @@
-"""Write the generated parts of docs/models, docs/tasks, and of docs/pairs.md, gates.md and dropin.md.
+"""Write the generated parts of docs/models, docs/tasks, and of docs/pairs.md and dropin.md.
 
 A page is prose with blocks between marks; a block comes from conf/, the docstrings, results/bench, the task itself or
 the list of uses in tests/dropin. `python scripts/pages.py` writes all of them.
@@ -8,10 +8,8 @@ the list of uses in tests/dropin. `python scripts/pages.py` writes all of them.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import functools
 import importlib
-import io
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -19,12 +17,11 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT), *(str(ROOT / folder) for folder in ("docs/tutorial", "tests/dropin", "tests/support"))]
+sys.path[:0] = [str(ROOT), *(str(ROOT / folder) for folder in ("tests/dropin", "tests/support"))]
 
 import pairs  # noqa: E402
 import sample_data  # noqa: E402
 import task_pages  # noqa: E402
-from decay import Decay  # noqa: E402
 from omegaconf import OmegaConf  # noqa: E402
 from tqdm import tqdm  # noqa: E402
 from uses.registry import GROUPS, USES, Differs, Refused, Use  # noqa: E402
@@ -162,34 +159,6 @@ def pair_blocks() -> dict[str, Callable[[], str]]:
         "five": lambda: pairs.tables(commands, pairs.FIVE),
         "others": lambda: pairs.tables(commands, pairs.OTHERS),
     }
-
-
-def gate_blocks() -> dict[str, Callable[[], str]]:
-    """The blocks of docs/gates.md."""
-    return {"explain": explained, "speed": gate_speed}
-
-
-def explained() -> str:
-    """What `timescales.explain` prints of the tutorial's cell, with the first lines of the generated code."""
-    printed = io.StringIO()
-    with contextlib.redirect_stdout(printed):
-        timescales.explain(Decay(10, 128), dt=True)
-    lines = printed.getvalue().splitlines()
-    end = next(n for n, line in enumerate(lines) if "static INLINE void backward" in line)
-    return "\n".join(["```text", *lines[:end], "        ...", "```"])
-
-
-def gate_speed() -> str:
-    """The training step of cells without a kernel in torch, as ratios to torch.nn.LSTM on each measured processor."""
-    columns = {"own gate": "the gate above", "GRU": "our GRU", "nn.GRU": "torch.nn.GRU", "fused LSTM": "our LSTM"}
-    body = []
-    for link, rows in _measured("gates"):
-        for sizes in [[row[key] for key in SIZE] for row in rows if row["variant"] == "own gate"]:
-            ratios = {row["variant"]: row["ratio"] for row in rows if [row[key] for key in SIZE] == sizes}
-            shown = (f"{float(ratios[name]):.2f}" if name in ratios else "" for name in columns)
-            body.append([link.replace("../../", "../"), *sizes, *shown])
-    text = SPEED_TEXT.format(loop="").replace("](../", "](")
-    return "\n".join([text, "", *grid(["processor", "steps", "batch", "input", "hidden", *columns.values()], body)])
 
 
 def dropin_blocks() -> dict[str, Callable[[], str]]:
@@ -345,7 +314,7 @@ def pages() -> dict[Path, dict[str, Callable[[], str]]]:
     """Every page with generated blocks, and the blocks that it may have."""
     models = {DOCS / "models" / f"{name}.md": model_blocks(name) for name in registry.BY_NAME}
     tasks = {DOCS / "tasks" / f"{name}.md": task_blocks(name) for name in task_pages.EXAMPLES}
-    more = {"pairs.md": pair_blocks(), "gates.md": gate_blocks(), "dropin.md": dropin_blocks()}
+    more = {"pairs.md": pair_blocks(), "dropin.md": dropin_blocks()}
     more |= {"models/README.md": {"models": model_list}}
     return models | tasks | {DOCS / name: blocks for name, blocks in more.items()}
 
