@@ -32,7 +32,7 @@ ANALYSES = ("timescale_law", "routing", "word_ablation")
 NEED_LOGITS = ("routing",)  # the analyses that need the readout
 NAME = re.compile(r"(?P<prefix>.*?)(?P<kind>weight_ih|weight_hh|bias_ih|bias_hh|weight_hr)_l(?P<layer>\d+)(?P<end>\w*)")
 NESTED = ("state_dict", "model_state_dict", "model")  # where a checkpoint has its state_dict
-TITLE = "Time scale of each unit by its forget bias alone, -1 / ln sigmoid(bias): at zero input and state"
+TITLE = "Time scale of each unit by its forget bias, -1 / ln sigmoid(bias): at zero input and state"
 WINDOWS = 20  # of the test text, to check that words have the task's numbers
 
 
@@ -180,7 +180,7 @@ def from_biases(weights: Weights) -> Study:
         for k, layer in enumerate(layers, 1)
         for unit, time in enumerate(layer.tolist())
     ]
-    note = "of the biases alone; over a text, with what the units read: give a task, such as task=ptb_word"
+    note = "only from the biases; to include what units read in a text, give a task, such as task=ptb_word"
     title = f"{TITLE}\n{weights.path.name}"
     return Study(title, rows, timescale_law.fit(torch.cat(layers)), lambda figure: _draw(figure, layers), (note,))
 

@@ -68,7 +68,7 @@ def _chance(report: Report) -> str:
     tests = sum(v.word not in (judge.NOT_RUN, "") for each in comparisons for v in each.verdicts)
     if tests < 2:
         return ""
-    return f'If nothing differed, chance alone would decide about {0.05 * tests:.1f} of the {tests} tests of "better".'
+    return f'If nothing differed, about {0.05 * tests:.1f} of the {tests} tests of "better" would be decided by chance.'
 
 
 # --- the ladder -------------------------------------------------------------------------------------------------------
