@@ -101,7 +101,7 @@ def test_without_a_text_the_biases_speak(tmp_path):
     bias = torch.cat([(rnn.bias_ih_l0 + rnn.bias_hh_l0).detach().chunk(4)[1] for rnn in rnns]).double()
     assert [row["timescale"] for row in found.rows] == pytest.approx(timescale_of_gate(bias.sigmoid()).tolist())
     assert [row["layer"] for row in found.rows] == [1] * HIDDEN[0] + [2] * HIDDEN[1]
-    assert "biases alone" in found.notes[0]
+    assert "only from the biases" in found.notes[0]
 
 
 def test_words_with_other_numbers_are_noticed(tmp_path, root):
@@ -194,7 +194,7 @@ def test_the_command(analyse, tmp_path, root, monkeypatch):
     said = analyse("--weights", path, *settings(root))
     assert "timescale_law/alpha" in said
     assert (tmp_path / "lm.pt-analysis" / "timescale_law.png").is_file()
-    assert "biases alone" in analyse("--weights", path, "--to", tmp_path / "here")
+    assert "only from the biases" in analyse("--weights", path, "--to", tmp_path / "here")
     assert (tmp_path / "here" / "timescale_law.csv").is_file()
     assert analyse("--weights", "nowhere.pt") == "error: --weights=nowhere.pt: No such file or directory"
     assert "--only=bins: no such analysis" in analyse("--weights", path, "--only", "bins")

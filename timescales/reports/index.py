@@ -21,8 +21,8 @@ sizes* says what the rungs of the table's ladder have shown, which is no verdict
 READING = """\
 ## How to read it
 
-- A **conclusion** is a sentence of a paper. It *holds*, is *refuted* or is *undecided*, by comparing the 95 % interval of
-  our runs with a region. A **value** is a printed number: it *agrees*, *differs* or is *undecided*.
+- A **conclusion** is a sentence of a paper. It *holds*, is *refuted* or is *undecided*: the 95 % interval of our
+  runs is compared with a region. A **value** is a printed number: it *agrees*, *differs* or is *undecided*.
 - A **rung** is a smaller size of the same experiment, with seeds that nothing was chosen by. There a conclusion is
   *seen*, *opposite seen* or *unclear*.
 - [docs/statistics.md](../docs/statistics.md) has the rules on one page. [verdicts.json](verdicts.json) has every

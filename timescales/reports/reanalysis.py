@@ -54,8 +54,8 @@ JUDGED = """\
 ## What the tables say by them
 
 *As printed*: a model's number has the printed digits, one of data is within the tolerance, a claim's two numbers have
-its order. No test is needed: the sentence is about this model, or these data. The verdicts of a table are only about our
-runs; these are beside them.
+its order. No test is needed: the sentence is about this model, or these data. The verdicts of a table are only
+about our runs; these are beside them.
 """
 
 
