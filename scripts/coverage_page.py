@@ -28,7 +28,7 @@ class Judged:
     """What a table says of an item.
 
     claims, cells: those that are about it. runs, planned: how many of their runs at paper size have ended with the
-    numbers that they need, and how many there are to be; none for what is about data alone. small: how many runs of
+    numbers that they need, and how many there are to be; none for items about data only. small: how many runs of
     rungs have such numbers. published: whether published models of the authors have them.
     """
 
@@ -93,7 +93,7 @@ def counts(items: Sequence[Item]) -> list[str]:
         "",
         f"- {count['table']} are judged by the claims or printed values of a table here: {standing['all']} on all of",
         f"  its runs at paper size, {standing['some']} on some, {standing['ladder']} on rungs of a ladder only,",
-        f"  {standing['none']} on none yet, {standing['data']} on the data alone;",
+        f"  {standing['none']} on none yet, {standing['data']} only on the data;",
         f"- {count['script']} are judged by a test: they show no trained model;",
         f"- {count['analysis']} are analyses without a verdict (`python scripts/analyse.py RUN_DIR`);",
         f"- {count['why_not']} are left out.",

@@ -2,22 +2,20 @@
 
     matched     conf/matched.yaml, the units with which models have equally many parameters
     stub        timescales/__init__.pyi, the signatures for editors and type checkers
-    docs        parts of docs/models, docs/tasks, gates.md and dropin.md, from conf/, docstrings, results/bench, the
+    docs        parts of docs/models, docs/tasks and dropin.md, from conf/, docstrings, results/bench, the
                 tasks and the list of uses in tests/dropin; the pictures of the tasks. The rest is written by hand
     coverage    docs/coverage.md, what judges each table and figure of the papers
     atlas       docs/atlas.md, the atlas's tables and pictures, and the scores that the package has
     notebooks   docs/notebooks, from the tour and the tutorial, which is run
 
-Reports have a script of their own, report.py, which reads runs.
+Reports have their own script, report.py, which reads runs.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import functools
 import importlib
-import io
 import os
 import re
 import sys
@@ -26,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT), *(str(ROOT / folder) for folder in ("docs/tutorial", "tests/dropin", "tests/support"))]
+sys.path[:0] = [str(ROOT), *(str(ROOT / folder) for folder in ("tests/dropin", "tests/support"))]
 
 import atlas  # noqa: E402
 import coverage_page  # noqa: E402
@@ -35,7 +33,6 @@ import notebooks  # noqa: E402
 import sample_data  # noqa: E402
 import stub  # noqa: E402
 import task_pages  # noqa: E402
-from decay import Decay  # noqa: E402
 from omegaconf import OmegaConf  # noqa: E402
 from tqdm import tqdm  # noqa: E402
 from uses.registry import GROUPS, USES, Differs, Refused, Use  # noqa: E402
@@ -167,44 +164,13 @@ def task_blocks(name: str) -> dict[str, Callable[[], str]]:
     }
 
 
-def gate_blocks() -> dict[str, Callable[[], str]]:
-    """The blocks of docs/gates.md."""
-    return {"explain": explained, "speed": gate_speed}
-
-
-def explained() -> str:
-    """What `timescales.explain` prints of the tutorial's cell, with the first lines of the generated code."""
-    printed = io.StringIO()
-    with contextlib.redirect_stdout(printed):
-        timescales.explain(Decay(10, 128), dt=True)
-    lines = printed.getvalue().splitlines()
-    end = next(n for n, line in enumerate(lines) if "static INLINE void backward" in line)
-    return "\n".join(["```text", *lines[:end], "        ...", "```"])
-
-
-def gate_speed() -> str:
-    """The training step of cells without a kernel in torch, as ratios to torch.nn.LSTM on each measured processor."""
-    columns = {"own gate": "the gate above", "GRU": "our GRU", "nn.GRU": "torch.nn.GRU", "fused LSTM": "our LSTM"}
-    body = []
-    for link, rows in _measured("gates"):
-        for sizes in [[row[key] for key in SIZE] for row in rows if row["variant"] == "own gate"]:
-            ratios = {row["variant"]: row["ratio"] for row in rows if [row[key] for key in SIZE] == sizes}
-            shown = (f"{float(ratios[name]):.2f}" if name in ratios else "" for name in columns)
-            body.append([link.replace("../../", "../"), *sizes, *shown])
-    text = SPEED_TEXT.format(loop="").replace("](../", "](")
-    return "\n".join([text, "", *grid(["processor", "steps", "batch", "input", "hidden", *columns.values()], body)])
-
-
 def dropin_blocks() -> dict[str, Callable[[], str]]:
     """The blocks of docs/dropin.md: what tests/dropin does with every layer, and what it expects."""
-    refused = [use for use in USES if not use.works()]
-    both = [use for use in refused if isinstance(use.torch, Refused)]
-    alone = [use for use in refused if use not in both]
-    reasons = dict.fromkeys(use.why for use in alone)
+    only_here = [use for use in USES if not use.works() and not isinstance(use.torch, Refused)]
+    reasons = dict.fromkeys(use.why for use in only_here)
     return {
         "clients": clients,
-        "different": lambda: "\n".join(grid(["use", "here", "why"], [together(alone, why) for why in reasons])),
-        "refused": lambda: "\n".join(grid(["use", "`torch.nn.LSTM`", "here"], [use.line() for use in both])),
+        "different": lambda: "\n".join(grid(["use", "here", "why"], [together(only_here, why) for why in reasons])),
         "working": working_uses,
     }
 
@@ -228,7 +194,7 @@ def working_uses() -> str:
     parts = []
     for title in GROUPS:
         found = [use for use in USES if use.group == title and use.works()]
-        parts += [f"### {title}", "", *(f"- {use.title()}{torchs_note(use.torch)}" for use in found), ""]
+        parts += [f"**{title}**", *(f"- {use.title()}{torchs_note(use.torch)}" for use in found), ""]
     return "\n".join(parts).strip()
 
 
@@ -351,7 +317,7 @@ def pages() -> dict[Path, dict[str, Callable[[], str]]]:
     """Every page with generated blocks, and the blocks that it may have."""
     models = {DOCS / "models" / f"{name}.md": model_blocks(name) for name in registry.BY_NAME}
     tasks = {DOCS / "tasks" / f"{name}.md": task_blocks(name) for name in task_pages.EXAMPLES}
-    more = {"gates.md": gate_blocks(), "dropin.md": dropin_blocks()}
+    more = {"dropin.md": dropin_blocks()}
     more |= {"models/README.md": {"models": model_list}}
     return models | tasks | {DOCS / name: blocks for name, blocks in more.items()}
 

@@ -110,7 +110,7 @@ def test_help_and_star_have_every_public_name(blocker, tmp_path):
     code = "import pydoc, timescales\nfrom timescales import *\nprint(pydoc.plain(pydoc.render_doc(timescales)))"
     done = run(blocker + code + "\nassert PLSTM and load", tmp_path)
     assert done.returncode == 0, done.stderr
-    said = re.findall(r"  (\w+)\(.*\n +Not here: \w+ is not installed: pip install '.*\[train\]'", done.stdout)
+    said = re.findall(r"  (\w+)\(.*\n +Not available: \w+ is not installed: pip install '.*\[train\]'", done.stdout)
     assert said == ["load", "results"]
 
 

@@ -51,7 +51,7 @@ def draw(figure):
     left.set_xlabel(r"steps, $10^k$")
     plotting.plain_ticks(left)
     plotting.band(right, [1, 2, 3], [1, 2, 1], [0.1, 0.2, 0.3], "blue", label="50 % of 3_a & b")
-    plotting.draw_floors(right, {"a rule": 1.5})
+    plotting.draw_baselines(right, {"a rule": 1.5})
     right.imshow([[0, 1], [2, 3]])
     plotting.small_legend(right)
 

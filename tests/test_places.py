@@ -17,7 +17,7 @@ def without_results(monkeypatch, tmp_path):
     (tmp_path / "conf" / "config.yaml").touch()
     monkeypatch.setattr(paths, "ROOT", tmp_path)
     monkeypatch.setattr(paths, "RESULTS", tmp_path / "results")
-    return re.escape(f"{tmp_path}/results is not there: `git checkout -- results` in {tmp_path} brings it back")
+    return re.escape(f"{tmp_path}/results is missing: run `git checkout -- results` in {tmp_path}")
 
 
 def test_without_results_a_checkout_is_told_how_they_come_back(without_results):
@@ -42,7 +42,7 @@ def results_deleted(monkeypatch, tmp_path):
     """This checkout, its results/ deleted, in a folder without runs: the advice."""
     monkeypatch.setattr(paths, "RESULTS", tmp_path / "results")
     monkeypatch.chdir(tmp_path)
-    return f"{tmp_path}/results is not there: `git checkout -- results` in {paths.ROOT} brings it back"
+    return f"{tmp_path}/results is missing: run `git checkout -- results` in {paths.ROOT}"
 
 
 @pytest.mark.parametrize(

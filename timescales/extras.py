@@ -1,4 +1,4 @@
-"""The packages beyond torch and numpy, and the extra of pyproject.toml that installs each. Imports none of them."""
+"""Name the extra of pyproject.toml that installs a package beyond torch and numpy. Imports none of these packages."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
-NAME = "timescales-rnn"  # of the distribution: pip install timescales-rnn
+NAME = "timescales-rnn"  # the name of the distribution: pip install timescales-rnn
 TRAIN = (
     "hydra",
     "omegaconf",
@@ -21,7 +21,7 @@ TRAIN = (
     "tqdm",
     "safetensors",
 )
-# The extra of each module that is imported.
+# The extra that installs each module.
 EXTRAS = {
     **dict.fromkeys(TRAIN, "train"),
     "huggingface_hub": "hub",
@@ -32,12 +32,12 @@ EXTRAS = {
 
 
 def install(extra: str) -> str:
-    """The command that installs an extra."""
+    """Return the command that installs an extra."""
     return f"pip install '{NAME}[{extra}]'"
 
 
 def line(error: ModuleNotFoundError) -> str | None:
-    """What to install for a package that is missing, in one line; None for any other module."""
+    """Return one line that says how to install a missing package; None for any other module."""
     package = (error.name or "").partition(".")[0]
     extra = EXTRAS.get(package)
     return extra and f"{package} is not installed: {install(extra)}, or in a clone pip install -e '.[{extra}]'"
@@ -45,10 +45,10 @@ def line(error: ModuleNotFoundError) -> str | None:
 
 @contextlib.contextmanager
 def command() -> Iterator[None]:
-    """Around the imports of a command: a package that is missing ends it with the line that says what to install.
+    """Wrap the imports of a command: if a package is missing, end with one line that says how to install it.
 
-    Before them, what a command needs of Python: its assertions, by which Hydra's parser works, and the three streams. A
-    stream that was closed (2>&-) is the null device from then on.
+    It first checks what a command needs from Python: assertions, which Hydra's parser needs, and the three standard
+    streams. A stream that was closed (2>&-) becomes the null device.
     """
     for _ in range(3):
         if (number := os.open(os.devnull, os.O_RDWR)) > 2:
@@ -58,38 +58,38 @@ def command() -> Iterator[None]:
     sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115 (stays open)
     sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
     if sys.flags.optimize:
-        sys.exit("error: PYTHONOPTIMIZE (or -O) is set, with which Hydra cannot read overrides: unset it")
+        sys.exit("error: PYTHONOPTIMIZE (or -O) is set, and Hydra cannot read overrides with it: unset it")
     try:
         yield
     except ModuleNotFoundError as error:
-        if (said := line(error)) is None:
+        if (how_to_install := line(error)) is None:
             raise
-        sys.exit(f"error: {said}")
+        sys.exit(f"error: {how_to_install}")
 
 
 @contextlib.contextmanager
 def module() -> Iterator[None]:
-    """Around the imports of a module: the same as an error of Python, which has that line."""
+    """Wrap the imports of a module: if a package is missing, raise an error that says how to install it."""
     try:
         yield
     except ModuleNotFoundError as error:
-        if (said := line(error)) is None:
+        if (how_to_install := line(error)) is None:
             raise
-        raise ModuleNotFoundError(said, name=error.name) from None
+        raise ModuleNotFoundError(how_to_install, name=error.name) from None
 
 
 def absent(name: str, error: ModuleNotFoundError) -> Callable[..., NoReturn]:
-    """A function in the place of one that needs a package that is missing: the call raises the error with that line.
+    """Return a function that replaces one whose package is missing. Calling it raises the error with the line.
 
-    So `help(timescales)` and `from timescales import *`, which take every name, work without the extras.
+    So `help(timescales)` and `from timescales import *`, which read every name, work without the extras.
     """
-    if (said := line(error)) is None:
+    if (how_to_install := line(error)) is None:
         raise error
     package = error.name
 
     def function(*_: Any, **__: Any) -> NoReturn:
-        raise ModuleNotFoundError(said, name=package)
+        raise ModuleNotFoundError(how_to_install, name=package)
 
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"Not here: {said}"
+    function.__doc__ = f"Not available: {how_to_install}"
     return function

@@ -1,4 +1,4 @@
-"""Files that are written or read completely, or not at all. This module does not import torch."""
+"""Write and read files completely, or not at all. This module does not import torch."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ TEMPORARY = ".unfinished."
 
 
 def cache_dir() -> Path:
-    """The user's cache directory: $XDG_CACHE_HOME/timescales or ~/.cache/timescales."""
+    """Return the user's cache directory: $XDG_CACHE_HOME/timescales or ~/.cache/timescales."""
     return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "timescales"
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder, and those above it, where they are not there. Raises OSError with the folder and the reason.
+    """Make a folder and its parents, if they do not exist. Raises OSError with the folder and the reason.
 
-    Of a link whose target is missing the system says "File exists"; the reason here names the target.
+    For a link whose target is missing, the system's reason is "File exists"; the reason here names the target.
     """
     try:
         path.mkdir(parents=True, exist_ok=True)
@@ -40,7 +40,7 @@ def make_folder(path: Path) -> None:
 
 
 def write_atomic(path: Path, data: bytes) -> None:
-    """Write a file under a temporary name and rename it: a reader sees the old file or the new one.
+    """Write a file under a temporary name and rename it, so that a reader sees either the old file or the new one.
 
     Temporary files of writers that were killed are removed. Raises OSError with the name of the file.
     """
@@ -72,11 +72,11 @@ def _remove_abandoned(path: Path) -> None:
 
 
 def _temporary(path: Path) -> tuple[int, str]:
-    """Handle and name of a new, locked temporary file for `path`."""
+    """Make a new, locked temporary file for `path`. Return its handle and name."""
     while True:
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f"{TEMPORARY}{path.name}.")
         fcntl.flock(handle, fcntl.LOCK_EX)
-        if os.path.exists(name):  # else another process took it for abandoned, between the two lines above
+        if os.path.exists(name):  # else another process removed it as abandoned, between the two lines above
             return handle, name
         os.close(handle)
 
@@ -92,7 +92,7 @@ def append(path: Path, text: str) -> None:
 
 
 def csv_text(rows: Iterable[Mapping[str, object]], columns: Sequence[str]) -> str:
-    """Rows as CSV text, with the columns as header. A value that a row does not have is left empty."""
+    """Write rows as CSV text, with the columns as header. A value that a row does not have is left empty."""
     out = io.StringIO()
     writer = csv.DictWriter(out, columns, lineterminator="\n")
     writer.writeheader()
@@ -101,7 +101,7 @@ def csv_text(rows: Iterable[Mapping[str, object]], columns: Sequence[str]) -> st
 
 
 def csv_rows(path: Path) -> list[dict[str, str]]:
-    """The rows of a CSV file by column, as text. No rows if the file does not exist."""
+    """Read the rows of a CSV file by column, as strings. [] if the file does not exist."""
     if not path.is_file():
         return []
     with path.open(newline="") as file:
@@ -109,25 +109,25 @@ def csv_rows(path: Path) -> list[dict[str, str]]:
 
 
 def _set_filename(error: BaseException, path: Path) -> None:
-    """Set the file name of an OSError. An error of an open file, for example on a full disk, has none."""
+    """Set the file name of an OSError. Errors of open files, for example on a full disk, have none."""
     if isinstance(error, OSError) and error.errno:
         error.filename = str(path)
 
 
 def digest_of(path: str | os.PathLike) -> str:
-    """Sixteen hex digits: a hash of a file's content. Raises OSError if it cannot be read."""
+    """Return sixteen hex digits: a hash of a file's content. Raises OSError if the file cannot be read."""
     status = os.stat(path)
     return _digest_of(str(path), status.st_size, status.st_mtime_ns)
 
 
-@functools.lru_cache(64)  # a sweep asks for each of its runs
+@functools.lru_cache(64)  # a sweep calls it for each of its runs
 def _digest_of(path: str, size: int, written: int) -> str:
     with open(path, "rb") as opened:
         return hashlib.file_digest(opened, "sha256").hexdigest()[:16]
 
 
 def checked(path: Path) -> io.BytesIO:
-    """The bytes of a zip archive, such as torch.save writes, after checking its checksums. (torch.load does not.)
+    """Read a zip archive, such as torch.save writes, and check its checksums. (torch.load does not check them.)
 
     Raises FileNotFoundError, and ValueError for a file that is not an archive or is damaged.
     """

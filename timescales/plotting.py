@@ -1,4 +1,4 @@
-"""Drawing primitives for every picture: style, colours, axes, bands, saving. Knows no tables."""
+"""Draw and save figures: style, colours, axes, bands. Knows no tables."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from timescales.files import write_atomic
 from timescales.nn import registry
 
 COLOURS = {model.name: model.colour for model in registry.BY_NAME.values()}
-# By the gate of the gated models, and of the RMC but for its own gate "-".
+# By the gate of the gated models, and of the RMC except for its own gate "-".
 GATES = {
     "-": COLOURS["lstm"],
     "c": COLOURS["chrono"],
@@ -29,7 +29,7 @@ GATES = {
 STYLES = ("-", "--", ":", "-.")  # distinguish lines of one colour
 MARKERS = ("", "o", "s", "^", "D", "v", "x")  # distinguish runs of one colour where line styles have another meaning
 DPI = 110
-LARGEST = 200_000  # bytes of a picture, since many are committed
+LARGEST = 200_000  # bytes of a figure: many figures are committed
 
 
 Look = dict[str, Any]  # how matplotlib draws a line: {"lw": 1.5, "color": "black"}
@@ -38,12 +38,12 @@ Look = dict[str, Any]  # how matplotlib draws a line: {"lw": 1.5, "color": "blac
 SHADES = {
     **{f"m-{name}": code for name, code in COLOURS.items()},
     **{f"g-{name}": code for name, code in GATES.items()},
-    "other": "#e6007e",  # a model of one's own, beside which all others are duller
+    "other": "#e6007e",  # the user's model; all other colours are duller
 }
 
 
 def shade(settings: Mapping[str, object]) -> str:
-    """The name in SHADES of a run with these settings ("model", "model.gate"): that of its gate or of its model."""
+    """Return the name in SHADES of a run with these settings ("model", "model.gate"), from its gate or its model."""
     model, gate = str(settings.get("model")), str(settings.get("model.gate"))
     by_gate = model == "gated" or (model == "rmc" and gate != "-")
     names = (f"g-{gate}" if by_gate else "", f"m-{model}")
@@ -51,19 +51,19 @@ def shade(settings: Mapping[str, object]) -> str:
 
 
 def colour(settings: Mapping[str, object]) -> str:
-    """The colour of a run with these settings."""
+    """Return the colour of a run with these settings."""
     return SHADES[shade(settings)]
 
 
 def shades(n: int) -> list[Any]:
-    """Colours for an ordered series, dark to light. No model has one of them."""
+    """Return n colours for an ordered series, dark to light. No model has one of them."""
     from matplotlib import colormaps
 
     return [colormaps["viridis"](0.9 * k / max(1, n - 1)) for k in range(n)]
 
 
 def format_number(value: float) -> str:
-    """A number with three digits, or with commas between thousands."""
+    """Format a number with three digits, or with commas between thousands."""
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
@@ -81,9 +81,9 @@ def plain_ticks(ax: Any) -> None:
 
 @contextlib.contextmanager
 def fixed_style() -> Iterator[None]:
-    """Draw under matplotlib's defaults, whatever the user's matplotlibrc says: in a `with` block, or as a decorator.
+    """Draw with matplotlib's defaults, whatever the user's matplotlibrc sets: in a `with` block, or as a decorator.
 
-    A picture is drawn and saved under one style: some settings count when it is drawn, others when it is saved.
+    A figure must be drawn and saved in one style: some settings take effect at drawing, others at saving.
     """
     import matplotlib.style
 
@@ -92,7 +92,7 @@ def fixed_style() -> Iterator[None]:
 
 
 def empty_figure(width: float = 6.4, height: float = 4.8) -> Any:
-    """Make a figure without axes, its size in inches. To be called, drawn on and saved under `fixed_style`."""
+    """Make a figure without axes, its size in inches. Call it, draw and save under `fixed_style`."""
     from matplotlib.figure import Figure
 
     return Figure(figsize=(width, height), dpi=DPI, layout="constrained")
@@ -113,47 +113,47 @@ def panels(
 
 
 def band(ax: Any, x: Sequence[float], y: Sequence[float], error: Sequence[float], colour: str, **line: Any) -> None:
-    """A line with a dot at every point, and its error as a band. line: options of the line."""
+    """Draw a line with a dot at every point, and its error as a band. line: options of the line."""
     ax.plot(x, y, color=colour, marker="o", **line)
     low, high = ([a + sign * b for a, b in zip(y, error, strict=True)] for sign in (-1, 1))
     ax.fill_between(x, low, high, color=colour, alpha=0.15, lw=0)
 
 
 def by_rank(ax: Any, times: Sequence[float], **look: Any) -> None:
-    """The times of units, (units,), over the share of units with a longer one; those above 0 and finite are drawn.
+    """Draw the times of units, (units,), over the share of units with a longer one.
 
-    look: how the line is drawn.
+    Only finite times above 0 are drawn. look: how the line is drawn.
     """
     ordered = sorted((math.inf if math.isnan(time) else time for time in times), reverse=True)
     share = [(k + 0.5) / len(ordered) for k in range(len(ordered))]
     ax.plot(share, [time if 0.0 < time < math.inf else math.nan for time in ordered], **look)
 
 
-def draw_floors(ax: Any, floors: Mapping[str, float]) -> None:
-    """A horizontal line for what each simple rule reaches, by its words (`Task.floors`)."""
+def draw_baselines(ax: Any, floors: Mapping[str, float]) -> None:
+    """Draw a horizontal line for each trivial baseline, by its words (`Task.floors`)."""
     for rule, value in floors.items():
         ax.axhline(value, color="#888888", ls=(0, (1, 3)), lw=1, label=f"{rule}: {value:.3g}")
 
 
 def small_legend(ax: Any, **options: Any) -> None:
-    """A legend in small letters without a frame."""
+    """Draw a legend in small letters without a frame."""
     ax.legend(frameon=False, fontsize=8, **options)
 
 
 def legend_at_right(ax: Any, **options: Any) -> None:
-    """A small legend at the right of the axes, outside them."""
+    """Draw a small legend to the right of the axes."""
     small_legend(ax, loc="center left", bbox_to_anchor=(1.0, 0.5), **options)
 
 
 @fixed_style()
 def write(draw: Callable[[Any], None], path: Path, title: str, svg: bool = False) -> list[Path]:
-    """Draw a figure and write PATH.png, at most 200 KB, and on request PATH.svg. Returns their paths.
+    """Draw a figure and write PATH.png, at most 200 KB, and on request PATH.svg. Return their paths.
 
     draw: called with an empty matplotlib figure.
     """
     figure = empty_figure()
     draw(figure)
-    letters = int(13 * figure.get_figwidth())  # that fit into a line of the title
+    letters = int(13 * figure.get_figwidth())  # the letters that fit into a line of the title
     lines = [textwrap.fill(line, letters) for line in title.split("\n")]
     figure.suptitle("\n".join(lines), x=0.01, ha="left", fontsize=10)
     png = path.with_suffix(".png")
@@ -167,7 +167,7 @@ def write(draw: Callable[[Any], None], path: Path, title: str, svg: bool = False
 
 
 def small_png(figure: Any) -> bytes:
-    """The figure as PNG, with fewer colours or pixels if it is larger than LARGEST."""
+    """Return the figure as PNG, with fewer colours or pixels if it is larger than LARGEST."""
     for dpi, colours in ((DPI, None), (DPI, 256), (80, 256), (60, 256), (45, 256)):
         content = io.BytesIO()
         figure.savefig(content, dpi=dpi)
@@ -178,7 +178,7 @@ def small_png(figure: Any) -> bytes:
 
 
 def _with_colours(png: io.BytesIO, colours: int) -> bytes:
-    """A PNG reduced to so many colours: hundreds of thin lines take half the bytes and look the same."""
+    """Reduce the colours of a PNG: hundreds of thin lines take half the bytes and look the same."""
     from PIL import Image
 
     reduced = io.BytesIO()

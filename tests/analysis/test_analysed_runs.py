@@ -44,10 +44,10 @@ def test_values_of_other_weights_do_not_go_into_the_record(trained, monkeypatch)
         with pytest.raises(lock.RunningElsewhere):
             analysis.measure_run(run, "timescale_law")
     record.update(run, seconds=loaded.record.seconds + 1.0)
-    assert "was trained again meanwhile" in analysis.study_run(loaded, "timescale_law").notes[-1]
+    assert "was retrained meanwhile" in analysis.study_run(loaded, "timescale_law").notes[-1]
     with monkeypatch.context() as patched:
         patched.setattr(analysis, "load", lambda *_: loaded)
-        with pytest.raises(ConfigError, match="was trained again meanwhile"):
+        with pytest.raises(ConfigError, match="was retrained meanwhile"):
             analysis.measure_run(run, "timescale_law")
     assert not Record.read(run).probes
     assert not any("record" in note for note in analysis.study_run(load(run), "timescale_law").notes)
@@ -132,7 +132,7 @@ def test_measures_of_a_run_on_disk(trained, probe, script, tmp_path, monkeypatch
     assert "--record is for one run" in script("analyse", run, tmp_path, "--record=forgetting")
     for weights, name in (("best.pt", "reset_units"), ("last.pt", "forgetting")):
         (run / weights).unlink()
-        assert f"{weights} is not there: force=true trains the run again" in probe(run, name)
+        assert f"{weights} is missing: force=true retrains the run" in probe(run, name)
 
 
 def test_the_studies_of_a_run(trained, analyse, monkeypatch):
@@ -186,4 +186,4 @@ def test_what_is_no_run_or_no_analysis(trained, analyse, tmp_path):
     assert "error: " in analyse(run, "--only=word_ablation")
     (run / "best.pt").unlink()
     (run / "last.pt").unlink()
-    assert "best.pt is not there: force=true trains the run again" in analyse(run)
+    assert "best.pt is missing: force=true retrains the run" in analyse(run)

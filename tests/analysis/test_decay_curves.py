@@ -39,7 +39,7 @@ def test_what_is_left_is_the_literal_product(kind, task):
     else:
         delays = task.delays("test") if isinstance(task, VariableCopy) else [task.T] * 3
         ends = (lambda k: 10), (lambda k: 10 + int(delays[k]))
-    (found,) = decay_curves.kept(model, task)
+    (found,) = decay_curves.remaining(model, task)
     expected = literal_kept(model, batch, *ends)
     for own, values, first in zip(found, zip(*expected, strict=True), (1.0, 0.0), strict=True):
         assert len(own) == 1 + len(values)
@@ -52,7 +52,7 @@ def test_a_unit_that_never_resets_decays_as_a_power(tmp_path):
     task = copy_task(T=60, test_size=2)
     model = model_for(task, hidden_size=2, epsilon=1e-9)
     cell = hold(model, reset=[-60.0, 0.0])
-    ((curve, _),) = decay_curves.kept(model, task)
+    ((curve, _),) = decay_curves.remaining(model, task)
     n, p = torch.arange(61, dtype=torch.float64), cell.p.detach()
     torch.testing.assert_close(curve[:, 0], ((n + 11) / 11) ** -p[0], rtol=1e-6, atol=0)
     # Held at r = 1/2 the age rests at 1, and f = 2^-p: an exponential.
@@ -70,7 +70,7 @@ def test_a_power_law_keeps_what_an_exponential_has_lost():
     cell = hold(model, reset=[-60.0])
     with torch.no_grad():
         cell.power.copy_(torch.tensor([0.3], dtype=torch.float64).logit())
-    ((curve, _),) = decay_curves.kept(model, task)
+    ((curve, _),) = decay_curves.remaining(model, task)
     power_law = float(curve[200, 0]) * 11**-0.3  # from t = 10, where the delay begins, back to t = 0
     exponential = 0.97**200
     assert power_law == pytest.approx(211**-0.3, rel=1e-4)
@@ -106,7 +106,7 @@ def test_several_models_decay_on_one_axis(tmp_path):
     assert study.write(found, tmp_path, "decay_curves")[1].is_file()
     empty = copy_task(T=0)
     with pytest.raises(ConfigError, match=r"give a run with a longer task\.T"):
-        decay_curves.kept(model_for(empty), empty)
+        decay_curves.remaining(model_for(empty), empty)
 
 
 # --- T_1/e -----------------------------------------------------------------------------------------------------------

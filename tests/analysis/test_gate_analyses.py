@@ -220,7 +220,7 @@ def test_padding_of_reviews_is_no_text(tmp_path, monkeypatch, pad):
     gates, tokens = gate_maps.window(model, task)
     assert len(gates[0]) == len(tokens) == lengths[0]
     assert len(gate_maps.study(run_of_words(model, task)).rows) == 5
-    assert [len(left.logs) for left in decay_curves.kept(model, task)] == [1 + max(lengths)]
+    assert [len(left.logs) for left in decay_curves.remaining(model, task)] == [1 + max(lengths)]
     seen = []
     with observe.watched(model, lambda layer, act: seen.append(act.forget.detach().double())):
         model(batch)

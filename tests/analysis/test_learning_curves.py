@@ -88,7 +88,7 @@ def test_curves_need_no_weights(trained, analyse, tmp_path):
     said = analyse(*runs, "--only=learning_curves", f"--to={tmp_path / 'both'}")
     assert said.splitlines()[-1] == "  plstm: no validation in its record or curve.csv"
     assert {row["run"] for row in rows(tmp_path / "both" / "learning_curves.csv")} == {"lstm"}
-    assert "best.pt is not there" in analyse(*runs, f"--to={tmp_path / 'both'}")
+    assert "best.pt is missing" in analyse(*runs, f"--to={tmp_path / 'both'}")
 
 
 @pytest.mark.parametrize(("kind", "best"), [(Copy, (0.6, 20)), (Adding, (0.2, 10))])

@@ -101,7 +101,7 @@ def test_without_a_text_the_biases_speak(tmp_path):
     bias = torch.cat([(rnn.bias_ih_l0 + rnn.bias_hh_l0).detach().chunk(4)[1] for rnn in rnns]).double()
     assert [row["timescale"] for row in found.rows] == pytest.approx(timescale_of_gate(bias.sigmoid()).tolist())
     assert [row["layer"] for row in found.rows] == [1] * HIDDEN[0] + [2] * HIDDEN[1]
-    assert "biases alone" in found.notes[0]
+    assert "only from the biases" in found.notes[0]
 
 
 def test_words_with_other_numbers_are_noticed(tmp_path, root):
@@ -142,8 +142,8 @@ BROKEN = [
     (of(nn.RNN(3, 4)), "is a plain RNN"),
     (of(nn.LSTM(3, 4, bidirectional=True)), "only LSTMs in one direction, without a projection"),
     (of(nn.LSTM(3, 4, proj_size=2)), "only LSTMs in one direction, without a projection"),
-    ({"weight_ih_l0": torch.zeros(16, 3)}, "a layer has weight_ih alone: weight_ih and weight_hh are needed"),
-    ({f"{n}.{k}": v for n in "ab" for k, v in of(nn.LSTM(3, 4)).items()}, "do not follow on each other: layer 2"),
+    ({"weight_ih_l0": torch.zeros(16, 3)}, "a layer has only weight_ih: weight_ih and weight_hh are needed"),
+    ({f"{n}.{k}": v for n in "ab" for k, v in of(nn.LSTM(3, 4)).items()}, "do not fit together: layer 2"),
 ]
 
 
@@ -160,7 +160,7 @@ def test_no_code_of_a_file_is_run(tmp_path):
             return (open, (str(tmp_path / "harm"), "w"))
 
     torch.save({"weight_ih_l0": Harm()}, tmp_path / "lm.pt")
-    with pytest.raises(ConfigError, match=r"holds more than tensors.*torch.save\(model.state_dict\(\), FILE\)"):
+    with pytest.raises(ConfigError, match=r"has more than tensors.*torch.save\(model.state_dict\(\), FILE\)"):
         weights.read(tmp_path / "lm.pt")
     assert not (tmp_path / "harm").exists()
     for content in (b"", b"x" * 100, pickle.dumps(3, 2)):
@@ -194,7 +194,7 @@ def test_the_command(analyse, tmp_path, root, monkeypatch):
     said = analyse("--weights", path, *settings(root))
     assert "timescale_law/alpha" in said
     assert (tmp_path / "lm.pt-analysis" / "timescale_law.png").is_file()
-    assert "biases alone" in analyse("--weights", path, "--to", tmp_path / "here")
+    assert "only from the biases" in analyse("--weights", path, "--to", tmp_path / "here")
     assert (tmp_path / "here" / "timescale_law.csv").is_file()
     assert analyse("--weights", "nowhere.pt") == "error: --weights=nowhere.pt: No such file or directory"
     assert "--only=bins: no such analysis" in analyse("--weights", path, "--only", "bins")

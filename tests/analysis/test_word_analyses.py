@@ -290,5 +290,5 @@ def test_words_are_ablated_in_language_models_of_words_alone(root):
         word_ablation.unknown_word(Copy(T=5, train_size=1, valid_size=1, test_size=1))
     task = words(root)
     task.vocabulary = [word.replace("<unk>", "unk") for word in task.vocabulary]
-    with pytest.raises(ConfigError, match="no <unk> to put in a word's place"):
+    with pytest.raises(ConfigError, match="no <unk> to replace a word with"):
         word_ablation.unknown_word(task)

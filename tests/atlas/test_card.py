@@ -108,8 +108,8 @@ BROKEN = {
     "SyntaxError: invalid syntax (broken.py, line 2)": "import torch\ndef = 3\n",
     "ModuleNotFoundError: No module named 'not_there'": "import not_there\n",
     "broken.py has no MyCell; did you mean MyCells?": "class MyCells: pass\n",
-    "is no timescales.Cell and no timescales.RNN": "import torch\nclass MyCell(torch.nn.LSTM): pass\n",
-    "cannot be made: TypeError": "from timescales import Cell\nclass MyCell(Cell):\n    def __init__(self): pass\n",
+    "is neither a timescales.Cell nor a timescales.RNN": "import torch\nclass MyCell(torch.nn.LSTM): pass\n",
+    "cannot be built: TypeError": "from timescales import Cell\nclass MyCell(Cell):\n    def __init__(self): pass\n",
     "RuntimeError: The size of tensor a (8) must match the size of tensor b (3)": """\
 import torch
 from typing import NamedTuple
@@ -160,10 +160,10 @@ def called(monkeypatch, *arguments):
     ("arguments", "line"),
     [
         (["mine"], "give a file and a class, mine.py:MyCell"),
-        (["mine.py"], "error: mine.py: name the class in it, too: mine.py:MyCell"),
+        (["mine.py"], "error: mine.py: name the class in the file too: mine.py:MyCell"),
         (["nowhere.py:MyCell"], "nowhere.py cannot be imported: there is no such file"),
         (["mine.py:DecayCell", "3"], "3: arguments of the class are given as key=value"),
-        (["timescales.PLSTM", "eps=3"], "cannot be made"),
+        (["timescales.PLSTM", "eps=3"], "cannot be built"),
     ],
 )
 def test_a_wrong_command_is_one_line(mine, monkeypatch, arguments, line):

@@ -52,7 +52,7 @@ def test_a_fresh_run_and_its_command(train, status, tmp_path):
     assert isinstance(saved["config"]["model"]["T_max"], int)  # the id has "auto"
     for word in (saved["id"], directory.name, f"runs/{directory.name}", directory):
         told = {key: value.strip() for key, value in status(word).items()}
-        assert (told["run"], told["state"], told["lies in"]) == (directory.name, "finished", f"runs/{directory.name}")
+        assert (told["run"], told["state"], told["stored in"]) == (directory.name, "finished", f"runs/{directory.name}")
         assert (told["commit"], told["steps"]) == (saved["commit"], "2")
         assert told["test/loss"] == f"{saved['metrics']['test/loss']:.4f}"
         overrides = again(told)
@@ -79,7 +79,7 @@ def test_a_committed_run_and_its_command(status, monkeypatch, tmp_path, table, r
     line = store.read_rows(ROOT / "results" / table / "runs.csv")[row]
     told = status(line.id)
     assert told["run"].strip().endswith(f"-s{line.seed}-{line.id}")
-    assert f"results/{table} ({line.rung})" in told["lies in"]
+    assert f"results/{table} ({line.rung})" in told["stored in"]
     assert told["commit"].strip() == line.commit
     assert told["seconds"].strip() == f"{line.seconds:.0f}"
     overrides = again(told)

@@ -93,5 +93,5 @@ def test_other_data_are_neither_analysed_nor_added_to_a_run(train, book):
     book.write_text("a unit that forgets slowly\n" * 80)
     done = train("extend=out", "loop.max_epochs=3", "logger=none", "run_dir=other")
     assert (done.status, f"extend=out: {book} has changed since" in done.err) == (1, True)
-    with pytest.raises(ConfigError, match=f"out was trained on another {book}: put it back, or force=stale"):
+    with pytest.raises(ConfigError, match=f"out was trained on another {book}: restore the file, or give force=stale"):
         analysis.load(book.parent / "out")

@@ -118,7 +118,7 @@ def test_a_report_leaves_the_weights_of_runs_by_seed_as_far_as_there_is_room(tra
     ]
     report = Report(parse(TABLE), {"paper": rows}, {"paper": []}, tmp_path / "results", tmp_path / "results")
     size = len(weights.packed(*weights.of_run(trained)))
-    monkeypatch.setattr(committed, "OF_TABLE", int(1.5 * size))
+    monkeypatch.setattr(committed, "TABLE_BYTES", int(1.5 * size))
     committed.write(report)
     folder = report.folder / "weights"
     assert sorted(path.name for path in folder.glob("*.safetensors")) == [f"{run_id}.safetensors"]

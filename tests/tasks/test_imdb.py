@@ -224,7 +224,7 @@ def test_a_run_names_its_word_vectors_and_is_used_with_no_others(films, train, t
     found.write(here)
     refused = train(f"extend={here}", "loop.max_steps=4", "logger=none", "device=cpu", f"data_root={root}")
     assert (refused.status, "it was trained on other data" in refused.err) == (1, True), refused
-    with pytest.raises(ConfigError, match="here was trained on another GloVe: put it back"):
+    with pytest.raises(ConfigError, match="here was trained on another GloVe: restore the file"):
         analysis.load(here)
     with pytest.raises(ConfigError, match=f"^{found.id} was trained on another GloVe: put it back"):
         timescales.load(tmp_path / "a.safetensors")

@@ -1,18 +1,18 @@
-"""Analyses of trained runs, one module each.
+"""Analyse trained runs: one module for each analysis.
 
 A module has any of
     measure(model, task) -> dict[str, float]   Numbers for the run's record. Tables name them "probe/MODULE/VALUE",
-                                               such as "probe/reset_units/p_mean". An `Answer` also brings files.
-    study(run) -> Study                        Picture, rows and values of one run with weights. In a module without
+                                               such as "probe/reset_units/p_mean". An `Answer` also has files.
+    study(run) -> Study                        Figure, rows and values of one run with weights. In a module without
                                                `measure` its values are the numbers for the record.
-    compare(runs) -> Study                     The same of several runs of one task.
-    WEIGHTS                                    The weights to analyse: "best" (also without this attribute), "last", or
-                                               None, which also accepts runs without weights.
-and functions of several runs' rows, with which tables compute a cell. Each function raises ConfigError for a model or
-task that it is not made for (`NotMadeFor`, where `needs` says so).
+    compare(runs) -> Study                     The same for several runs of one task.
+    WEIGHTS                                    The weights to analyse: "best" (the default), "last", or None, which also
+                                               accepts runs without weights.
+and functions that take the rows of several runs, with which tables compute a cell. A function raises ConfigError for a
+model or task that it is not made for (`NotMadeFor`, if `needs` checks it).
 
-The modules `run`, `groups`, `study`, `needs` and `observe` hold what analyses share; `weights` and
-`released` are about models of others. This file imports no torch.
+The modules `run`, `groups`, `study`, `needs` and `observe` are shared by analyses. `weights` and `released` are about
+other people's models. This file imports no torch.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ __all__ = [
 
 Run = Trained  # its earlier name
 
-# The functions of each module. A listing, so that names are known without importing torch; a test compares it with the
-# modules.
+# The functions of each module. Listed here so that names are known without importing torch. A test compares the list
+# with the modules.
 ANALYSES = {
     "ablation": ("measure", "study", "compare"),
     "assigned": ("study",),
@@ -81,28 +81,28 @@ ANALYSES = {
 
 
 def names(*functions: str) -> list[str]:
-    """The analyses that have any of the functions, in alphabetical order."""
+    """Return the analyses that have any of the functions, in alphabetical order."""
     return [name for name, present in ANALYSES.items() if set(functions) & set(present)]
 
 
 def measurable() -> list[str]:
-    """The analyses that have numbers for a run's record, in alphabetical order."""
+    """Return the analyses that have numbers for a run's record, in alphabetical order."""
     return names("measure", "study")
 
 
 def weights_for(name: str) -> str | None:
-    """The weights that an analysis reads: "best", "last", or None if it needs none."""
+    """Return the weights that an analysis reads: "best", "last", or None if it needs none."""
     return getattr(_module(name), "WEIGHTS", "best")
 
 
 def measure_run(directory: Path, name: str) -> dict[str, float]:
-    """Measure a finished run and keep the values in its record.
+    """Measure a finished run and add the values to its record.
 
     Raises ConfigError as `load` does, for a run that has not ended, or if the analysis is not made for the run's model
     and task.
     """
     run = load(directory, weights_for(name))
-    if not run.record.ended:  # the values would stay when the weights have changed
+    if not run.record.ended:  # else the values would stay after the weights change
         raise ConfigError(f"{directory} has not ended: let it finish, or continue it with resume=true, then try again")
     module = _module(name)
     with _held(run):
@@ -114,9 +114,9 @@ def measure_run(directory: Path, name: str) -> dict[str, float]:
 
 
 def measure_missing(directory: Path, names: Sequence[str]) -> None:
-    """Measure a finished run by those of some analyses whose values its record does not have yet.
+    """Measure a finished run by those analyses whose values its record does not have yet.
 
-    Analyses that are not made for its model or task are left out. Raises ConfigError as `measure_run` does.
+    Analyses that are not made for its model or task are skipped. Raises ConfigError as `measure_run` does.
     """
     saved = Record.read(directory)
     if saved is None or saved.state is not State.FINISHED:
@@ -129,28 +129,28 @@ def measure_missing(directory: Path, names: Sequence[str]) -> None:
 
 
 def study_run(run: Trained, name: str) -> Study:
-    """Study a run. If it has ended, the values are kept in its record; a note says why they could not be.
+    """Study a run. If the run has ended, add the values to its record; if that fails, a note says why.
 
     Raises ConfigError if the analysis is not made for the run's model and task.
     """
     study = _module(name).study(run)
     notes = list(study.notes)
-    if run.record.ended:  # a run that goes on writes its record itself
+    if run.record.ended:  # a run in training writes its record itself
         try:
             with _held(run):
                 _keep(run.directory, name, study.values)
         except ConfigError as error:
-            notes.append(f"not kept in the record: {error}")
+            notes.append(f"not added to the record: {error}")
     return replace(study, title=f"{study.title}\n{run.title}", notes=notes)
 
 
 def compare_runs(runs: Sequence[Trained], name: str, **options: Any) -> Study:
-    """Compare several runs of one task. options: further arguments of the module's `compare`.
+    """Compare several runs of one task. options: more arguments of the module's `compare`.
 
     Raises ConfigError if the analysis is not made for these runs.
     """
     if len({run.config["task"]["name"] for run in runs}) > 1:
-        raise ConfigError("runs of several tasks do not go into one picture: give runs of one task")
+        raise ConfigError("one figure cannot show several tasks: give runs of one task")
     return _module(name).compare(runs, **options)
 
 
@@ -160,17 +160,20 @@ def _module(name: str) -> ModuleType:
 
 @contextlib.contextmanager
 def _held(run: Trained) -> Iterator[None]:
-    """Hold the lock of an ended run. Raises ConfigError if another process holds it, or has trained the run again."""
+    """Hold the lock of an ended run.
+
+    Raises ConfigError if another process holds it, or has trained the run meanwhile.
+    """
     with lock.hold(run.directory):
         now = Record.read(run.directory)
         same = ("status", "steps", "seconds", "commit")
         if now is None or any(getattr(now, key) != getattr(run.record, key) for key in same):
-            raise ConfigError(f"{run.directory} was trained again meanwhile: analyse it again")
+            raise ConfigError(f"{run.directory} was retrained meanwhile: repeat the analysis")
         yield
 
 
 def _keep(directory: Path, name: str, values: Mapping[str, float]) -> None:
-    """Put an analysis' values into the record of a finished run, in place of its earlier values."""
+    """Put an analysis' values into the record of a finished run, instead of its earlier values."""
     content = Record.read(directory)
     assert content is not None, "the run was loaded from there"
     others = {key: value for key, value in content.probes.items() if not key.startswith(f"{name}/")}

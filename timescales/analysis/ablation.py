@@ -1,4 +1,4 @@
-"""How the accuracy of copying falls when units are silenced, at random or the later-reset units first.
+"""Measure how the accuracy of copying falls when units are silenced, at random or the later-reset units first.
 
 Source: Chien et al. 2021, section 5.3 and Fig. 5.
 """
@@ -36,22 +36,22 @@ LOOKS: dict[str, tuple[plotting.Look, str]] = {
 
 
 def measure(model: SequenceModel, task: Task) -> dict[str, float]:
-    """Accuracy by number of silenced units, "random/0" to "random/100", the mean over 10 random orders.
+    """Return the accuracy by number of silenced units, "random/0" to "random/100", the mean over 10 random orders.
 
-    For a model with reference times also "later_first/...": the later-reset units first, in random order, then the
-    others. In networks that do not have 128 units, the numbers are in proportion. The paper does not state what is
-    silenced (here the output h, while the cell runs on) nor how often (here 10 orders, each on the same 200 test
+    A model with reference times also has "later_first/...": the later-reset units first, in random order, then the
+    others. In networks without exactly 128 units, the numbers are in proportion. The paper does not state what is
+    silenced (here the output h, while the cell continues) nor how often (here 10 orders, each on the same 200 test
     sequences).
 
-    ".../mean" is the mean over the numbers of units. ".../kept" is the mean share that is kept of the accuracy above
-    chance; 0 below chance, so that a network that guesses worse than at random does not count as less robust. A network
-    at chance with no unit silenced has no ".../kept".
+    ".../mean" is the mean over the numbers of units. ".../kept" is the mean share of the accuracy above chance that
+    remains. It is 0 below chance, so that a network that guesses worse than at random does not count as less robust. A
+    network that is at chance with no unit silenced has no ".../kept".
     """
     return named(curves(model, task), model.rnn.hidden_size)
 
 
 def curves(model: SequenceModel, task: Task) -> dict[str, Tensor]:
-    """The accuracies behind `measure`: "random" and "later_first", each (10 orders, numbers of silenced units)."""
+    """Return the accuracies of `measure`: "random" and "later_first", each (10 orders, numbers of silenced units)."""
     copy_task = needs_copy(task)
     if len(model.rnn.layers) != 1:
         raise ConfigError(f"this analysis is for one layer of units, not for {len(model.rnn.layers)}")
@@ -71,7 +71,7 @@ def curves(model: SequenceModel, task: Task) -> dict[str, Tensor]:
 
 
 def named(curves: dict[str, Tensor], hidden_size: int) -> dict[str, float]:
-    """The values of `measure` from those of `curves`."""
+    """Name the values of `measure`, from the accuracies of `curves`."""
     values: dict[str, float] = {}
     for kind, accuracies in curves.items():
         means = accuracies.mean(0)
@@ -83,7 +83,7 @@ def named(curves: dict[str, Tensor], hidden_size: int) -> dict[str, float]:
 
 
 def study(run: Trained) -> Study:
-    """Accuracy by number of silenced units.
+    """Study the accuracy by number of silenced units.
 
     Rows: one per order and number of silenced units, with the mean accuracy, its standard error, and the accuracy of
     each of the 10 orders. Values: those of `measure`.
@@ -97,7 +97,7 @@ def study(run: Trained) -> Study:
 
 
 def compare(runs: Sequence[Trained]) -> Study:
-    """The same by configuration: mean and standard error over its runs (of one run: over orders)."""
+    """Compare configurations: mean and standard error over the runs of each (for one run, over orders)."""
     rows: list[TableRow] = []
     values = {}
     lines = []
@@ -113,7 +113,7 @@ def compare(runs: Sequence[Trained]) -> Study:
 
 
 def rows_of(curves: dict[str, Tensor], hidden_size: int) -> list[TableRow]:
-    """The rows of `study`."""
+    """Return the rows of `study`."""
     rows = []
     for kind, accuracies in curves.items():
         for n, values in zip(counts(hidden_size), accuracies.T, strict=True):
@@ -123,7 +123,7 @@ def rows_of(curves: dict[str, Tensor], hidden_size: int) -> list[TableRow]:
 
 
 def draw(figure: Any, lines: Sequence[Line]) -> None:
-    """Accuracy by number of silenced units, a line per configuration; hollow dots: later-reset units first."""
+    """Draw accuracy by number of silenced units, a line per configuration; hollow dots: later-reset units first."""
     (ax,) = plotting.panels(figure, width=7.5, height=4.6)
     for label, colour, style, rows in lines:
         for kind, (look, words) in LOOKS.items():
@@ -140,12 +140,12 @@ def draw(figure: Any, lines: Sequence[Line]) -> None:
 
 
 def counts(hidden_size: int) -> list[int]:
-    """The numbers of silenced units: 0, 5, ..., 100 of 128."""
+    """Return the numbers of silenced units: 0, 5, ..., 100 of 128."""
     return sorted({k * AT_ONCE * hidden_size // OF for k in range(STEPS + 1)})
 
 
 def curve(model: SequenceModel, task: Copy, orders: Iterable[Tensor]) -> Tensor:
-    """Accuracies by order (each a permutation of the units) and number of silenced units."""
+    """Return accuracies by order (each a permutation of the units) and number of silenced units."""
     numbers = counts(model.rnn.hidden_size)
     rows = [[accuracy(silenced(model, order[:n]), task, SEQUENCES) for n in numbers] for order in orders]
     return torch.tensor(rows, dtype=torch.float64)
@@ -153,10 +153,10 @@ def curve(model: SequenceModel, task: Copy, orders: Iterable[Tensor]) -> Tensor:
 
 @torch.no_grad()
 def silenced(model: SequenceModel, units: Tensor) -> SequenceModel:
-    """A copy of the model in which the outputs h of some units of its one layer are 0 at every step.
+    """Copy the model so that the outputs h of some units of its one layer are 0 at every step.
 
-    h is read in two places only, the recurrent product and the readout (or the head before it), and each multiplies a
-    unit's h by a column of its weights. With these columns at 0, all else is computed as if h were 0.
+    h is read in only two places, the recurrent product and the readout (or the head before it). Each multiplies a
+    unit's h by a column of its weights. With these columns at 0, everything else is computed as if h were 0.
     """
     changed = copy.deepcopy(model)
     head = changed.head

@@ -1,4 +1,4 @@
-"""Do units forget with the time scales that they were assigned?
+"""Compare the time scales with which units forget with those that the units were assigned.
 
 Source: Mahto et al. 2021, appendix A.2 and Fig. 4, appendix A.5 and Fig. 9.
 """
@@ -22,14 +22,16 @@ ALPHAS = (0.36, 0.46, 0.56, 0.66, 0.8, 1.0, 1.5)  # those of conf/table/mahto_al
 
 
 def study(run: Trained) -> Study:
-    """Assigned time scales are those of the biases before training; in multi-timescale models these biases are fixed.
+    """Study assigned and estimated time scales.
+
+    The assigned ones are those of the biases before training. In multi-timescale models these biases are fixed.
 
     Rows: one per unit: layer, unit, assigned and estimated time scale in steps. Values: for each layer, the rank
     correlation (Spearman), how much of the variance of the estimated ranks the assigned ones explain (the square of
-    that correlation, 0 where it is negative) and how much not, the correlation of logarithms (Pearson, over units where
-    both are finite and above 0), both medians, and the shares of units assigned less than 20 steps (80 % in layer 2 of
-    the paper, section 3.1.1) and at least 1,000 ("ranging up to the thousands").
-    Raises ConfigError for a model without forget gates.
+    that correlation, 0 if it is negative) and how much not, the correlation of logarithms (Pearson, over units for
+    which both are finite and above 0), both medians, and the shares of units assigned less than 20 steps (80 % in layer
+    2 of the paper, section 3.1.1) and at least 1,000 ("ranging up to the thousands"). Raises ConfigError for a model
+    without forget gates.
     """
     pairs = [
         (cell.timescales().detach().cpu().double(), timescale_of_gate(forget))
@@ -44,7 +46,7 @@ def study(run: Trained) -> Study:
 
 
 def agreement(assigned: Tensor, estimated: Tensor) -> dict[str, float]:
-    """The values of one layer, from the assigned and the estimated time scales of its units, (H,) float64 each."""
+    """Return the values of one layer, from the assigned and the estimated time scales of its units, (H,) float64."""
     usable = (assigned > 0) & assigned.isfinite() & (estimated > 0) & estimated.isfinite()
     spearman = correlation(ranks(assigned), ranks(estimated))
     explained = max(spearman, 0.0) ** 2  # nan stays nan
@@ -61,19 +63,19 @@ def agreement(assigned: Tensor, estimated: Tensor) -> dict[str, float]:
 
 
 def ranks(values: Tensor) -> Tensor:
-    """The rank of each value (n,), float64. Equal values share the mean of their ranks."""
+    """Return the rank of each value (n,), float64. Equal values share the mean of their ranks."""
     from scipy.stats import rankdata
 
     return torch.from_numpy(rankdata(values))
 
 
 def correlation(a: Tensor, b: Tensor) -> float:
-    """Pearson's r of two (n,); nan if one is constant."""
+    """Return Pearson's r of two (n,); nan if one is constant."""
     return float(torch.corrcoef(torch.stack([a, b]))[0, 1]) if len(a) > 1 else math.nan
 
 
 def draw(figure: Any, run: Trained, pairs: Sequence[tuple[Tensor, Tensor]], values: dict[str, float]) -> None:
-    """A panel per layer, a dot per unit; for the multi-timescale model one more panel, the assignments by alpha."""
+    """Draw a panel per layer, a dot per unit; for the multi-timescale model also the assignments by alpha."""
     mts = run.config["model"]["name"] == "mts"
     axes = plotting.panels(figure, len(pairs) + mts, width=4.4 * (len(pairs) + mts), height=4.4)
     for layer, (ax, pair) in enumerate(zip(axes, pairs, strict=False), 1):
@@ -98,7 +100,7 @@ def _draw_layer(ax: Any, colour: str, assigned: Tensor, estimated: Tensor) -> No
 
 
 def _draw_alphas(ax: Any, run: Trained, assigned: Tensor) -> None:
-    """The time scales that a layer is assigned with the run's alpha, and with others."""
+    """Draw the time scales that a layer is assigned with the run's alpha, and with others."""
     settings = run.config["model"]
     options = {key: settings[key] for key in ("scale", "quantiles") if key in settings}
     others = [alpha for alpha in ALPHAS if alpha != settings["alpha"]]

@@ -1,4 +1,4 @@
-"""Perplexity by the frequency of the predicted word, and a bootstrap that compares two models.
+"""Measure perplexity by the frequency of the predicted word, and compare two models by a bootstrap.
 
 Source: Mahto et al. 2021, section 3.2.2 and table 1; binning and resampling as in the authors' released code.
 """
@@ -40,10 +40,11 @@ class Blocks(NamedTuple):
 
 
 def measure(model: SequenceModel, task: Task) -> Answer:
-    """Test perplexity by bin and of all words, with word frequencies from all three splits, as in the authors' code.
+    """Return the test perplexity by bin and of all words.
 
-    "train/..." are the same with frequencies from the training split, as in the paper's text. The blocks are kept as
-    blocks.csv. Raises ConfigError for a task that is not language modelling by words.
+    Word frequencies are those of all three splits, as in the authors' code; for "train/..." those of the training
+    split, as in the paper's text. The blocks are stored as blocks.csv. Raises ConfigError for a task that is not
+    language modelling by words.
     """
     task = needs_words(task)
     losses, words = (values.cpu().numpy() for values in token_losses(model, task))
@@ -59,9 +60,10 @@ def measure(model: SequenceModel, task: Task) -> Answer:
 
 @torch.no_grad()
 def token_losses(model: SequenceModel, task: Words) -> tuple[Tensor, Tensor]:
-    """The loss in nats of each word of the test text, given all words before it, and the words; (N,) each.
+    """Return the loss in nats of each word of the test text, given all words before it, and the words; (N,) each.
 
-    In the order of the text, without its first word, which is not predicted. The model's mode is restored.
+    They are in the order of the text. The first word is missing, because it is not predicted. The model's mode is
+    restored.
     """
     training = model.training
     model.eval()
@@ -77,17 +79,17 @@ def token_losses(model: SequenceModel, task: Words) -> tuple[Tensor, Tensor]:
 
 
 def named(values: Floats) -> dict[str, float]:
-    """Values of the four bins and of all words, (5,), by name."""
+    """Name the values of the four bins and of all words, (5,)."""
     return dict(zip((*NAMES, "all"), values.tolist(), strict=True))
 
 
 def bins_of(counts: ArrayLike) -> NDArray[np.int64]:
-    """The bin of each word, 0 (most frequent) to 3, from its number of occurrences."""
+    """Return the bin of each word, 0 (most frequent) to 3, from its number of occurrences."""
     return (np.asarray(counts)[..., None] < np.array(EDGES)).sum(-1)
 
 
 def block_sums(losses: ArrayLike, bins: NDArray[np.int64]) -> Blocks:
-    """Blocks from the loss (N,) and bin (N,) of each word, in the order of the text."""
+    """Sum the loss (N,) of each word by block and bin (N,), in the order of the text."""
     n = -(-len(bins) // BLOCK)
     place = np.arange(len(bins)) // BLOCK * len(NAMES) + bins
     sums = np.bincount(place, weights=np.asarray(losses, np.float64), minlength=n * len(NAMES))
@@ -96,19 +98,19 @@ def block_sums(losses: ArrayLike, bins: NDArray[np.int64]) -> Blocks:
 
 
 def perplexities(blocks: Blocks) -> Floats:
-    """exp of the mean loss of each bin and of all words, (5,); nan for a bin without words."""
+    """Return exp of the mean loss of each bin and of all words, (5,); nan for a bin without words."""
     return _perplexities(blocks.sums.sum(0), blocks.counts.sum(0))
 
 
 def _perplexities(sums: Floats, counts: NDArray) -> Floats:
-    """From (..., 4) to (..., 5)."""
+    """Return the perplexities (..., 5) of sums (..., 4)."""
     sums, counts = (np.concatenate([v, v.sum(-1, keepdims=True)], -1) for v in (sums, counts))
     with np.errstate(invalid="ignore"):
         return np.exp(sums / counts)
 
 
 def weights(n: int, resamples: int = RESAMPLES, seed: int = 0) -> NDArray[np.int64]:
-    """How often each of n blocks occurs in each resample with replacement: (resamples + 1, n).
+    """Return how often each of n blocks occurs in each resample with replacement: (resamples + 1, n).
 
     The last row is the original text, with every block once.
     """
@@ -117,14 +119,14 @@ def weights(n: int, resamples: int = RESAMPLES, seed: int = 0) -> NDArray[np.int
 
 
 def same_words(a: Blocks, b: Blocks) -> bool:
-    """Whether two runs have the same numbers of words in all blocks and bins, so were measured on the same text."""
+    """Return whether two runs were measured on the same text: the same numbers of words in all blocks and bins."""
     return np.array_equal(a.counts, b.counts)
 
 
 def differences(baseline: Blocks, other: Blocks, resamples: int = RESAMPLES, seed: int = 0) -> Floats:
-    """Perplexity of the baseline minus that of the other model, by bin and of all words: (resamples + 1, 5).
+    """Return the perplexity of the baseline minus that of the other model, by bin and of all words: (resamples + 1, 5).
 
-    Both models have the same resamples. A short last block is left out. Raises ValueError if the two were not measured
+    Both models have the same resamples. A short last block is dropped. Raises ValueError if the two were not measured
     on the same words.
     """
     if not same_words(baseline, other):
@@ -137,10 +139,10 @@ def differences(baseline: Blocks, other: Blocks, resamples: int = RESAMPLES, see
 
 
 def p_lower(first: str, second: str, name: str, shift: float = 0.0) -> float | None:
-    """The p value of "the first run's perplexity plus `shift` is below the second's" in a bin (or of "all" words): the
-    share of resamples in which it is not.
+    """Test whether the first run's perplexity plus `shift` is below the second's, in a bin or of "all" words.
 
-    first, second: contents of blocks.csv. None for a bin without words and for runs measured on different words.
+    The p value is the share of resamples in which it is not. first, second: contents of blocks.csv. Returns None for a
+    bin without words and for runs measured on different words.
     """
     if not same_words(from_text(first), from_text(second)):
         return None
@@ -150,14 +152,14 @@ def p_lower(first: str, second: str, name: str, shift: float = 0.0) -> float | N
 
 @functools.lru_cache(maxsize=16)  # claims and reports need the five bins of the same two runs
 def resampled(baseline: str, other: str) -> Floats:
-    """`differences` of two contents of blocks.csv."""
+    """Return the `differences` of two contents of blocks.csv."""
     return differences(from_text(baseline), from_text(other))
 
 
 def summary(differences: Floats) -> dict[str, Floats]:
-    """Mean, standard deviation, and ends of the 95 % interval and of the authors' interval of (n, 5), (5,) each.
+    """Return mean, standard deviation, and ends of the 95 % interval and of the authors' interval of (n, 5), (5,) each.
 
-    The authors' interval needs 10,001 differences; it is nan if there are fewer.
+    The authors' interval needs 10,001 differences; with fewer it is nan.
     """
     n, columns = differences.shape
     low, high = np.quantile(differences, [0.025, 0.975], axis=0)
@@ -174,7 +176,7 @@ def summary(differences: Floats) -> dict[str, Floats]:
 
 
 def to_text(blocks: Blocks) -> str:
-    """Blocks as CSV with all digits: a line per block, the sums, then the counts."""
+    """Write blocks as CSV with all digits: a line per block, the sums, then the counts."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow([f"{what} {name}" for what in Blocks._fields for name in NAMES])
@@ -183,6 +185,6 @@ def to_text(blocks: Blocks) -> str:
 
 
 def from_text(text: str) -> Blocks:
-    """Blocks from their CSV."""
+    """Read blocks from their CSV."""
     values = np.array([[float(v) for v in line] for line in list(csv.reader(io.StringIO(text)))[1:]])
     return Blocks(values[:, : len(NAMES)], values[:, len(NAMES) :].astype(np.int64))

@@ -1,7 +1,7 @@
-"""The distribution of the units' characteristic times, of every model, before and after training.
+"""Show the distribution of the units' characteristic times, for every model, before and after training.
 
-A unit's characteristic time follows from its parameters alone: -1 / ln f at zero input and state (`Cell.timescales`).
-No paper shows these; they put chrono, uniform, inverse gamma and power-law models on one axis.
+A unit's characteristic time follows from its parameters: -1 / ln f at zero input and state (`Cell.timescales`). No
+paper shows these times. They put chrono, uniform, inverse gamma and power-law models on one axis.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ TITLE = "Characteristic times of all units, from their parameters alone: -1 / ln
 
 
 def study(run: Trained) -> Study:
-    """Rows: one per unit: layer, unit, initial and trained time in steps. Values: quantiles of both."""
+    """Study one run. Rows: one per unit: layer, unit, initial and trained time in steps. Values: quantiles of both."""
     return Study(TITLE, rows_of(run), values_of(run), lambda figure: draw(figure, [run]))
 
 
 def compare(runs: Sequence[Trained]) -> Study:
-    """The same of several runs. Values: "1/trained/median" is that of the first run."""
+    """Compare several runs. Values: "1/trained/median" is that of the first run."""
     rows = [
         {"run": run.directory.name, "model": run.config["model"]["name"], **row} for run in runs for row in rows_of(run)
     ]
@@ -37,17 +37,17 @@ def compare(runs: Sequence[Trained]) -> Study:
 
 
 def times(model: SequenceModel) -> Tensor:
-    """The characteristic times of the units of all layers, (units,), float64."""
+    """Return the characteristic times of the units of all layers, (units,), float64."""
     return torch.cat([cell.timescales().detach().cpu().double() for cell in model.rnn.layers])
 
 
 def rows_of(run: Trained) -> list[TableRow]:
-    """The rows of `study`."""
+    """Return the rows of `study`."""
     return by_unit(run.model, {"initial": times(run.initial).tolist(), "trained": times(run.model).tolist()})
 
 
 def values_of(run: Trained) -> dict[str, float]:
-    """The values of `study`."""
+    """Return the values of `study`."""
     return {
         f"{when}/{name}": value
         for when, model in (("initial", run.initial), ("trained", run.model))
@@ -56,12 +56,12 @@ def values_of(run: Trained) -> dict[str, float]:
 
 
 def named_quantiles(times: Tensor) -> dict[str, float]:
-    """q10, median and q90 of the times of units (units,)."""
+    """Return q10, median and q90 of the times of units (units,)."""
     return dict(zip(("q10", "median", "q90"), quantiles(times, (0.1, 0.5, 0.9)), strict=True))
 
 
 def draw(figure: Any, runs: Sequence[Trained]) -> None:
-    """Time by the share of units with a longer time: thin before training, thick after."""
+    """Draw each time over the share of units with a longer time: thin before training, thick after."""
     (ax,) = plotting.panels(figure, width=8.0, height=5.0)
     for group in groups(runs):
         for k, run in enumerate(group.runs):

@@ -1,7 +1,7 @@
-"""Can a language model with a carried state recover from the zero state with which a text begins?
+"""Measure whether a language model with a carried state recovers from the zero state at the beginning of a text.
 
 Source: none; our own analysis. Such a model is trained on one start from zeros per stream and epoch, and evaluated on
-one start per stream of a split. Since the state is carried on, a stream that begins badly may stay bad to its end.
+one start per stream of a split. Since the state is carried, a stream that begins badly may stay bad to its end.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ LOGITS = 2**24  # numbers computed at once
 
 
 class Starts(NamedTuple):
-    """What happens to each piece.
+    """The losses of each piece of text, from the zero state and from a warm state.
 
     cold, warm: losses (STEPS, pieces) in nats from the zero state and from the warm state.
     activity: mean |h| of the last layer's units at the end of the piece, from zeros, (pieces,).
@@ -44,7 +44,9 @@ class Starts(NamedTuple):
 
 
 def study(run: Trained) -> Study:
-    """Rows with what = "step": for each step after the start the mean losses in nats: cold (from zeros), found (from
+    """Study the first steps after a start from zeros.
+
+    Rows with what = "step": for each step after the start the mean losses in nats: cold (from zeros), found (from
     zeros, over the pieces that are not lost) and warm. Rows with what = "piece": the cold and warm loss of the second
     half of each piece, its `activity`, and whether it is lost.
 
@@ -56,14 +58,14 @@ def study(run: Trained) -> Study:
 
 
 def compare(runs: Sequence[Trained]) -> Study:
-    """The same of several runs."""
+    """Compare several runs."""
     return study_of(
         [Line(name, run.colour, "", starts(run.model, run.task)) for name, run in zip(titles(runs), runs, strict=True)]
     )
 
 
 def starts(model: SequenceModel, task: Task) -> Starts:
-    """The same pieces from zeros and from one warm state, on the CPU.
+    """Read the same pieces from zeros and from one warm state, on the CPU.
 
     The warm state is the one at the end of the piece with the best second half from zeros. It comes from another text,
     so the first steps after it have higher losses than later ones.
@@ -78,7 +80,7 @@ def starts(model: SequenceModel, task: Task) -> Starts:
 
 
 def pieces(task: Task) -> Tensor:
-    """At most PIECES pieces of the validation streams, evenly spaced over them, (STEPS + 1, pieces)."""
+    """Return at most PIECES pieces of the validation streams, evenly spaced, (STEPS + 1, pieces)."""
     streams: dict[str, Tensor] = getattr(task, "streams", {})
     if not task.spec.carried:
         setting = " with state=reset" if streams else ""
@@ -94,7 +96,7 @@ def pieces(task: Task) -> Tensor:
 
 @torch.no_grad()
 def losses(model: SequenceModel, text: Tensor, state: State = None) -> tuple[Tensor, Tensor]:
-    """The loss of each piece at each step, (STEPS, pieces), and the last layer's mean |h| at its end, (pieces,).
+    """Return the loss of each piece at each step, (STEPS, pieces), and the last layer's mean |h| at its end, (pieces,).
 
     text: (STEPS + 1, pieces). state: the initial state of all pieces, for a batch of one, or None for zeros.
     """
@@ -109,7 +111,7 @@ def losses(model: SequenceModel, text: Tensor, state: State = None) -> tuple[Ten
 
 
 def repeated(state: State, n: int) -> State:
-    """A state for a batch of one, n times."""
+    """Repeat a state for a batch of one n times."""
     return tree_map_only(Tensor, lambda value: value.expand(*value.shape[:-2], n, -1).contiguous(), state)
 
 
@@ -118,7 +120,7 @@ def _batch(text: Tensor) -> Batch:
 
 
 def study_of(lines: Sequence[Line]) -> Study:
-    """The study of some runs, whose `Starts` are the data of the lines. A label is "" where there is one run."""
+    """Make the study of some runs, whose `Starts` are the data of the lines. A label is "" for a single run."""
     rows: list[TableRow] = []
     values: dict[str, float] = {}
     drawn = []
@@ -131,7 +133,7 @@ def study_of(lines: Sequence[Line]) -> Study:
 
 
 def _summary(name: str, starts: Starts) -> tuple[list[TableRow], list[TableRow], dict[str, float]]:
-    """The rows by step, the rows by piece, and the values of one run."""
+    """Return the rows by step, the rows by piece, and the values of one run."""
     cold, warm, activity = starts
     cold_half, warm_half = (loss[STEPS // 2 :].mean(0) for loss in (cold, warm))
     lost = ~(cold_half - warm_half <= LOST)  # also where it is NaN
@@ -149,7 +151,7 @@ def _summary(name: str, starts: Starts) -> tuple[list[TableRow], list[TableRow],
 
 
 def _rows(what: str, name: str, columns: dict[str, Tensor]) -> list[TableRow]:
-    """A row per step or piece, counted from 1. Four decimals, since there are thousands of rows."""
+    """Make a row per step or piece, counted from 1. Four decimals, because there are thousands of rows."""
     run = {"run": name} if name else {}
     values_of_rows = zip(*(column.double().tolist() for column in columns.values()), strict=True)
     return [
@@ -159,9 +161,9 @@ def _rows(what: str, name: str, columns: dict[str, Tensor]) -> list[TableRow]:
 
 
 def draw(figure: Any, lines: Sequence[Line]) -> None:
-    """Left: loss by step, from zeros and warm. Right: a dot per piece, the loss of its second half by its activity.
+    """Draw the loss by step, from zeros and warm (left), and a dot per piece (right).
 
-    lines: with the rows by step and the rows by piece as data.
+    A dot is the loss of the second half by the activity. lines: with the rows by step and the rows by piece as data.
     """
     left, right = plotting.panels(figure, 2, width=11.0)
     for number, (label, colour, _, (steps, pieces)) in enumerate(lines):

@@ -1,4 +1,4 @@
-"""How does a unit's memory decay: as a power of time, or exponentially?
+"""Measure how a unit's memory decays: as a power of time, or exponentially.
 
 Source: Chien et al. 2021, section 3.1 and Fig. 1: over 200 steps f^t of an LSTM with f = .97, and (t + 1)^(-p) of a
 power-law LSTM with p = .3. Section 5.1 discusses whether trained units decay so; the paper does not measure it.
@@ -30,7 +30,7 @@ TITLE = "What the forget gates leave of a cell state, step after step (copy: ove
 
 
 class Left(NamedTuple):
-    """What is left of the cell states of a layer after 0, 1, ..., n steps: the product of forget gates.
+    """The share of a layer's cell states that is left after 0, 1, ..., n steps: the product of forget gates.
 
     product: its mean over sequences, float64 (n + 1, H). logs: the mean of its logarithm, (n + 1, H). Decays are fitted
     to the logarithms: a mean of exponentials with several factors bends like a power law, even if every sequence decays
@@ -53,22 +53,26 @@ class Fit(NamedTuple):
 
 
 def study(run: Trained) -> Study:
-    """The product of each unit's forget gates over test sequences, from the first step on; in the copy tasks from the
-    end of the ten symbols to the signal.
+    """Study the product of each unit's forget gates over test sequences, from the first step.
+
+    In the copy tasks the steps are those from the end of the ten symbols to the signal.
 
     Rows: one per unit, longest memory first: layer, unit, the p and f of the nearest decays, which of them is nearer,
     and what is left after 1, 2, 5, 10, ... steps. Values: the share of units that are nearer to a power law, the median
     of what is left at the end, and the medians of p and f.
     """
-    left = kept(run.model, run.task)
+    left = remaining(run.model, run.task)
     rows, values = summary(left)
     lines = [line_of(run, left)]
     return Study(TITLE, rows, values, lambda figure: draw(figure, lines))
 
 
 def compare(runs: Sequence[Trained]) -> Study:
-    """The first run of each configuration. Rows and values are those of `study`, with the configuration's name."""
-    lines = [Line(g.name, g.colour, g.style, kept(g.runs[0].model, g.runs[0].task)) for g in groups(runs)]
+    """Compare the first run of each configuration.
+
+    Rows and values are those of `study`, with the configuration's name.
+    """
+    lines = [Line(g.name, g.colour, g.style, remaining(g.runs[0].model, g.runs[0].task)) for g in groups(runs)]
     rows: list[TableRow] = []
     values: dict[str, float] = {}
     for line in lines:
@@ -79,7 +83,7 @@ def compare(runs: Sequence[Trained]) -> Study:
 
 
 def summary(layers: list[Left]) -> tuple[list[TableRow], dict[str, float]]:
-    """The rows and values of `study`."""
+    """Return the rows and values of `study`."""
     fits = [nearest(left.logs) for left in layers]
     rows = []
     for layer, (left, fit) in enumerate(zip(layers, fits, strict=True), 1):
@@ -101,17 +105,17 @@ def summary(layers: list[Left]) -> tuple[list[TableRow], dict[str, float]]:
 
 
 def _marks(last: int) -> list[int]:
-    """1, 2, 5, 10, 20, ... below `last`, and `last`."""
+    """Return 1, 2, 5, 10, 20, ... below `last`, and `last`."""
     marks = {k * 10**e for e in range(len(str(last))) for k in (1, 2, 5)}
     return sorted({n for n in marks if n < last} | {last})
 
 
 @torch.no_grad()
-def kept(model: SequenceModel, task: Task) -> list[Left]:
-    """What is left of each layer's cell states, over 100 test sequences or the first segment of a text's streams.
+def remaining(model: SequenceModel, task: Task) -> list[Left]:
+    """Return what is left of each layer's cell states, over test sequences or the first segment of a text's streams.
 
-    Each sequence counts from its own first step that exists. On the CPU. Raises ConfigError for a cell without a forget
-    gate, and for a copy task without a delay.
+    At most 100 test sequences are read. Each counts from its own first step that exists. On the CPU. Raises ConfigError
+    for a cell without a forget gate, and for a copy task without a delay.
     """
     needs_forget_gates(model.rnn)
     batch = part(next(iter(task.batches("test"))), slice(SEQUENCES))
@@ -123,7 +127,7 @@ def kept(model: SequenceModel, task: Task) -> list[Left]:
 
 
 def counted_steps(task: Task, batch: Batch) -> Tensor:
-    """The steps over which memory decays, (S, B) bool: those that exist; in the copy tasks those of the delay."""
+    """Return the steps in which memory decays, (S, B) bool: those that exist; in copy tasks those of the delay."""
     exists = task.exists(batch)
     if isinstance(task, Copy):
         # Up to the signal, at or before the first answer: the reset that it causes is no decay.
@@ -159,13 +163,13 @@ class _Products:
         self.counts.index_add_(0, n, torch.ones(len(n), dtype=torch.float64, device=n.device))
 
     def means(self) -> Left:
-        """The means over the sequences that are long enough."""
+        """Return the means over the sequences that are long enough."""
         counts = self.counts.unsqueeze(1)
         return Left((self.sums / counts).cpu(), (self.log_sums / counts).cpu())
 
 
 def nearest(logs: Tensor) -> Fit:
-    """The nearest power law and the nearest exponential, each with one parameter, to curves that begin at 1.
+    """Fit the nearest power law and the nearest exponential, each with one parameter, to curves that begin at 1.
 
     logs: the logarithms of the curves, (n + 1, H).
     """
@@ -180,7 +184,7 @@ def nearest(logs: Tensor) -> Fit:
 
 
 def draw(figure: Any, lines: Sequence[Line]) -> None:
-    """The same curves on plain and on logarithmic axes: some units, their mean, and the two curves of Fig. 1."""
+    """Draw the same curves on plain and on logarithmic axes: some units, their mean, and the two curves of Fig. 1."""
     plain, logarithmic = plotting.panels(figure, 2, width=13.0, height=4.8)
     longest = max(len(line.data[0].product) for line in lines)
     for ax, shift in ((plain, 0), (logarithmic, 1)):
@@ -198,7 +202,7 @@ def draw(figure: Any, lines: Sequence[Line]) -> None:
 
 
 def _draw_printed(ax: Any, steps: int, shift: int) -> None:
-    """The two curves of Fig. 1."""
+    """Draw the two curves of Fig. 1."""
     n = torch.arange(steps, dtype=torch.float64)
     curves = (("--", EXPONENTIAL**n, f"{EXPONENTIAL:g}^n"), ("-.", (n + 1.0) ** -POWER, f"(n + 1)^-{POWER:g}"))
     for style, y, words in curves:
@@ -206,7 +210,7 @@ def _draw_printed(ax: Any, steps: int, shift: int) -> None:
 
 
 def _draw_units(ax: Any, line: Line, n: int, shift: int) -> None:
-    """At most n units of all layers, at even ranks, and the mean of all units."""
+    """Draw at most n units of all layers, at even ranks, and the mean of all units."""
     product = torch.cat([left.product for left in line.data], -1)
     ranks = torch.linspace(0, product.shape[1] - 1, min(n, product.shape[1])).round().long()
     units = product[:, product[-1].argsort(descending=True)[ranks]]

@@ -1,4 +1,4 @@
-"""The decay factors p before and after training, and after training with different delays.
+"""Compare the decay factors p before and after training, and after training with different delays.
 
 Source: Chien et al. 2021, section 5.2 and Fig. A.4B, D. The paper's numbers (t = 6.9, d = .87 at T = 200 against 500)
 are those of Student's test over the 128 units of one model for each delay; it does not name the test.
@@ -28,8 +28,10 @@ BINS = [k / 20 for k in range(21)]
 
 
 def study(run: Trained) -> Study:
-    """Rows: one per unit: layer, unit, p before and after training, and in the copy task whether it is a later-reset
-    unit (`reset_units`).
+    """Study p before and after training.
+
+    Rows: one per unit: layer, unit, p before and after training, and in the copy task whether it is a later-reset unit
+    (`reset_units`).
 
     Values: mean and standard deviation before and after; `t`, `p_value` and `cohens_d` of after against before by the
     paper's test (two samples, pooled variance; above 0: p has grown), and `t_paired`, since the units are the same.
@@ -48,7 +50,7 @@ def study(run: Trained) -> Study:
 
 
 def compare(runs: Sequence[Trained]) -> Study:
-    """The learned p of several runs.
+    """Compare the learned p of several runs.
 
     Values: "1/mean" is the mean of the first run; "1_2/t", "1_2/p_value" and "1_2/cohens_d" are those of the first
     against the second run, and so on for all pairs.
@@ -64,7 +66,7 @@ def compare(runs: Sequence[Trained]) -> Study:
 
 
 def learned(model: SequenceModel) -> Tensor:
-    """The learned p of all units, (units,), float64. Raises ConfigError for a model without learned p."""
+    """Return the learned p of all units, (units,), float64. Raises ConfigError for a model without learned p."""
     needs_age(model)
     for cell in model.rnn.layers:
         if cell.fixed_power is not None:
@@ -73,13 +75,13 @@ def learned(model: SequenceModel) -> Tensor:
 
 
 def rows_of(run: Trained, late: Tensor | None) -> list[TableRow]:
-    """The rows of `study`. late: which units are later-reset units, (units,), or None."""
+    """Return the rows of `study`. late: which units are later-reset units, (units,), or None."""
     columns = {"before": learned(run.initial).tolist(), "after": learned(run.model).tolist()}
     return by_unit(run.model, columns | ({} if late is None else {"later_reset": late.int().tolist()}))
 
 
 def draw(figure: Any, before: Tensor, after: Tensor, late: Tensor | None, run: Trained) -> None:
-    """Left: both distributions. Right: each unit's p before and after."""
+    """Draw both distributions (left), and each unit's p before and after (right)."""
     left, right = plotting.panels(figure, 2, width=12.0)
     left.hist(before, BINS, color="#cccccc", label=f"before, mean {before.mean():.2f}")
     left.hist(after, BINS, histtype="step", lw=2, color=run.colour, label=f"after, mean {after.mean():.2f}")
@@ -103,7 +105,7 @@ def draw(figure: Any, before: Tensor, after: Tensor, late: Tensor | None, run: T
 
 
 def draw_several(figure: Any, lines: Sequence[tuple[str, Trained, Tensor]]) -> None:
-    """Each run's units by rank: the share of units with a larger p. lines: name, run and p (units,)."""
+    """Draw each run's units by rank: the share of units with a larger p. lines: name, run and p (units,)."""
     (ax,) = plotting.panels(figure)
     shades = plotting.shades(len(lines))  # the runs differ in their delay; all are power-law models
     for (name, run, p), shade in zip(lines, shades, strict=True):
@@ -118,7 +120,7 @@ def draw_several(figure: Any, lines: Sequence[tuple[str, Trained, Tensor]]) -> N
 
 
 def _printed_delay(run: Trained) -> int | None:
-    """The delay of a run of the copy task, if the paper prints the mean p for it."""
+    """Return the delay of a run of the copy task, if the paper prints the mean p for it."""
     task = run.config["task"]
     delay = task.get("T") if task["name"] == "copy" else None
     return delay if delay in MEAN_P else None

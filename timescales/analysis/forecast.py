@@ -1,6 +1,6 @@
-"""Forecasts of a model on series of one's own (`task=series`), beside the truth and simple rules.
+"""Show forecasts of a model on your own series (`task=series`), beside the truth and simple rules.
 
-No figure of a paper: it shows what a model has learned of one's data, and whether that is more than a rule knows.
+No figure of a paper: it shows what a model has learned from your data, and whether it is better than a simple rule.
 """
 
 from __future__ import annotations
@@ -30,17 +30,19 @@ ABOVE = {"frameon": False, "fontsize": 8, "loc": "lower right", "bbox_to_anchor"
 
 
 class Panel(NamedTuple):
-    """What is drawn of a series: its test windows by number, none of whose forecasts overlap."""
+    """The test windows of a series that are drawn, by number. Their forecasts do not overlap."""
 
     series: int
     windows: list[int]
 
 
 def study(run: Trained) -> Study:
-    """Rows: one per forecast that is drawn: series, time, rows ahead, truth, the model's forecast, those of the rules.
+    """Study the forecasts of the test windows.
+
+    Rows: one per drawn forecast: series, time, rows ahead, truth, the model's forecast, those of the rules.
 
     Values, over the whole test part and in the unit of the data: mae and rmse, rmse of each rule ("rmse/last_value"),
-    and `skill`, by how much the rmse is below that of the best rule, as a share.
+    and `skill`, the share by which the rmse is below that of the best rule.
     Raises ConfigError for a task other than forecasts of series.
     """
     task = needs_forecast(run.task)
@@ -62,26 +64,26 @@ def study(run: Trained) -> Study:
 
 @torch.no_grad()
 def forecasts(model: SequenceModel, task: Series) -> np.ndarray:
-    """The model's forecasts for all test windows, (N, horizon), in the unit of the data."""
+    """Return the model's forecasts for all test windows, (N, horizon), in the unit of the data."""
     batches = progress(task.batches("test"), "forecasts", task.n_batches("test"))
     scaled = torch.cat([model(batch).logits[-task.horizon :, :, 0].T.double().cpu() for batch in batches])
     return (scaled * task.deviation + task.mean).numpy()
 
 
 def asked(task: Series, begin: np.ndarray) -> np.ndarray:
-    """The rows that windows which begin at these rows (N,) are asked for, (N, horizon)."""
+    """Return the rows to be forecast by windows that begin at these rows (N,), (N, horizon)."""
     assert task.window is not None
     return begin[:, None] + task.window + np.arange(task.horizon)
 
 
 def rmse(errors: np.ndarray, axis: int | None) -> np.ndarray:
-    """The root of the mean squared error, of the errors that are numbers."""
+    """Return the root of the mean squared error, over the errors that are numbers."""
     n = np.isfinite(errors).sum(axis)
     return np.sqrt(np.nansum(errors**2, axis) / np.where(n > 0, n, 1))
 
 
 def chosen(task: Series) -> list[Panel]:
-    """The first series with test windows, and of each the windows to draw."""
+    """Return the first series with test windows, each with the windows to draw."""
     begin = task.begins["test"]
     of_window = np.searchsorted(task.series.begins, begin, side="right") - 1
     panels = []
@@ -95,7 +97,7 @@ def chosen(task: Series) -> list[Panel]:
 
 
 def table(task: Series, panel: Panel, found: Mapping[str, np.ndarray]) -> list[TableRow]:
-    """The rows of `study` for a series."""
+    """Return the rows of `study` for a series."""
     rows = asked(task, task.begins["test"][panel.windows])
     times = moments(task, rows.flatten())
     return [
@@ -107,7 +109,7 @@ def table(task: Series, panel: Panel, found: Mapping[str, np.ndarray]) -> list[T
 
 
 def moments(task: Series, rows: np.ndarray) -> list[Any]:
-    """The times of rows: dates, or numbers."""
+    """Return the times of rows: dates, or numbers."""
     times = task.series.time[rows].tolist()
     return [datetime.fromtimestamp(time, UTC).replace(tzinfo=None) for time in times] if task.series.dates else times
 
@@ -120,7 +122,7 @@ def draw(
     by_step: Mapping[str, np.ndarray],
     colour: str,
 ) -> None:
-    """A panel per series, with the forecasts of the model and of the best rule; below, the error by rows ahead."""
+    """Draw a panel per series with forecasts of the model and the best rule, and below the error by rows ahead."""
     more = int(task.horizon > 1)
     axes = plotting.panels(figure, 1, len(panels) + more, 9.0, 2.3 * (len(panels) + more) + 0.6)
     looks = dict(zip(found, ({"color": colour, "lw": 1.6}, {"color": RULE, "lw": 1.0, "ls": "--"}), strict=True))
@@ -141,7 +143,7 @@ def draw(
 def draw_series(
     ax: Any, task: Series, panel: Panel, found: Mapping[str, np.ndarray], looks: Mapping[str, plotting.Look]
 ) -> None:
-    """The truth with half a window before the first forecast, and the forecasts."""
+    """Draw the truth with half a window before the first forecast, and the forecasts."""
     assert task.window is not None
     rows = asked(task, task.begins["test"][panel.windows])
     first = rows[0, 0] - task.window // 2
@@ -161,5 +163,5 @@ def draw_series(
 
 
 def apart(values: list[Any], size: int, between: Any) -> list[Any]:
-    """The same with a value after each `size` of them."""
+    """Insert a value after each `size` values."""
     return [v for k in range(0, len(values), size) for v in (*values[k : k + size], between)]

@@ -1,4 +1,4 @@
-"""How long the units of a trained run remember: the spread of time scales of their mean forget gates.
+"""Measure how long the units of a trained run remember: the spread of time scales of their mean forget gates.
 
 Source: Gu et al. 2020, appendix D.1 and Fig. 5 (gates averaged over time and samples, after the copy task), appendix
 E.1 and Fig. 12 (forget gates that start near 1, after the adding task; the smallest time scale of the model with refine
@@ -20,10 +20,11 @@ BINS = range(-2, 15)  # time scales from 2^-2 to 2^14 steps, each with half an o
 
 
 def measure(model: SequenceModel, task: Task) -> dict[str, float]:
-    """Quantiles over the units of all layers of -1 / ln f in steps, f a unit's mean over time and test sequences.
+    """Return quantiles of the units' time scales -1 / ln f in steps, f a unit's mean over time and test sequences.
 
-    "share/8" is the share of units with a time scale of about 8 steps, and so on for powers of two: the histogram.
-    Differs: the paper's time scale of a gate is 1 / (1 - f), half a step more than -1 / ln f.
+    They are over the units of all layers. "share/8" is the share of units with a time scale of about 8 steps, and so on
+    for powers of two: the histogram. Differs: the paper's time scale of a gate is 1 / (1 - f), half a step more than -1
+    / ln f.
     """
     times = timescale_of_gate(torch.cat(mean_forget(model, task))).cpu()
     quantiles = {"min": times.min().item()} | named_quantiles(times) | {"max": times.max().item()}

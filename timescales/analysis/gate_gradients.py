@@ -1,7 +1,7 @@
-"""How large are the gradients of a gate at a given activation?
+"""Measure the size of the gradients of a gate at a given activation.
 
 Source: Gu et al. 2020, appendix C, Eq. 35 and Fig. 3. The gradient of a sigmoid gate at activation g is g (1 - g). That
-of a refined gate is never smaller and up to twice as large: over all forget gates f that reach g, it lies between two
+of a refined gate is never smaller and up to twice as large: over all forget gates f that reach g, it is between two
 bounds.
 """
 
@@ -29,7 +29,7 @@ NEAR = 1e-5  # smallest distance from activation 1 in the picture
 
 
 class Gates(NamedTuple):
-    """Forget gates of some units at some steps, (n,) each: layer (from 1), unit, activation, norm of its gradient."""
+    """Forget gates of some units at some steps, (n,) each: layer (from 1), unit, activation, norm of the gradient."""
 
     layer: Tensor
     unit: Tensor
@@ -38,8 +38,10 @@ class Gates(NamedTuple):
 
 
 def study(run: Trained) -> Study:
-    """The gradient of a unit's forget gate with respect to its own pre-activations (norm over the gates on which it
-    depends): by formula for sigmoid and refined gates, and by autograd for the run's gates on test sequences.
+    """Study the gradient of a unit's forget gate with respect to its own pre-activations.
+
+    It is the norm over the gates on which it depends: by formula for sigmoid and refined gates, and by autograd for the
+    run's gates on test sequences.
 
     Rows: 2,000 gates of the run: layer, unit, activation, gradient by autograd; at that activation the gradient of a
     sigmoid and the two bounds for a refined gate. Values: medians of the run's activations and gradients, the median of
@@ -63,9 +65,10 @@ def study(run: Trained) -> Study:
 
 
 def refine_gradient(f: Tensor, g: Tensor) -> Tensor:
-    """Norm of the gradient of an effective gate g in the pre-activations of f and r (Gu et al. 2020, Eq. 35).
+    """Return the norm of the gradient of an effective gate g in the pre-activations of f and r.
 
-    g lies between f^2 and 1 - (1 - f)^2, and 0 < f < 1. The gradient of a sigmoid gate at g is g (1 - g).
+    Source: Gu et al. 2020, Eq. 35. g is between f^2 and 1 - (1 - f)^2, and 0 < f < 1. The gradient of a sigmoid gate at
+    g is g (1 - g).
     """
     above = g - f * f
     in_forget = above * (1.0 - 2.0 * f) + 2.0 * f * f * (1.0 - f)
@@ -74,7 +77,10 @@ def refine_gradient(f: Tensor, g: Tensor) -> Tensor:
 
 
 def refine_gradient_bounds(g: Tensor, points: int = 10_001) -> tuple[Tensor, Tensor]:
-    """Least and greatest `refine_gradient` at activations g (n,) inside (0, 1), over all f that reach g (Fig. 3b)."""
+    """Return the least and greatest `refine_gradient` at activations g (n,) inside (0, 1), over all f that reach g.
+
+    Source: Gu et al. 2020, Fig. 3b.
+    """
     g = g.unsqueeze(-1)
     low, high = 1.0 - (1.0 - g).sqrt(), g.sqrt()
     norms = refine_gradient(low + (high - low) * torch.linspace(0.0, 1.0, points, dtype=g.dtype), g)
@@ -82,14 +88,14 @@ def refine_gradient_bounds(g: Tensor, points: int = 10_001) -> tuple[Tensor, Ten
 
 
 def by_autograd(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """The refined gate of pre-activations x and y (n,), and the norm of its gradient in both."""
+    """Return the refined gate of pre-activations x and y (n,), and the norm of its gradient in both."""
     x, y = x.detach().requires_grad_(), y.detach().requires_grad_()
     g = refined(x.sigmoid(), y.sigmoid())
     return g.detach(), torch.stack(torch.autograd.grad(g.sum(), (x, y))).norm(dim=0)
 
 
 def formula_error() -> float:
-    """Largest difference between formula and autograd, for a sigmoid and a refined gate, at random pre-activations."""
+    """Return the largest difference between formula and autograd at random pre-activations, for both gates."""
     x, y = 4.0 * torch.randn(2, 10_000, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     g, norm = by_autograd(x, y)
     z = x.detach().requires_grad_()
@@ -99,7 +105,7 @@ def formula_error() -> float:
 
 
 def observed(model: SequenceModel, task: Task) -> Gates:
-    """Up to 2,000 gates, drawn at random from 100 steps of 8 test sequences; activations and gradients in float64.
+    """Draw up to 2,000 gates at random from 100 steps of 8 test sequences. Activations and gradients are in float64.
 
     Raises ConfigError for a model without forget gates, or whose forget gates depend on other units, or on no
     pre-activation, as those of a leaky unit.
@@ -127,7 +133,7 @@ def observed(model: SequenceModel, task: Task) -> Gates:
 
 
 def _needs_gates_of_one_unit(model: SequenceModel) -> None:
-    """Raise ConfigError if a forget gate depends on the pre-activations of other units, or is that of several."""
+    """Raise ConfigError if a forget gate depends on other units, or is shared by several units."""
     for cell in model.rnn.layers:
         if getattr(cell, "gate_style", "unit") == "memory":
             raise ConfigError(
@@ -143,7 +149,7 @@ def _needs_gates_of_one_unit(model: SequenceModel) -> None:
 def _gradient(
     cell: Any, act: Callable, gx: Tensor, gh: Tensor | None, *rest: Tensor, **named: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """The forget gates (B, H) of a step and the norms of their gradients. The arguments are those of `Cell.act`."""
+    """Return the forget gates (B, H) of a step and the norms of their gradients. Arguments: those of `Cell.act`."""
     with torch.enable_grad():
         x = gx.detach().requires_grad_()
         forget = act(x, None if gh is None else gh.detach(), *rest, **named).forget
@@ -156,7 +162,7 @@ def _gradient(
 
 
 def called(model: SequenceModel, read: Callable) -> contextlib.AbstractContextManager[None]:
-    """A context in which `read(layer, step, cell, act, ...)` is called before each `cell.act(...)`."""
+    """Return a context in which `read(layer, step, cell, act, ...)` is called before each `cell.act(...)`."""
 
     def reporting(layer: int, cell: Any, act: Callable) -> Callable:
         step = -1
@@ -173,7 +179,7 @@ def called(model: SequenceModel, read: Callable) -> contextlib.AbstractContextMa
 
 
 def draw(figure: Any, gates: Gates, run: Trained) -> None:
-    """Left: all activations. Right: those near 1, where memory is long, by their distance from 1."""
+    """Draw all activations (left), and those near 1, where memory is long, by their distance from 1 (right)."""
     left, right = plotting.panels(figure, 2, width=12.0, height=4.6)
     distances = torch.logspace(torch.tensor(NEAR).log10(), -0.0458, 300, dtype=torch.float64)  # from NEAR to .9
     activations = torch.linspace(0.002, 0.998, 400, dtype=torch.float64)
@@ -189,7 +195,7 @@ def draw(figure: Any, gates: Gates, run: Trained) -> None:
 
 
 def _draw_formulas(ax: Any, g: Tensor, x: Tensor) -> None:
-    """The gradient of a sigmoid gate and the bounds for a refined gate, at activations g, drawn at x."""
+    """Draw the gradient of a sigmoid gate and the bounds for a refined gate, at activations g, at the places x."""
     sigmoid, refine = plotting.colour({"model": "lstm"}), plotting.colour({"model": "ur"})
     low, high = refine_gradient_bounds(g, 2001)
     ax.fill_between(x, low, high, color=refine, alpha=0.18, lw=0, label="refined gate, eq. 35: least to greatest")
@@ -199,7 +205,7 @@ def _draw_formulas(ax: Any, g: Tensor, x: Tensor) -> None:
 
 
 def _draw_gates(left: Any, right: Any, gates: Gates, run: Trained) -> None:
-    """The gates of the run."""
+    """Draw the gates of the run."""
     g, gradient = gates.gate, gates.gradient
     label = f"gates of this run ({run.config['model']['name']}), by autograd"
     look = {"color": run.colour, "ms": 2.5, "alpha": 0.5, "mec": "none", "rasterized": True}
@@ -209,7 +215,7 @@ def _draw_gates(left: Any, right: Any, gates: Gates, run: Trained) -> None:
 
 
 def _draw_random_gates(left: Any, right: Any) -> None:
-    """Refined gates of random pre-activations, by autograd: they must lie between the bounds."""
+    """Draw refined gates of random pre-activations, by autograd: they must be between the bounds."""
     x, y = 5.0 * torch.randn(2, 150, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     g, norm = by_autograd(x, y)
     look = {"color": plotting.colour({"model": "ur"}), "ms": 4, "mew": 0.8, "label": "refined gate, by autograd"}

@@ -1,4 +1,4 @@
-"""How are the forget gates of the units distributed, before and after training?
+"""Show how the forget gates of the units are distributed, before and after training.
 
 Source: Gu et al. 2020, appendix D.1 and Fig. 5 (copy task), appendix E.1 and Fig. 12 (adding from gates near 1): the
 forget gate of a unit is averaged over time and samples.
@@ -33,7 +33,9 @@ class Gates(NamedTuple):
 
 
 def study(run: Trained) -> Study:
-    """Rows: one per unit: layer, unit, mean gate before and after training, and their time scales -1 / ln f in steps.
+    """Study the mean gates of one run.
+
+    Rows: one per unit: layer, unit, mean gate before and after training, and their time scales -1 / ln f in steps.
 
     Values: before and after training, the mean gate, the shares of units above .9 and above .99, and the smallest,
     median and largest time scale. Differs: the paper's time scale of a gate is 1 / (1 - f), half a step more.
@@ -43,7 +45,7 @@ def study(run: Trained) -> Study:
 
 
 def compare(runs: Sequence[Trained]) -> Study:
-    """A row of panels per run.
+    """Compare runs: a row of panels for each.
 
     Values: "1/after/smallest" is that of the first run; `smallest_ratio` is the ratio of the largest to the smallest
     of the runs' smallest time scales after training (Fig. 12: above 10).
@@ -59,7 +61,7 @@ def compare(runs: Sequence[Trained]) -> Study:
 
 
 def mean_gates(run: Trained) -> Gates:
-    """The mean gates of a run, read from an earlier study of the same weights if there is one."""
+    """Return the mean gates of a run, read from an earlier study of the same weights if there is one."""
     rows = run.earlier("gate_histograms")
     if rows is None:
         return Gates(run, [f.cpu() for f in mean_forget(run.initial, run.task)], run.forget)
@@ -73,7 +75,7 @@ def mean_gates(run: Trained) -> Gates:
 
 
 def rows_of(gates: Gates) -> list[TableRow]:
-    """The rows of `study`."""
+    """Return the rows of `study`."""
     before, after = torch.cat(gates.before), torch.cat(gates.after)
     times = {"steps_before": timescale_of_gate(before), "steps_after": timescale_of_gate(after)}
     columns = {"before": before, "after": after, **times}
@@ -81,7 +83,7 @@ def rows_of(gates: Gates) -> list[TableRow]:
 
 
 def summary(gates: Gates) -> dict[str, float]:
-    """The values of `study`."""
+    """Return the values of `study`."""
     values: dict[str, float] = {}
     for when, layers in (("before", gates.before), ("after", gates.after)):
         f = torch.cat(layers)
@@ -98,7 +100,7 @@ def summary(gates: Gates) -> dict[str, float]:
 
 
 def draw(figure: Any, gates: Sequence[Gates], names: Sequence[str]) -> None:
-    """A row of panels per run. Left: histogram of activations. Right: histogram of time scales."""
+    """Draw a row of panels per run: a histogram of activations (left) and one of time scales (right)."""
     axes = plotting.panels(figure, 2, len(gates), width=12.0, height=0.8 + 3.2 * len(gates), sharex="col")
     pairs = [(torch.cat(of_run.before), torch.cat(of_run.after)) for of_run in gates]
     times = [tuple(timescale_of_gate(f).clamp(min=0.05, max=1e6) for f in pair) for pair in pairs]
@@ -117,13 +119,13 @@ def draw(figure: Any, gates: Sequence[Gates], names: Sequence[str]) -> None:
 
 
 def _log_edges(values: Tensor) -> Tensor:
-    """The edges of 40 bins that include all values, evenly spaced in logarithms."""
+    """Return the edges of 40 bins that include all values, evenly spaced in logarithms."""
     low, high = (torch.tensor(float(end)).log10() for end in (values.min() * 0.9, values.max() * 1.1))
     return torch.logspace(low, high, 41, dtype=torch.float64)
 
 
 def _draw_histograms(ax: Any, pair: Sequence[Tensor], bins: Any, colour: str, words: Sequence[str]) -> None:
-    """Histograms of the values before and after training; `words` describe both."""
+    """Draw histograms of the values before and after training; `words` describe both."""
     before, after = pair
     ax.hist(before, bins, color="#cccccc", label=f"before training, {words[0]}")
     ax.hist(after, bins, color=colour, histtype="step", lw=2, label=f"after, {words[1]}")

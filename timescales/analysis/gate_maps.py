@@ -1,4 +1,4 @@
-"""How much of its memory does each unit keep while a text is read? Forget gates of all units over one window.
+"""Show how much of its memory each unit keeps while a text is read: the forget gates of all units over one window.
 
 Source: Mahto et al. 2021, appendix A.3 and Fig. 5; Mahto et al. 2020, Fig. 5.
 """
@@ -27,12 +27,12 @@ NEIGHBOURS, OF = 10, 1150  # units averaged in a row if the widest layer has 1,1
 
 
 def study(run: Trained) -> Study:
-    """Forget gates over the sixth window of the test text where the state is carried, else over the first sequence.
+    """Study forget gates over the sixth window of the test text if the state is carried, else over the first sequence.
 
     Rows: one per group of neighbouring units: layer, number of units, the median of the time scales assigned by their
     initial forget biases, the mean gate, and the mean gate at each step. Values: for each layer the share of units
-    whose mean gate is above .9 ("long units"), and the mean gate; the same share of all units, and the share of the
-    long units that lie in the layer with most of them (without any long unit there is no such value).
+    whose mean gate is above .9 ("long units"), and the mean gate; the same share of all units; and the share of the
+    long units that are in the layer with most of them (no value without any long unit).
     """
     gates, inputs = window(run.model, run.task)
     rows: list[TableRow] = []
@@ -53,7 +53,7 @@ def study(run: Trained) -> Study:
 
 
 def over_layers(long: Sequence[Tensor]) -> dict[str, float]:
-    """The share of long units in all layers, and how unevenly they lie; long: which are long, (units,) by layer."""
+    """Return the share of long units in all layers, and in the layer with most. long: (units,) bool by layer."""
     numbers = [int(layer.sum()) for layer in long]
     values = {"above_0.9": sum(numbers) / sum(map(len, long))}
     return values | ({"in_one_layer": max(numbers) / sum(numbers)} if sum(numbers) else {})
@@ -61,9 +61,9 @@ def over_layers(long: Sequence[Tensor]) -> dict[str, float]:
 
 @torch.no_grad()
 def window(model: SequenceModel, task: Task) -> tuple[list[Tensor], Tensor]:
-    """Each layer's forget gates over one window or sequence, float64 (S, H), and its inputs, (S,) or (S, I).
+    """Return each layer's forget gates over one window or sequence, float64 (S, H), and its inputs, (S,) or (S, I).
 
-    Padding is left out. Raises ConfigError for a cell without a forget gate.
+    Padding is skipped. Raises ConfigError for a cell without a forget gate.
     """
     needs_forget_gates(model.rnn)
     carried, state = task.spec.carried, None
@@ -78,7 +78,7 @@ def window(model: SequenceModel, task: Task) -> tuple[list[Tensor], Tensor]:
 
 
 def draw(figure: Any, rows: list[TableRow], words: list[str] | None) -> None:
-    """A map per layer, one below the other; at the right the median assigned time scales of some rows."""
+    """Draw a map per layer, one below the other; on the right the median assigned time scales of some rows."""
     layers = [[row for row in rows if row["layer"] == k] for k in sorted({row["layer"] for row in rows})]
     axes = plotting.panels(figure, 1, len(layers), width=10.0, height=1.2 + 2.6 * len(layers), sharex=True)
     for layer, (ax, layer_rows) in enumerate(zip(axes, layers, strict=True), 1):
@@ -94,7 +94,7 @@ def draw(figure: Any, rows: list[TableRow], words: list[str] | None) -> None:
 
 
 def _draw_layer(ax: Any, rows: list[TableRow]) -> Any:
-    """The map of a layer. Returns its image."""
+    """Draw the map of a layer. Return its image."""
     steps = [key for key in rows[0] if key.startswith("step ")]
     gates = [[row[key] for key in steps] for row in rows]
     extent = (0.5, len(steps) + 0.5, len(rows) + 0.5, 0.5)

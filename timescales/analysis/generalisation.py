@@ -1,4 +1,4 @@
-"""Does a model that was trained to copy over T steps also copy over other delays?
+"""Measure whether a model that was trained to copy over T steps also copies over other delays.
 
 Source: Chien et al. 2021, appendix A.4 and Fig. A.2.
 """
@@ -30,7 +30,7 @@ IN_PARALLEL, STEPS = 250, 100  # sequences and steps read at once, so that long 
 
 
 def measure(model: SequenceModel, task: Task) -> dict[str, float]:
-    """Accuracy by delay, "50" to "2000", on 1,000 sequences each; in proportion to T for T other than 200 and 500.
+    """Return the accuracy by delay, "50" to "2000", on 1,000 sequences each; in proportion to T if T is not 200 or 500.
 
     The paper states the range of delays; the grid and the number of sequences are ours.
     """
@@ -38,8 +38,9 @@ def measure(model: SequenceModel, task: Task) -> dict[str, float]:
 
 
 def study(run: Trained) -> Study:
-    """Rows: one per delay: T, accuracy, its standard error over sequences, the delay of the training.
+    """Study the accuracy by delay.
 
+    Rows: one per delay: T, accuracy, its standard error over sequences, the delay of the training.
     Values: those of `measure`.
     """
     trained = needs_copy(run.task).T
@@ -52,7 +53,7 @@ def study(run: Trained) -> Study:
 
 
 def compare(runs: Sequence[Trained]) -> Study:
-    """The same by configuration: mean and standard error over its runs."""
+    """Compare configurations: mean and standard error over the runs of each."""
     rows: list[TableRow] = []
     lines = []
     for group in groups(runs):
@@ -65,7 +66,7 @@ def compare(runs: Sequence[Trained]) -> Study:
 
 
 def draw(figure: Any, lines: Sequence[Line]) -> None:
-    """Accuracy by delay, a line per configuration."""
+    """Draw accuracy by delay, a line per configuration."""
     (ax,) = plotting.panels(figure, width=7.5, height=4.6)
     for label, colour, style, rows in lines:
         x, y, error = ([row[key] for row in rows] for key in ("T", "accuracy", "standard_error"))
@@ -82,14 +83,14 @@ def draw(figure: Any, lines: Sequence[Line]) -> None:
 
 
 def delays(trained: int) -> list[int]:
-    """The delays at which a model is tested that was trained at the delay `trained`."""
+    """Return the delays at which a model is tested that was trained at the delay `trained`."""
     if trained in (200, 500):
         return list(DELAYS)
     return sorted({max(1, round(trained * T / TRAINED)) for T in DELAYS})
 
 
 def at_delay(task: Task, T: int) -> Copy:
-    """The same copy task with another delay and SEQUENCES test sequences."""
+    """Return the same copy task with another delay and SEQUENCES test sequences."""
     task = needs_copy(task)
     return Copy(
         T=T,
@@ -104,13 +105,13 @@ def at_delay(task: Task, T: int) -> Copy:
 
 
 def accuracy(model: SequenceModel, task: Copy, sequences: int = SEQUENCES) -> float:
-    """The share of correct answers in the first `sequences` test sequences (or in all, if there are fewer)."""
+    """Return the share of correct answers in the first `sequences` test sequences (or in all, if there are fewer)."""
     return float(shares(model, task, sequences).mean())
 
 
 @torch.no_grad()
 def shares(model: SequenceModel, task: Copy, sequences: int = SEQUENCES) -> Tensor:
-    """The share of correct answers in each sequence, (sequences,), float64, on the CPU."""
+    """Return the share of correct answers in each sequence, (sequences,), float64, on the CPU."""
     result, sequences = [], min(sequences, task.size("test"))
     for first in range(0, sequences, IN_PARALLEL):
         batch = task.batch("test", 0, 0, first, min(first + IN_PARALLEL, sequences))

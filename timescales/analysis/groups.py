@@ -1,4 +1,4 @@
-"""Groups of runs that differ in their seed alone: their names, their lines in pictures, their means."""
+"""Group runs that only differ in their seed: their names, their lines in figures, their means."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from timescales.config.run import Axes
 
 
 class Group(NamedTuple):
-    """Runs that differ in their seed alone.
+    """Runs that only differ in their seed.
 
-    name: the model and the settings that distinguish the group. colour, style: those of its line in pictures.
+    name: the model and the settings that distinguish the group. colour, style: those of its line in figures.
     """
 
     name: str
@@ -33,12 +33,12 @@ class Group(NamedTuple):
         return f"{self.name} ({len(self.runs)} run{'s' if len(self.runs) > 1 else ''})"
 
     def line(self, data: Any) -> Line:
-        """The group's line in a picture."""
+        """The group's line in a figure."""
         return Line(self.label, self.colour, self.style, data)
 
 
 class Line(NamedTuple):
-    """A line in a picture. data: what is drawn, most often the rows of a study."""
+    """A line in a figure. data: what is drawn, usually the rows of a study."""
 
     label: str
     colour: str
@@ -47,12 +47,12 @@ class Line(NamedTuple):
 
 
 def line_of(run: Trained, data: Any) -> Line:
-    """The line of a single run."""
+    """Return the line of a single run."""
     return Line(run.config["model"]["name"], run.colour, "-", data)
 
 
 def groups(runs: Sequence[Trained]) -> list[Group]:
-    """Runs grouped by `identity.family`. A directory that is given twice counts once.
+    """Group runs by `identity.family`. A directory that is given twice counts once.
 
     The name of a group has the model and the settings in which the groups of this model differ.
     """
@@ -74,7 +74,7 @@ def groups(runs: Sequence[Trained]) -> list[Group]:
 def _name(settings: Axes, all_settings: Sequence[Axes]) -> str:
     """Return the model and the settings in which groups of this model differ.
 
-    Of an optimizer these are its name, its learning rate, and what groups with this optimizer differ in.
+    The settings of an optimizer are its name, its learning rate, and what groups with this optimizer differ in.
     """
     model, optimizer = settings["model.name"], settings.get("optimizer.name")
     same_model = [other for other in all_settings if other["model.name"] == model]
@@ -89,7 +89,7 @@ def _name(settings: Axes, all_settings: Sequence[Axes]) -> str:
 
 
 def _settings(config: Config) -> Settings:
-    """The settings that belong to a run's identity, without the seed: values by dotted name."""
+    """Return the settings that belong to a run's identity, without the seed: values by dotted name."""
     parts = {part: config.get(part, {}) for part in ("model", "task", "optimizer")}
     parts["loop"] = vars(schema.LoopSettings()) | config["loop"]
     settings = {f"{part}.{key}": value for part, values in parts.items() for key, value in values.items()}
@@ -101,7 +101,7 @@ def _settings(config: Config) -> Settings:
 
 
 def titles(runs: Sequence[Trained]) -> list[str]:
-    """A name for each run: that of its group, with the seed where the group has several runs."""
+    """Name each run after its group, with the seed if the group has several runs."""
     names = {}
     for group in groups(runs):
         for run in group.runs:
@@ -111,14 +111,17 @@ def titles(runs: Sequence[Trained]) -> list[str]:
 
 
 def mean_and_error(values: Tensor) -> dict[str, float]:
-    """Mean and standard error of accuracies (n,), as columns of a row."""
+    """Return mean and standard error of accuracies (n,), as columns of a row."""
     error = float(values.std()) / math.sqrt(len(values)) if len(values) > 1 else 0.0
     return {"accuracy": float(values.mean()), "standard_error": error}
 
 
 def over_runs(rows_of_runs: Sequence[list[TableRow]], *keys: str) -> list[TableRow]:
-    """The rows of several runs of a group as one: the columns `keys`, which are equal in all runs, and the mean of the
-    accuracy and its standard error over the runs. The rows of a single run are returned as they are."""
+    """Combine the rows of several runs of a group into one row.
+
+    It has the columns `keys`, which are equal in all runs, and the mean of the accuracy and its standard error over the
+    runs. The rows of a single run are returned unchanged.
+    """
     if len(rows_of_runs) == 1:
         return rows_of_runs[0]
     return [

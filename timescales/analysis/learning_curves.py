@@ -1,7 +1,7 @@
-"""Learning curves of several runs, beside the numbers that papers print.
+"""Show learning curves of several runs, beside the numbers that papers print.
 
-Chien et al. 2021, Fig. 3, shows copy runs so. Here any runs of one task can be shown: also runs that belong to no
-table, runs that have not ended, and runs of which only the record is kept.
+Chien et al. 2021, Fig. 3, shows copy runs so. Here any runs of one task can be shown, also runs that belong to no
+table, runs that have not ended, and runs that only have a record.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Printed(NamedTuple):
 
 
 def nothing(config: Config, horizon: int) -> list[Printed]:
-    """No paper's values."""
+    """Return no values, for runs that no paper prints."""
     return []
 
 
@@ -79,7 +79,7 @@ def in_words(metric: str) -> str:
 
 
 def curve(run: Trained) -> list[dict[str, float]]:
-    """The validations of a run, from its record or, if it has not ended, from its curve.csv."""
+    """Return the validations of a run, from its record or, if the run has not ended, from its curve.csv."""
     rows = run.record.curve or csv_rows(run.directory / "curve.csv")
     points = [{k: float(v) for k, v in row.items() if v not in ("", None) and k != Curve.CHECK} for row in rows]
     points = [point | {"step": int(point["step"])} for point in points]
@@ -87,7 +87,7 @@ def curve(run: Trained) -> list[dict[str, float]]:
 
 
 def points(run: Trained, metric: str) -> list[tuple[int, float]]:
-    """Steps and values of a validation metric, where it is finite."""
+    """Return steps and values of a validation metric, where it is finite."""
     values = [(int(point["step"]), point.get(f"valid/{metric}", math.nan)) for point in curve(run)]
     return [(step, value) for step, value in values if math.isfinite(value)]
 
@@ -120,7 +120,7 @@ def draw(figure: Any, lines: Sequence[tuple[Group, Sequence[Printed]]]) -> None:
 
 
 def _draw_runs(ax: Any, group: Group, metric: str) -> None:
-    """Draw a run as a line, several as their mean and a band, as far as all have validations at the same steps."""
+    """Draw a run as a line, several as their mean and a band, while all have validations at the same steps."""
     curves = [dict(found) for run in group.runs if (found := points(run, metric))]
     shared = sorted(set.intersection(*map(set, curves))) if len(curves) > 1 else []
     look = {"color": group.colour, "ls": group.style}
@@ -136,7 +136,7 @@ def _draw_runs(ax: Any, group: Group, metric: str) -> None:
     line({step: statistics.fmean(of) for step, of in values.items()}, lw=2, label=group.label)
     low, high = ([end(of) for of in values.values()] for end in (min, max))
     ax.fill_between(shared, low, high, color=group.colour, alpha=0.18, lw=0)
-    for each in curves:  # the runs that go on when others have ended
+    for each in curves:  # the runs that continue after others have ended
         rest = {step: value for step, value in each.items() if step >= shared[-1]}
         if len(rest) > 1:
             ax.plot(list(rest), list(rest.values()), lw=0.8, alpha=0.6, **look)
@@ -150,9 +150,9 @@ def _draw_printed(ax: Any, group: Group, papers: Sequence[Printed], metric: str)
 
 
 def _draw_no_skill(ax: Any, runs: Sequence[Trained], metric: str) -> None:
-    """Draw what no skill reaches, in each panel: simple rules where the task names some, else chance."""
+    """Draw what needs no skill, in each panel: trivial baselines if the task names some, else chance."""
     rules = runs[0].task.floors() if metric in ("accuracy", runs[0].task.spec.select[0]) else {}
-    plotting.draw_floors(ax, rules)
+    plotting.draw_baselines(ax, rules)
     found = [] if rules else [no_skill(run.task, metric, run.record.chance) for run in runs]
     what = "always the same answer" if metric.endswith("accuracy") else "chance"
     labelled = {f"{what}, {value:.3g}": value for value in found if value}
@@ -161,7 +161,7 @@ def _draw_no_skill(ax: Any, runs: Sequence[Trained], metric: str) -> None:
 
 
 def _common_legend(figure: Any, axes: Sequence[Any]) -> None:
-    """Put one legend below all axes, with each label once, in lines that fit into the picture."""
+    """Draw one legend below all axes, with each label once, in lines that fit into the figure."""
     handles: dict[str, Any] = {}
     for ax in axes:
         handles |= {label: handle for handle, label in zip(*ax.get_legend_handles_labels(), strict=True)}

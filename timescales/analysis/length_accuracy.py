@@ -1,4 +1,4 @@
-"""How does accuracy depend on the length of a text?
+"""Measure how accuracy depends on the length of a text.
 
 Source: Chien et al. 2021, section 4.4 and Fig. 4 (bins not stated; mean and standard error over all sequences of all
 seeds in a bin): the power-law LSTM gains on reviews longer than 150 words.
@@ -26,7 +26,9 @@ TITLE = "Test accuracy by the length of the text, mean and standard error over t
 
 
 def study(run: Trained) -> Study:
-    """Rows: one per bin of lengths: above, up_to (empty: any), runs, n texts, right answers, accuracy, standard error.
+    """Study accuracy by the length of reviews.
+
+    Rows: one per bin of lengths: above, up_to (empty: any), runs, n texts, right answers, accuracy, standard error.
 
     Values: accuracy in each bin, "101_150", "above_400", of all texts up to and above 150 tokens, and how much lower
     the latter is (`drop`).
@@ -40,7 +42,7 @@ def study(run: Trained) -> Study:
 
 
 def compare(runs: Sequence[Trained]) -> Study:
-    """The same by configuration, over all texts of all its runs."""
+    """Compare configurations, over all texts of all runs of each."""
     rows: list[TableRow] = []
     values: dict[str, float] = {}
     lines = []
@@ -54,7 +56,7 @@ def compare(runs: Sequence[Trained]) -> Study:
 
 
 def table(lengths: Tensor, correct: Tensor) -> list[TableRow]:
-    """A row per bin that has texts, from lengths (N,) and correct answers (N,) bool."""
+    """Make a row per bin that has texts, from lengths (N,) and correct answers (N,) bool."""
     rows = []
     for low, high in zip(EDGES, (*EDGES[1:], None), strict=True):
         inside = (lengths > low) & (lengths <= high if high else True)
@@ -64,13 +66,13 @@ def table(lengths: Tensor, correct: Tensor) -> list[TableRow]:
 
 
 def _summed(rows: Sequence[TableRow]) -> TableRow:
-    """The rows of one bin in several runs as one."""
+    """Add up the rows of one bin in several runs."""
     n, right, runs = (sum(row[key] for row in rows) for key in ("n", "right", "runs"))
     return row_of(rows[0]["above"], rows[0]["up_to"] or None, n, right, runs)
 
 
 def row_of(low: int, high: int | None, n: int, right: int, runs: int = 1) -> TableRow:
-    """The row of a bin. n: texts, counted once for each run."""
+    """Make the row of a bin. n: texts, counted once for each run."""
     share = right / n
     error = math.sqrt(share * (1.0 - share) / n)
     row = {"above": low, "up_to": high or "", "runs": runs, "n": n, "right": right}
@@ -78,7 +80,7 @@ def row_of(low: int, high: int | None, n: int, right: int, runs: int = 1) -> Tab
 
 
 def summary(rows: Sequence[TableRow]) -> dict[str, float]:
-    """The values of `study`."""
+    """Return the values of `study`."""
     values = {name(row): row["accuracy"] for row in rows}
     short = [row for row in rows if row["above"] < LONG]
     long = [row for row in rows if row["above"] >= LONG]
@@ -91,12 +93,12 @@ def summary(rows: Sequence[TableRow]) -> dict[str, float]:
 
 
 def name(row: TableRow) -> str:
-    """The name of a bin in the values: "101_150", "above_400"."""
+    """Name a bin in the values: "101_150", "above_400"."""
     return f"{row['above'] + 1}_{row['up_to']}" if row["up_to"] else f"above_{row['above']}"
 
 
 def draw(figure: Any, lines: Sequence[Line]) -> None:
-    """Accuracy by bin of lengths, a line per configuration."""
+    """Draw accuracy by bin of lengths, a line per configuration."""
     (ax,) = plotting.panels(figure, width=7.5, height=4.6)
     bins = sorted({row["above"]: row for line in lines for row in line.data}.items())
     place = {low: k for k, (low, _) in enumerate(bins)}

@@ -1,4 +1,4 @@
-"""How does accuracy depend on the longest pair of brackets, and how are the lengths of pairs distributed?
+"""Measure how accuracy depends on the longest pair of brackets, and the distribution of the lengths of pairs.
 
 Source: Mahto et al. 2021, section 3.2.3 and Fig. 2; bins, their positions and the spread (population standard deviation
 over runs) as in their released code. Both models do well below 75 steps; above, the multi-timescale model predicts 5 to
@@ -32,7 +32,9 @@ TITLE = "Strings without any error by their longest pair; lengths of all pairs i
 
 
 def study(run: Trained) -> Study:
-    """Rows with what = "accuracy": one per bin of longest pairs: above, up_to, n strings, and as value the share of
+    """Study the strings by their longest pair, and the lengths of pairs.
+
+    Rows with what = "accuracy": one per bin of longest pairs: above, up_to, n strings, and as value the share of
     strings without an error. Rows with what = "pairs": one per length of pairs: up_to, n pairs, and as value their
     share of all pairs.
 
@@ -43,7 +45,7 @@ def study(run: Trained) -> Study:
 
 
 def compare(runs: Sequence[Trained]) -> Study:
-    """The same by configuration: value is the mean over its runs, spread their standard deviation."""
+    """Compare configurations: value is the mean over the runs of each, spread their standard deviation."""
     lines = [
         Line(g.name, g.colour, g.style, [right_by_pair(run.model, run.task) for run in g.runs]) for g in groups(runs)
     ]
@@ -51,7 +53,7 @@ def compare(runs: Sequence[Trained]) -> Study:
 
 
 def _study(lines: Sequence[Line], task: Task) -> Study:
-    """The study of configurations. data: `right_by_pair` of each run. A label is "" where there is one run."""
+    """Make the study of configurations. data: `right_by_pair` of each run. A label is "" for a single run."""
     pairs = pair_lengths(task)
     rows: list[TableRow] = []
     values = {"pairs/slope": slope(pairs)}
@@ -69,13 +71,13 @@ def _study(lines: Sequence[Line], task: Task) -> Study:
 
 
 def _mean_row(rows: Sequence[TableRow]) -> TableRow:
-    """The rows of one bin in several runs as one."""
+    """Combine the rows of one bin in several runs into one row."""
     shares = [row["value"] for row in rows]
     return {**rows[0], "runs": len(rows), "value": statistics.fmean(shares), "spread": statistics.pstdev(shares)}
 
 
 def _short_and_long(runs: Sequence[tuple[Tensor, Tensor]]) -> dict[str, float]:
-    """The share of correct strings with longest pairs up to and above LONG steps, the mean over runs."""
+    """Return the share of correct strings with longest pairs up to and above LONG steps, averaged over runs."""
     values = {}
     for key, above in ((f"up_to_{LONG}", False), (f"above_{LONG}", True)):
         parts = [correct[(longest > LONG) == above] for longest, correct in runs]
@@ -87,13 +89,13 @@ def _short_and_long(runs: Sequence[tuple[Tensor, Tensor]]) -> dict[str, float]:
 
 
 def right_by_pair(model: SequenceModel, task: Task) -> tuple[Tensor, Tensor]:
-    """For each test string the length of its longest pair in steps, and whether it has no error, (N,) each."""
+    """Return the length of each test string's longest pair in steps, and whether it has no error, (N,) each."""
     task = needs_brackets(task)
     return task.timescales["test"].long(), answers(model, task)
 
 
 def accuracies(longest: Tensor, correct: Tensor, task: Task) -> list[TableRow]:
-    """One row per bin that has test strings: above, up_to, n, value."""
+    """Make a row per bin that has test strings: above, up_to, n, value."""
     edges = torch.linspace(2, int(needs_brackets(task).lengths["test"].max()), BINS + 1).tolist()
     edges[0] = 0.0  # the shortest strings belong to the first bin
     rows = []
@@ -106,12 +108,12 @@ def accuracies(longest: Tensor, correct: Tensor, task: Task) -> list[TableRow]:
 
 
 def pair_lengths(task: Task) -> dict[int, int]:
-    """The number of pairs in the training strings by their length; both brackets are counted."""
+    """Count the pairs in the training strings by their length, which includes both brackets."""
     task = needs_brackets(task)
     symbols, lengths = task.symbols["train"], task.lengths["train"].long()
     exists = torch.arange(symbols.shape[1]) < lengths.unsqueeze(1)
     change = torch.where(exists, 1 - 2 * (symbols % 2).int(), 0)  # 1 at an opening bracket, -1 at a closing one
-    depth = change.cumsum(1) + (change < 0)  # the same at both ends of a pair
+    depth = change.cumsum(1) + (change < 0)  # equal at both ends of a pair
     # Sorted by string, depth and time, opening and closing brackets alternate.
     string, time = exists.nonzero(as_tuple=True)
     order = ((string * (symbols.shape[1] + 1) + depth[exists]) * symbols.shape[1] + time).argsort()
@@ -121,7 +123,7 @@ def pair_lengths(task: Task) -> dict[int, int]:
 
 
 def slope(pairs: dict[int, int], lengths: tuple[int, int] = FIT) -> float:
-    """Slope of the straight line through log n over log length, for these lengths; nan for fewer than two."""
+    """Return the slope of the straight line through log n over log length; nan for fewer than two lengths."""
     points = torch.tensor(
         [(k, n) for k, n in pairs.items() if lengths[0] <= k <= lengths[1]], dtype=torch.float64
     ).log()
@@ -132,7 +134,7 @@ def slope(pairs: dict[int, int], lengths: tuple[int, int] = FIT) -> float:
 
 
 def draw(figure: Any, lines: Sequence[Line], pair_rows: list[TableRow]) -> None:
-    """Left: share of correct strings at the upper edge of each bin, a line per configuration. Right: pair lengths."""
+    """Draw the share of correct strings at the upper edge of each bin (left), and the lengths of pairs (right)."""
     left, right = plotting.panels(figure, 2, width=10.0)
     _draw_accuracies(left, lines)
     _draw_pairs(right, pair_rows)
@@ -154,7 +156,7 @@ def _draw_accuracies(ax: Any, lines: Sequence[Line]) -> None:
 
 
 def _draw_pairs(ax: Any, rows: list[TableRow]) -> None:
-    """The shares of lengths, and the power law through the middle of those to which it is fitted."""
+    """Draw the shares of lengths, and the power law through the middle of the fitted ones."""
     ax.loglog([row["up_to"] for row in rows], [row["value"] for row in rows], ".", color="black", ms=4)
     fitted_rows = [row for row in rows if FIT[0] <= row["up_to"] <= FIT[1]]
     if len(fitted_rows) > 1:

@@ -1,4 +1,4 @@
-"""How much does a word of the corpus tell about the word at some distance? It is said to decay as a power of distance.
+"""Measure how much a word tells about the word at some distance. It should decay as a power of the distance.
 
 Source: Mahto et al. 2020, section 2.4 and Fig. 2, after Lin & Tegmark 2016.
 """
@@ -21,13 +21,14 @@ from timescales.training.progress import progress
 
 TITLE = "Mutual information of two words of the training text, by their distance"
 LONGEST = 1000  # words; smaller in texts of less than ten times as many words
-SHUFFLED = 3  # texts in random order; their information is an artefact of the estimate from counts
+SHUFFLED = 3  # number of texts in random order; their information is the bias of the estimate
 ALPHA = 0.56  # the exponent with which the multi-timescale models are built
 
 
 def study(run: Trained) -> Study:
-    """Rows: by distance the information in bits, that of the text in random order, and the difference (`rest`).
+    """Study the mutual information of words of the training text.
 
+    Rows: by distance the information in bits, that of the text in random order, and the difference (`rest`).
     Values: those of `power_law`. Raises ConfigError for a task that is not language modelling by words.
     """
     rows, values = decay(needs_words(run.task).tokens["train"].cpu())
@@ -35,7 +36,7 @@ def study(run: Trained) -> Study:
 
 
 def decay(words: Tensor) -> tuple[list[dict[str, float]], dict[str, float]]:
-    """Rows and values of `study` of a text, words (N,)."""
+    """Return rows and values of `study` for a text, words (N,)."""
     floor, error = _shuffled_information(words)
     rows = []
     for distance in progress(distances(len(words)), "mutual information"):
@@ -45,7 +46,10 @@ def decay(words: Tensor) -> tuple[list[dict[str, float]], dict[str, float]]:
 
 
 def _shuffled_information(words: Tensor) -> tuple[float, float]:
-    """Mean and standard deviation of the information in random orders of the words. All distances are alike then."""
+    """Return mean and standard deviation of the information in random orders of the words.
+
+    All distances are equivalent then.
+    """
     generator = torch.Generator().manual_seed(0)
     orders = [torch.randperm(len(words), generator=generator) for _ in range(SHUFFLED)]
     bits = torch.tensor([information(words[order], 1) for order in orders])
@@ -53,7 +57,7 @@ def _shuffled_information(words: Tensor) -> tuple[float, float]:
 
 
 def information(words: Tensor, distance: int) -> float:
-    """I(X; Y) = H(X) + H(Y) - H(X, Y) in bits, of the words (N,) and the words `distance` later.
+    """Return I(X; Y) = H(X) + H(Y) - H(X, Y) in bits, of the words (N,) and the words `distance` later.
 
     H is the entropy of the frequencies. Since most pairs occur once or never, the estimate is too large: compare it
     with that of a text in random order. The paper does not state its estimator.
@@ -64,19 +68,21 @@ def information(words: Tensor, distance: int) -> float:
 
 
 def entropy_in_bits(counts: Tensor) -> float:
-    """Entropy in bits of the frequencies given by counts (n,)."""
+    """Return the entropy in bits of the frequencies given by counts (n,)."""
     return entropy(counts) / math.log(2.0)
 
 
 def distances(n: int) -> list[int]:
-    """1 to 10, then twelve per decade, up to LONGEST or a tenth of n words."""
+    """Return 1 to 10, then twelve per decade, up to LONGEST or a tenth of n words."""
     last = max(1, min(LONGEST, n // 10))
     return sorted({d for k in range(37) if (d := round(10 ** (k / 12))) <= last} | set(range(1, min(10, last) + 1)))
 
 
 def power_law(rows: Sequence[dict[str, float]], least: float) -> dict[str, float]:
-    """The power law rest = factor * distance^-exponent, by least squares of logarithms: both numbers, and how much of
-    the variance of ln(rest) it explains; how much the nearest exponential, rest = a * e^(-b distance), explains.
+    """Fit the power law rest = factor * distance^-exponent, by least squares of logarithms.
+
+    Returns both numbers, the share of the variance of ln(rest) that it explains, and the share that the nearest
+    exponential, rest = a * e^(-b distance), explains.
 
     Uses the distances up to `reach`, the last one before the first whose rest is not above `least` (a multiple of the
     deviation between shuffled texts); nan if there are fewer than two.
@@ -101,7 +107,7 @@ class Line(NamedTuple):
 
 
 def _line(x: Tensor, y: Tensor) -> Line:
-    """The line of least squares through points x, y (n,)."""
+    """Fit the line of least squares through points x, y (n,)."""
     dx, dy = x - x.mean(), y - y.mean()
     slope = float((dx * dy).sum() / dx.square().sum())
     explained = float((dx * dy).sum().square() / (dx.square().sum() * dy.square().sum()))
@@ -109,7 +115,7 @@ def _line(x: Tensor, y: Tensor) -> Line:
 
 
 def draw(figure: Any, run: Trained, rows: Sequence[dict[str, float]], values: dict[str, float]) -> None:
-    """The information above that of shuffled texts by distance, its power law, and the slope of the models' alpha."""
+    """Draw the information above that of shuffled texts by distance, its power law, and the models' slope alpha."""
     (ax,) = plotting.panels(figure)
     shown = [row for row in rows if row["rest"] > 0]
     label = f"{run.config['task']['corpus']}, minus {rows[0]['shuffled']:.2f} bits of shuffled text"

@@ -1,4 +1,4 @@
-"""Checks that an analysis is made for a model or task. Each raises NotMadeFor, a ConfigError, otherwise."""
+"""Check that an analysis is made for a model or task. If not, each function raises NotMadeFor, a ConfigError."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from timescales.tasks import Copy, Dyck2, Series, Task, Words
 
 
 def needs_fixed_forget(cell: Cell) -> None:
-    """The forget biases of the layer must be assigned, not trained."""
+    """Check that the forget biases of the layer are assigned, not trained."""
     if "forget" not in getattr(cell, "frozen", ()):
         kind = type(cell).__name__
         raise NotMadeFor(
@@ -19,7 +19,7 @@ def needs_fixed_forget(cell: Cell) -> None:
 
 
 def needs_age(model: SequenceModel) -> None:
-    """Every cell of the model must have a power-law gate, whose age is the time since the last reset."""
+    """Check that every cell of the model has a power-law gate, whose age is the time since the last reset."""
     for cell in model.rnn.layers:
         if not isinstance(cell, PowerLawCell):
             kind = type(cell).__name__
@@ -27,20 +27,20 @@ def needs_age(model: SequenceModel) -> None:
 
 
 def needs_words(task: Task) -> Words:
-    """The task, which must be language modelling by words."""
+    """Return the task, if it is language modelling by words."""
     if not isinstance(task, Words):
         raise NotMadeFor(f"this analysis is for language models of words, not for {type(task).__name__}")
     return task
 
 
 def needs_softmax(model: SequenceModel) -> None:
-    """The model must compute the logits of all classes."""
+    """Check that the model computes the logits of all classes."""
     if model.spec.awd is not None and model.spec.awd.cutoffs is not None:
         raise NotMadeFor("this analysis is for models with a full softmax, not for an adaptive one (task=wt103)")
 
 
 def needs_forecast(task: Task) -> Series:
-    """The task, which must be a forecast of series."""
+    """Return the task, if it is a forecast of series."""
     if not isinstance(task, Series) or task.kind != "forecast":
         kind = "classification" if isinstance(task, Series) else type(task).__name__
         raise NotMadeFor(f"this analysis is for forecasts of series (task=series task.kind=forecast), not for {kind}")
@@ -48,14 +48,14 @@ def needs_forecast(task: Task) -> Series:
 
 
 def needs_copy(task: Task) -> Copy:
-    """The task, which must be the copy task with one delay."""
+    """Return the task, if it is the copy task with one delay."""
     if type(task) is not Copy:
         raise NotMadeFor(f"this analysis is for the copy task with one delay, not for {type(task).__name__}")
     return task
 
 
 def needs_brackets(task: Task) -> Dyck2:
-    """The task, which must be Dyck-2."""
+    """Return the task, if it is Dyck-2."""
     if not isinstance(task, Dyck2):
         raise NotMadeFor(f"this analysis is for strings of brackets (dyck2), not for {type(task).__name__}")
     return task

@@ -21,10 +21,10 @@ IN_PARALLEL = 100  # sequences; the eager engine keeps every step's pre-activati
 
 @torch.no_grad()
 def mean_forget(model: SequenceModel, task: Task) -> list[Tensor]:
-    """Each unit's forget gate, averaged over the steps that exist in test sequences: per layer (H,), float64.
+    """Return each unit's forget gate, averaged over the steps that exist in test sequences: per layer (H,), float64.
 
-    Reads the first 1,000 sequences, or the whole split where the state is carried from batch to batch. Refined gates
-    are taken as they act on the memory. Raises ConfigError for a cell without a forget gate.
+    It reads the first 1,000 sequences, or the whole split if the state is carried from batch to batch. A refined gate
+    is measured after its refinement. Raises ConfigError for a cell without a forget gate.
     """
     needs_forget_gates(model.rnn)
     carried = task.spec.carried
@@ -47,14 +47,14 @@ def mean_forget(model: SequenceModel, task: Task) -> list[Tensor]:
 
 
 def _small_batches(task: Task) -> Iterator[Batch]:
-    """The first SEQUENCES test sequences, at most IN_PARALLEL at once."""
+    """Yield the first SEQUENCES test sequences, at most IN_PARALLEL at once."""
     for batch in itertools.islice(task.batches("test"), SEQUENCES // EVAL_BATCH):
         for first in range(0, batch.x.shape[1], IN_PARALLEL):
             yield part(batch, slice(first, first + IN_PARALLEL))
 
 
 def sequence(task: Task, k: int) -> Batch:
-    """Test sequence k as a batch of one; of a text, its first segment.
+    """Return test sequence k as a batch of one; of a text, its first segment.
 
     It is cut from a batch of the evaluation, since not every task can make single sequences.
     """
@@ -64,13 +64,13 @@ def sequence(task: Task, k: int) -> Batch:
 
 @torch.no_grad()
 def answers(model: SequenceModel, task: Task) -> Tensor:
-    """Whether each test sequence is answered correctly, (N,) bool, in the task's order."""
+    """Return whether each test sequence is answered correctly, (N,) bool, in the task's order."""
     batches = progress(task.batches("test"), "sequences", task.n_batches("test"))
     return torch.cat([task.correct(model(batch).logits, batch).cpu() for batch in batches])
 
 
 def by_timescale(times: Tensor, size: int, of: int) -> dict[str, Tensor]:
-    """Groups of units with neighbouring time scales (H,), the longest first: indices of units by name.
+    """Group units with neighbouring time scales (H,), the longest first: indices of units by name.
 
     A group has `size` of every `of` units; the last one may be smaller. Names are the ranks of the first and last
     unit, such as "1-100".

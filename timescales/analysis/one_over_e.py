@@ -1,9 +1,9 @@
-"""T_1/e: how long does a unit keep what it has written, on real inputs? Beside its characteristic time at zero input.
+"""Measure T_1/e, how long a unit keeps what it has written, on real inputs, beside its time at zero input.
 
 `training.memory.one_over_e` computes T_1/e, here on 200 test sequences, or on 2,000 steps of 20 streams of a text;
-docs/memory.md explains it. No paper shows it; it puts models with any forget gate on one axis: where steps are
+docs/memory.md explains it. No paper shows it. It puts models with any forget gate on one axis. If steps are
 irregular, T_1/e is in units of dt for every model. The time at zero input is in steps, which are units of dt only for a
-gate that reads dt: a constant gate that does not has a T_1/e of about its time at zero input times the mean dt.
+gate that reads dt: a constant gate that does not read dt has a T_1/e of about its time at zero input times the mean dt.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ TITLE = "How long units keep what they have written: on test data ($T_{1/e}$), a
 
 
 def measure(model: SequenceModel, task: Task) -> dict[str, float]:
-    """Quantiles of T_1/e over all units, the share of units beyond the longest lag, and the median at zero input."""
+    """Return quantiles of T_1/e over all units, the share beyond the longest lag, and the median at zero input."""
     return values_of(*both(model, task))
 
 
 def study(run: Trained) -> Study:
-    """Rows: one per unit: layer, unit, time at zero input (steps), T_1/e (units of dt). Values: those of `measure`."""
+    """Study one run. Rows: one per unit: layer, unit, time at zero input (steps), T_1/e. Values: those of `measure`."""
     zero_input, t_1e = both(run.model, run.task)
     rows = rows_of(run, zero_input, t_1e)
     return Study(TITLE, rows, values_of(zero_input, t_1e), lambda figure: draw(figure, [run], [rows]))
 
 
 def compare(runs: Sequence[Trained]) -> Study:
-    """The same of several runs. Values: "1/median" is that of the first run."""
+    """Compare several runs. Values: "1/median" is that of the first run."""
     found = [both(run.model, run.task) for run in runs]
     of_runs = [rows_of(run, *pair) for run, pair in zip(runs, found, strict=True)]
     named = [{"run": run.directory.name, "model": run.config["model"]["name"]} for run in runs]
@@ -51,23 +51,23 @@ def compare(runs: Sequence[Trained]) -> Study:
 
 
 def both(model: SequenceModel, task: Task) -> tuple[Tensor, Tensor]:
-    """The characteristic times at zero input, in steps, and T_1/e of the units of all layers, (units,) float64 each."""
+    """Return the times at zero input, in steps, and T_1/e of the units of all layers, (units,) float64 each."""
     return times(model), torch.cat(one_over_e(model, task))
 
 
 def rows_of(run: Trained, zero_input: Tensor, t_1e: Tensor) -> list[TableRow]:
-    """The rows of `study`."""
+    """Return the rows of `study`."""
     return by_unit(run.model, {"zero_input": zero_input.tolist(), "t_1e": t_1e.tolist()})
 
 
 def values_of(zero_input: Tensor, t_1e: Tensor) -> dict[str, float]:
-    """The values of `measure`. A quantile beyond the longest lag is infinite; all are NaN if any time is."""
+    """Return the values of `measure`. A quantile beyond the longest lag is infinite; all are NaN if any time is."""
     zero_input_median = named_quantiles(zero_input)["median"]
     return named_quantiles(t_1e) | {"beyond": share_beyond(t_1e), "zero_input/median": zero_input_median}
 
 
 def draw(figure: Any, runs: Sequence[Trained], rows: Sequence[Sequence[TableRow]]) -> None:
-    """Time by the share of units with a longer time: T_1/e thick, at zero input thin. Longer ones are not drawn."""
+    """Draw each time over the share of units with a longer time: T_1/e thick, at zero input thin."""
     (ax,) = plotting.panels(figure, width=8.0, height=5.0)
     of_run = {run.directory.resolve(): own for run, own in zip(runs, rows, strict=True)}
     for group in groups(runs):

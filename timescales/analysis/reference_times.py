@@ -1,4 +1,4 @@
-"""When does each unit of a power-law model reset? Reference times k_t over a test sequence, and the ages t - k_t.
+"""Show when each unit of a power-law model resets: reference times k_t over a test sequence, and the ages t - k_t.
 
 Source: Chien et al. 2021, section 5.2, appendix A.3 (two sequences of different delay) and Figs. A.1C and A.4A, C.
 """
@@ -30,7 +30,7 @@ class Trace(NamedTuple):
     """The ages of all units over one sequence.
 
     time: the time t after each step that exists, (S,). ages: t - k_t, (S, units).
-    end: index of the step of the signal, or the number of steps where there is no signal.
+    end: index of the step of the signal, or the number of steps if there is no signal.
     delay: the delay, or the time of the last step. name: the name of the sequence in rows and values.
     """
 
@@ -52,12 +52,13 @@ class Trace(NamedTuple):
 
 
 def study(run: Trained) -> Study:
-    """Reference times of all units over one test sequence; where delays differ, over the shortest and the longest of
-    100 sequences.
+    """Study the reference times of all units over one test sequence.
+
+    If delays differ, it reads the shortest and the longest of 100 sequences.
 
     Rows: one per unit: layer, unit, and for each of these sequences its age at the last step of the delay (or of the
     sequence) and its mean age. Values: `late/NAME`, the number of units whose age there is at least half the delay;
-    where delays differ, `late/both`, and the numbers of `late_over_halves`.
+    if delays differ, `late/both`, and the numbers of `late_over_halves`.
     """
     model, task = run.model, run.task
     traces = [trace(model, task, k, name) for name, k in chosen(task).items()]
@@ -74,9 +75,11 @@ def study(run: Trained) -> Study:
 
 
 def late_over_halves(model: SequenceModel, task: VariableCopy) -> dict[str, float]:
-    """The number of units that are late on average over the half of 100 sequences with shorter delays
-    (`late/mean_short`), over the other half (`late/mean_long`), over both (`late/mean_both`), over one of them alone
-    (`late/mean_one`) and over neither (`late/mean_neither`)."""
+    """Count the units that are late on average over halves of 100 sequences.
+
+    `late/mean_short`: over the half with shorter delays; `late/mean_long`: over the other half; `late/mean_both`: over
+    both; `late/mean_one`: over only one of them; `late/mean_neither`: over neither.
+    """
     ages, delays = ages_before_signals(model, task)
     short, long = (
         (ages[half] / delays[half].clamp(min=1).unsqueeze(1)).mean(0) >= LATE
@@ -88,7 +91,7 @@ def late_over_halves(model: SequenceModel, task: VariableCopy) -> dict[str, floa
 
 
 def chosen(task: Task) -> dict[str, int]:
-    """The test sequences to draw: their numbers by name."""
+    """Return the test sequences to draw: their numbers by name."""
     if isinstance(task, VariableCopy):
         delays = task.delays("test")[:SEQUENCES]
         return {"short": int(delays.argmin()), "long": int(delays.argmax())}
@@ -97,9 +100,9 @@ def chosen(task: Task) -> dict[str, int]:
 
 @torch.no_grad()
 def trace(model: SequenceModel, task: Task, k: int, name: str = "sequence") -> Trace:
-    """The age of every unit after each step of test sequence k. The units of all layers are in one dimension.
+    """Return the age of every unit after each step of test sequence k. The units of all layers are in one dimension.
 
-    Steps that do not exist are left out. Ages count from the first step that exists, also where the model reads padding
+    Steps that do not exist are skipped. Ages count from the first step that exists, even if the model reads padding
     before it. Raises ConfigError for a model whose units have no age.
     """
     needs_age(model)
@@ -115,17 +118,17 @@ def trace(model: SequenceModel, task: Task, k: int, name: str = "sequence") -> T
 
 
 def _ages(model: SequenceModel, task: Task, batch: Batch) -> Tensor:
-    """The age of every unit after each step of a single sequence, (S, units), without what padding adds."""
+    """Return the age of every unit after each step of a single sequence, (S, units), without the steps of padding."""
     ages: list[list[Tensor]] = [[] for _ in model.rnn.layers]
-    kept: list[list[Tensor]] = [[] for _ in model.rnn.layers]  # the share of its age that a unit keeps in each step
+    shares: list[list[Tensor]] = [[] for _ in model.rnn.layers]  # the share of its age that a unit keeps in each step
 
     def read(layer: int, act: Any) -> None:
         ages[layer].append(act.age[0].cpu())
-        kept[layer].append(1.0 - act.reset[0].cpu())
+        shares[layer].append(1.0 - act.reset[0].cpu())
 
     with watched(model, read):
         model(batch)
-    of_units, kept_share = (torch.cat([torch.stack(steps) for steps in layers], -1) for layers in (ages, kept))
+    of_units, kept_share = (torch.cat([torch.stack(steps) for steps in layers], -1) for layers in (ages, shares))
     first = int(task.exists(batch)[:, 0].cpu().int().argmax())
     if first and batch.mask is None:  # the model has read padding
         of_units[first:] -= of_units[first - 1] * kept_share[first:].cumprod(0)
@@ -133,13 +136,13 @@ def _ages(model: SequenceModel, task: Task, batch: Batch) -> Tensor:
 
 
 def _delays(task: Copy, n: int) -> Tensor:
-    """The delays of the first n test sequences, (n,)."""
+    """Return the delays of the first n test sequences, (n,)."""
     return task.delays("test")[:n] if isinstance(task, VariableCopy) else torch.full((n,), task.T)
 
 
 @torch.no_grad()
 def ages_before_signals(model: SequenceModel, task: Copy) -> tuple[Tensor, Tensor]:
-    """Ages at the last step of each sequence's delay, (n, units), and the delays (n,), of the first SEQUENCES.
+    """Return the ages at the last step of each delay, (n, units), and the delays (n,). n: the first SEQUENCES.
 
     Raises ConfigError for a model whose units have no age.
     """
@@ -160,7 +163,7 @@ def ages_before_signals(model: SequenceModel, task: Copy) -> tuple[Tensor, Tenso
 
 
 def draw(figure: Any, traces: Sequence[Trace], task: Task, run: Trained) -> None:
-    """Top: k_t of every unit by t, a line each. Bottom: ages as a map, a row per unit, the oldest at the bottom."""
+    """Draw k_t of every unit by t, a line each (top), and ages as a map, a row per unit, the oldest last (bottom)."""
     axes = plotting.panels(figure, len(traces), 2, width=5.0 + 3.5 * len(traces), height=7.6)
     unit = "steps" if sequence(task, 0).dt is None else "time units"
     for trace, lines, ages in zip(traces, axes[: len(traces)], axes[len(traces) :], strict=True):
@@ -180,7 +183,7 @@ def draw(figure: Any, traces: Sequence[Trace], task: Task, run: Trained) -> None
 
 
 def _draw_references(ax: Any, trace: Trace, colour: str, late_words: str) -> None:
-    """k_t of every unit; late units in the run's colour."""
+    """Draw k_t of every unit; late units in the run's colour."""
     kinds = ((~trace.late, "#999999", 0.5, "other units"), (trace.late, colour, 1.1, late_words))
     for units, line_colour, width, words in kinds:
         for k, reference in enumerate(trace.reference[:, units].T):
@@ -191,7 +194,7 @@ def _draw_references(ax: Any, trace: Trace, colour: str, late_words: str) -> Non
 
 
 def _draw_ages(ax: Any, trace: Trace) -> Any:
-    """The map of ages. Returns its image."""
+    """Draw the map of ages. Return its image."""
     order = trace.ages[: trace.end].mean(0).argsort()
     edges = torch.cat([torch.zeros(1, dtype=trace.time.dtype), trace.time]).numpy()
     rows = range(len(order) + 1)
@@ -206,7 +209,7 @@ def _mark_delay(ax: Any, trace: Trace, colour: str) -> None:
 
 
 def _name_parts(ax: Any, trace: Trace) -> None:
-    """The names of the three parts of a copy sequence, above the axes."""
+    """Write the names of the three parts of a copy sequence above the axes."""
     look = {"fontsize": 8, "transform": ax.get_xaxis_transform()}
     ax.text(LENGTH, 1.0, "symbols ", ha="right", **look)
     ax.text(trace.end, 1.0, " answers", ha="left", **look)

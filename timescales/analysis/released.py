@@ -1,7 +1,7 @@
-"""What the authors' own models and the data say, without a training: the numbers of results/reanalysed/values.csv.
+"""Compute what needs no training, from the authors' own models and the data: results/reanalysed/values.csv.
 
-Our analyses, of the time scales and ratios that Mahto et al. 2021 released (tasks/data/released.py), of the strings of
-Dyck-2, and of the words of the corpora. Beside them the time scales of a model before training.
+The analyses are ours. They read the time scales and ratios that Mahto et al. 2021 released (tasks/data/released.py),
+the strings of Dyck-2, the words of the corpora, and the time scales of a model before training.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from timescales.nn.inits import InverseGamma
 from timescales.tasks import Dyck2
 from timescales.tasks.data import released, text
 
-# The settings that each of the released models has, as tables name them, and what it is.
+# The settings of each released model, as tables name them, and its name in words.
 MODELS = {
     "PTB": ({"task": "ptb_word", "task.corpus": "ptb", "model": "lstm"}, "baseline, Penn Treebank"),
     "PTB-mts": ({"task": "ptb_word", "task.corpus": "ptb", "model": "mts"}, "multi-timescale, Penn Treebank"),
@@ -34,15 +34,15 @@ LENGTHS = ((4, 100), (2, 50))  # of pairs, between which a power law is fitted
 
 
 def sources(root: str | os.PathLike | None = None) -> list[Source]:
-    """Everything that can be said without a training. root: see `data_root`; minutes of CPU time.
+    """Compute all numbers that need no training, in minutes of CPU time. root: see `data_root`.
 
-    Raises MissingData for data that are not there and cannot be downloaded.
+    Raises MissingData for data that are missing and cannot be downloaded.
     """
     return [*models(root), untrained(), *data(root)]
 
 
 def models(root: str | os.PathLike | None = None) -> list[Source]:
-    """What the released numbers of Mahto et al.'s models say. Raises what `released.time_scales` raises."""
+    """Compute the numbers of Mahto et al.'s released models. Raises what `released.time_scales` raises."""
     found = [
         Source("published model", words, axes, of_time_scales(released.time_scales(root)[name], axes["model"]))
         for name, (axes, words) in MODELS.items()
@@ -51,9 +51,9 @@ def models(root: str | os.PathLike | None = None) -> list[Source]:
 
 
 def untrained() -> Source:
-    """What the baseline of Mahto et al. says before training, by its forget biases alone, as `timescales()` has them.
+    """Compute the numbers of Mahto et al.'s baseline before training, from its forget biases (`timescales()`).
 
-    An LSTM of the same sizes with torch's initial weights, drawn with the seed 0.
+    It is an LSTM of the same sizes with torch's initial weights, drawn with the seed 0.
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
@@ -65,7 +65,7 @@ def untrained() -> Source:
 
 
 def of_time_scales(layers: list[np.ndarray], model: str) -> dict[str, float]:
-    """The values of our analyses that follow from the time scales of units, an array (H,) of each layer.
+    """Compute the values of our analyses that follow from the time scales of units, an array (H,) of each layer.
 
     "mts": the units of layer 2 were assigned time scales, the longest first, as in the authors' code. The mean forget
     gates that `gate_maps` takes from one window are those of the whole test text here, e^(-1/T).
@@ -85,7 +85,7 @@ def of_time_scales(layers: list[np.ndarray], model: str) -> dict[str, float]:
 
 
 def of_ratios(ratios: np.ndarray) -> dict[str, float]:
-    """The values of `routing.by_band` from ratios (4, groups): bins of words, the most frequent first."""
+    """Compute the values of `routing.by_band` from ratios (4, groups): bins of words, the most frequent first."""
     times = ASSIGNED.timescales(routing.OF).split(routing.GROUP)
     rows = [
         {"timescale": float(group.mean())}
@@ -96,7 +96,7 @@ def of_ratios(ratios: np.ndarray) -> dict[str, float]:
 
 
 def data(root: str | os.PathLike | None = None) -> list[Source]:
-    """What the data alone say."""
+    """Compute the numbers that only need data."""
     found = [
         Source("data", "training strings of Dyck-2", {"task": "dyck2"}, of_pairs(longest_pair.pair_lengths(Dyck2())))
     ]
@@ -108,7 +108,7 @@ def data(root: str | os.PathLike | None = None) -> list[Source]:
 
 
 def of_pairs(pairs: Mapping[int, int]) -> dict[str, float]:
-    """What the lengths of pairs of brackets say, of which there are so many of each length.
+    """Compute the law of the lengths of pairs of brackets, from the number of pairs of each length.
 
     exponent: minus the slope of log n over log length, from 4 to 100 steps and from 2 to 50. alpha: of the inverse
     gamma distribution nearest to the lengths (Kolmogorov-Smirnov), with its distance and that of alpha = 1.5. Lengths

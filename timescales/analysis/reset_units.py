@@ -1,4 +1,4 @@
-"""Which units of a power-law model keep their memory through the delay of the copy task, and how slowly units forget.
+"""Find the units of a power-law model that keep their memory through a copy delay, and measure how slowly units forget.
 
 Source: Chien et al. 2021, section 5.2 and Fig. A.4.
 """
@@ -29,8 +29,7 @@ MEAN_P, SHARE = {200: 0.41, 500: 0.19}, 0.2  # printed in section 5.2; "around 1
 
 
 def measure(model: SequenceModel, task: Task) -> dict[str, float]:
-    """Mean and standard deviation of the decay factor p over the units, their number, and the number of later-reset
-    units.
+    """Return mean and standard deviation of the decay factor p, and the numbers of units and of later-reset units.
 
     The paper describes later-reset units in words: they "do not reset k_t until the reproduction of target elements
     starts". Here a unit is one if its age at the last step of the delay, averaged over 100 test sequences, is at least
@@ -38,7 +37,7 @@ def measure(model: SequenceModel, task: Task) -> dict[str, float]:
 
     Also the number of units that keep resetting, so that this age is below a tenth of the delay ("units_resetting"),
     and of all others ("units_not_resetting"); the share of units with p below .5 ("p_below_half"); the mean p of
-    later-reset units and of the others ("later_p_mean", "others_p_mean"), where there are units of both kinds.
+    later-reset units and of the others ("later_p_mean", "others_p_mean"), if there are units of both kinds.
     """
     task = needs_copy(task)
     return _values(ages_before_signal(model, task), factors(model), task)
@@ -56,7 +55,7 @@ def _values(ages: Tensor, p: Tensor, task: Copy) -> dict[str, float]:
 
 
 def factors(model: SequenceModel) -> Tensor:
-    """The decay factor p of each unit, (units,), float64, also where all units share one."""
+    """Return the decay factor p of each unit, (units,), float64, also if all units share one."""
     needs_age(model)
     layers = model.rnn.layers
     p = [torch.as_tensor(cell.p, dtype=torch.float64).detach().cpu().expand(cell.hidden_size) for cell in layers]
@@ -64,7 +63,7 @@ def factors(model: SequenceModel) -> Tensor:
 
 
 def study(run: Trained) -> Study:
-    """The number of later-reset units, by the threshold that defines them, and their p: section 5.2.
+    """Study the number of later-reset units, by the threshold that defines them, and their p: section 5.2.
 
     Rows: one per unit, oldest first: layer, unit, p, age at the last step of the delay, the same as a fraction of T.
     Values: those of `measure`, and the difference of the p of both kinds (`later_t` and `later_cohens_d`, later-reset
@@ -84,7 +83,7 @@ def study(run: Trained) -> Study:
 
 
 def draw(figure: Any, rows: Sequence[Mapping[str, float]], task: Copy, run: Trained) -> None:
-    """Left: the number of later-reset units by the threshold that defines them. Right: p of each unit by its age."""
+    """Draw the number of later-reset units by the threshold that defines them (left), and p by age (right)."""
     left, right = plotting.panels(figure, 2, width=12.0)
     age_label = f"age at the end of the delay (times T = {task.T} steps)"
     _draw_counts(left, [row["of_delay"] for row in rows], run.colour)
@@ -100,7 +99,7 @@ def draw(figure: Any, rows: Sequence[Mapping[str, float]], task: Copy, run: Trai
 
 
 def _draw_counts(ax: Any, of_delay: Sequence[float], colour: str) -> None:
-    """The ages of the units as fractions of the delay, oldest first, with the numbers of units at FRACTIONS."""
+    """Draw the ages of the units as fractions of the delay, oldest first, with the numbers at FRACTIONS."""
     n = len(of_delay)
     ax.plot(range(1, n + 1), of_delay, drawstyle="steps-pre", color=colour, lw=2)
     for fraction in FRACTIONS:
@@ -116,7 +115,7 @@ def _draw_counts(ax: Any, of_delay: Sequence[float], colour: str) -> None:
 
 
 def _draw_factors(ax: Any, rows: Sequence[Mapping[str, float]], colour: str) -> None:
-    """p of each unit by its age."""
+    """Draw p of each unit by its age."""
     for late, unit_colour, words in ((False, "#aaaaaa", "other units"), (True, colour, "later-reset units")):
         units = [row for row in rows if (row["of_delay"] >= 0.5) is late]
         ages, p = [row["of_delay"] for row in units], [row["p"] for row in units]
@@ -125,7 +124,10 @@ def _draw_factors(ax: Any, rows: Sequence[Mapping[str, float]], colour: str) -> 
 
 
 def two_samples(a: Tensor, b: Tensor) -> dict[str, float]:
-    """Student's two-sample test of a (n,) against b (m,), pooled variance: t, its two-sided p_value and Cohen's d."""
+    """Compare a (n,) with b (m,) by Student's two-sample test with pooled variance.
+
+    Returns: t, its two-sided p_value and Cohen's d.
+    """
     return _two_samples(*(Units(float(p.mean()), float(p.std()), len(p)) for p in (a, b)))
 
 
@@ -147,7 +149,7 @@ def _two_samples(a: Units, b: Units) -> dict[str, float]:
 
 @torch.no_grad()
 def ages_before_signal(model: SequenceModel, task: Copy) -> Tensor:
-    """The age t - k_t of each unit at the last step of the delay, the mean over 100 test sequences, (units,).
+    """Return the age t - k_t of each unit at the last step of the delay, the mean over 100 test sequences, (units,).
 
     Raises ConfigError for a model whose units have no age.
     """
@@ -159,12 +161,12 @@ def ages_before_signal(model: SequenceModel, task: Copy) -> Tensor:
 
 
 def later_reset(model: SequenceModel, task: Copy) -> Tensor:
-    """Which units are later-reset units, (units,) bool; see `measure`."""
+    """Return which units are later-reset units, (units,) bool; see `measure`."""
     return ages_before_signal(model, task) >= task.T / 2
 
 
 def t(rows: Sequence[Row]) -> float | None:
-    """Student's t of the decay factors p at the shorter delay against those at the longer one (pooled variance).
+    """Return Student's t of the decay factors p at the shorter delay against those at the longer one (pooled variance).
 
     As the paper's numbers imply (t = d sqrt(128 / 2)), the test is over the units of one model per delay: the models
     with the smallest seed that both delays have. The delays are T = 200 and 500 or, if these are missing, the shortest
@@ -177,13 +179,13 @@ def t(rows: Sequence[Row]) -> float | None:
 
 
 def cohens_d(rows: Sequence[Row]) -> float | None:
-    """Cohen's d of the same comparison: the difference of means over the pooled standard deviation."""
+    """Return Cohen's d of the same comparison: the difference of means over the pooled standard deviation."""
     pair = _pair(rows)
     return None if pair is None else _two_samples(*pair)["cohens_d"]
 
 
 def _pair(rows: Sequence[Row]) -> tuple[Units, Units] | None:
-    """The units at the shorter and at the longer delay, of one seed."""
+    """Return the units at the shorter and at the longer delay, of one seed."""
     by_delay: dict[int, dict[int, Units]] = {}
     for row in rows:
         mean, sd, n = (row.value(f"probe/reset_units/{key}") for key in ("p_mean", "p_sd", "units"))

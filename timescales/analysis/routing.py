@@ -1,6 +1,6 @@
-"""Which words depend on which units? Perplexity by word frequency with groups of units silenced, by their time scale.
+"""Measure which words depend on which units: perplexity by word frequency, with groups of units silenced.
 
-Source: Mahto et al. 2021, section 3.2.4 and Figs. 3, 11 and 12.
+The groups are by time scale. Source: Mahto et al. 2021, section 3.2.4 and Figs. 3, 11 and 12.
 """
 
 from __future__ import annotations
@@ -51,14 +51,16 @@ PRINTED = [
 
 
 def measure(model: SequenceModel, task: Task) -> dict[str, float]:
-    """The values of `study`, of a model whose layer has assigned time scales, as the paper's has."""
+    """Return the values of `study`, for a model whose layer has assigned time scales, as the paper's has."""
     needs_fixed_forget(model.rnn.layers[_layer(model)])
     return values_of(rows_of(model, needs_words(task)))
 
 
 def study(run: Trained) -> Study:
-    """Rows: one per group, longest time scale first: its units by rank, their mean and median time scale, and for each
-    bin the ratio of perplexities with and without the group silenced.
+    """Study the ratios of perplexities with and without a group of units silenced.
+
+    Rows: one per group, longest time scale first: its units by rank, their mean and median time scale, and the ratio
+    for each bin.
 
     Values: for each bin the largest ratio, and the median time scale of the group that has it; and the ratios of
     `by_band`. Raises ConfigError for a task that is not language modelling by words.
@@ -69,12 +71,12 @@ def study(run: Trained) -> Study:
 
 
 def _layer(model: SequenceModel) -> int:
-    """The index of the layer whose units are silenced: the second, or the only one."""
+    """Return the index of the layer whose units are silenced: the second, or the only one."""
     return min(1, len(model.rnn.layers) - 1)
 
 
 def rows_of(model: SequenceModel, task: Words) -> list[TableRow]:
-    """The rows of `study`."""
+    """Return the rows of `study`."""
     needs_softmax(model)
     layer = _layer(model)
     times = model.rnn.layers[layer].timescales().detach().cpu().double()
@@ -89,7 +91,7 @@ def rows_of(model: SequenceModel, task: Words) -> list[TableRow]:
 
 
 def values_of(rows: Sequence[TableRow]) -> dict[str, float]:
-    """The values of `study`."""
+    """Return the values of `study`."""
     values: dict[str, float] = {}
     for name, words in zip((*bins.NAMES, "all"), WORDS, strict=True):
         largest = max(rows, key=lambda row: row[f"ratio {words}"])
@@ -98,7 +100,7 @@ def values_of(rows: Sequence[TableRow]) -> dict[str, float]:
 
 
 def by_band(rows: Sequence[TableRow]) -> dict[str, float]:
-    """For each bin the ratio of perplexities with a group silenced, the geometric mean over the groups of a band.
+    """Return for each bin the ratio with a group silenced, the geometric mean over the groups of a band.
 
     "long/below_100" is that of the groups whose mean time scale is 20 to 300 steps, "not_long/below_100" that of all
     other groups, and so on for the bands of BANDS; "none" is the ratio with no group silenced, 1. A band or a bin
@@ -118,10 +120,10 @@ def by_band(rows: Sequence[TableRow]) -> dict[str, float]:
 
 @torch.no_grad()
 def perplexities(model: SequenceModel, task: Words, layer: int, groups: Sequence[Tensor]) -> Tensor:
-    """Test perplexity by bin and of all words, first with all units, then with each group silenced: (1 + groups, 5).
+    """Return test perplexity by bin and of all words, with all units, then with each group silenced: (1 + groups, 5).
 
     As in the authors' code, the group's h is set to 0 where the next layer (or, after the last, the readout) reads it,
-    at every step; the layer itself runs on undisturbed.
+    at every step; the layer itself is not disturbed.
     """
     n = 1 + len(groups)
     bin_of = torch.from_numpy(bins.bins_of(task.counts().cpu().numpy())).to(task.device)
@@ -140,7 +142,7 @@ def perplexities(model: SequenceModel, task: Words, layer: int, groups: Sequence
 def _outputs(
     model: SequenceModel, task: Words, layer: int, groups: Sequence[Tensor]
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """For each window of the test text, the last layer's outputs (S, 1 + groups, H) and the words to predict (S,).
+    """Yield the last layer's outputs (S, 1 + groups, H) and the words to predict (S,) of each window of the test text.
 
     The layers up to `layer` are the same for all groups, and run once.
     """
@@ -159,13 +161,13 @@ def _outputs(
 
 
 def _losses(logits: Tensor, words: Tensor) -> Tensor:
-    """The loss of each word (S,) in each group, (S, groups), from logits (S, groups, V)."""
+    """Return the loss of each word (S,) in each group, (S, groups), from logits (S, groups, V)."""
     target = words.unsqueeze(1).expand(-1, logits.shape[1])
     return F.cross_entropy(logits.flatten(0, 1), target.flatten(), reduction="none").view_as(target)
 
 
 def draw(figure: Any, run: Trained, rows: Sequence[TableRow], units: int) -> None:
-    """Ratios by group, with the paper's if it silenced the same groups of the same model on the same text.
+    """Draw ratios by group, with the paper's if it silenced the same groups of the same model on the same text.
 
     units: number of units of the silenced layer.
     """

@@ -1,4 +1,4 @@
-"""A trained model as analyses see it: with the record and the task of its run."""
+"""Load a trained model for analyses, with the record and the task of its run."""
 
 from __future__ import annotations
 
@@ -54,9 +54,9 @@ class Trained:
         return [f.cpu() for f in mean_forget(self.model, self.task)]
 
     def earlier(self, name: str) -> list[TableRow] | None:
-        """The rows of an earlier study of the same weights, read from analysis/NAME.csv in the run's directory.
+        """Return the rows of an earlier study of the same weights, read from analysis/NAME.csv in the run's directory.
 
-        None if there is no such file, or if it is older than the weights or than the analysis' module.
+        None if there is no such file, or if the file is older than the weights or than the analysis' module.
         """
         path, weights = self.directory / "analysis" / f"{name}.csv", self.directory / "best.pt"
         if not (path.is_file() and weights.is_file()):
@@ -67,7 +67,7 @@ class Trained:
 
     @property
     def colour(self) -> str:
-        """The colour of the run's model or gate in pictures."""
+        """The colour of the run's model or gate in figures."""
         from timescales import plotting
 
         model = self.config["model"]
@@ -75,7 +75,7 @@ class Trained:
 
     @property
     def title(self) -> str:
-        """Task, model, seed and steps, for the titles of pictures."""
+        """Task, model, seed and steps, for the titles of figures."""
         steps, task = self.record.steps, self.config["task"]
         corpus = task.get("corpus")
         task_name = task["name"] if corpus is None or task["name"].startswith(corpus) else f"{task['name']} ({corpus})"
@@ -84,7 +84,7 @@ class Trained:
 
 
 def _number(text: str) -> Any:
-    """The int or float that a text is, else the text."""
+    """Convert a string to an int or float, if it is one."""
     for kind in (int, float):
         with contextlib.suppress(ValueError):
             return kind(text)
@@ -94,12 +94,12 @@ def _number(text: str) -> Any:
 def load(directory: str | Path, weights: str | None = "best") -> Trained:
     """Load a run: its models, in evaluation mode, and its task, on a GPU if there is one.
 
-    weights: "best", the weights of the best validation, for a run that has not ended the best so far; "last", the
+    weights: "best", the weights of the best validation (for a run that has not ended, the best so far); "last", the
         weights at the end (of NT-ASGD not the averages); None, the weights before training.
 
-    Torch's precision and determinism are set as the run's configuration says. The state of the random number generators
-    is left as it was. Raises ConfigError if there is no run, or no weights of its configuration, or if a file of
-    one's own that is its data, or its word vectors, have changed.
+    Torch's precision and determinism are set as in the run's configuration. The state of the random number generators
+    does not change. Raises ConfigError if there is no run, or no weights of its configuration, or if your own file that
+    is its data, or its word vectors, have changed.
     """
     import torch
 
@@ -115,17 +115,21 @@ def load(directory: str | Path, weights: str | None = "best") -> Trained:
     with torch.random.fork_rng(gpus):
         model, task, _ = build.build(config)
     if not same_data(found.data, task.data):
-        raise ConfigError(f"{directory} was trained on another {', '.join(task.data)}: put it back, or force=stale")
+        raise ConfigError(
+            f"{directory} was trained on another {', '.join(task.data)}: restore the file, or give force=stale"
+        )
     initial = copy.deepcopy(model)
     if weights is not None:
         content = _load_weights(model, directory, weights, found.ended)
         trained = content.get("progress") or {"curve": found.curve, "step": found.steps}
-        task.follow([row for row in trained["curve"] if row["step"] < trained["step"]])  # as when training ended
+        task.follow(
+            [row for row in trained["curve"] if row["step"] < trained["step"]]
+        )  # restores a curriculum to its last state
     return Trained(directory, found, model.eval(), initial.eval(), task)
 
 
 def _load_weights(model: SequenceModel, directory: Path, weights: str, ended: bool) -> Checkpoint:
-    """Load the "best" or "last" weights of a run into its model; returns the checkpoint that holds them.
+    """Load the "best" or "last" weights of a run into its model. Return the checkpoint with these weights.
 
     Raises ConfigError if they are missing or differ.
     """
@@ -137,10 +141,10 @@ def _load_weights(model: SequenceModel, directory: Path, weights: str, ended: bo
     found = None if content is None else content[key]
     if content is None or found is None:
         if key == "best":
-            raise ConfigError(f"{directory} has no weights before its first validation: let it train on")
-        raise ConfigError(f"{directory}/{name} is not there: force=true trains the run again")
+            raise ConfigError(f"{directory} has no weights before its first validation: train it longer")
+        raise ConfigError(f"{directory}/{name} is missing: force=true retrains the run")
     try:
         model.load_state_dict(found)
     except RuntimeError as error:
-        raise ConfigError(f"{directory}/{name} is not of this run: force=true trains it again") from error
+        raise ConfigError(f"{directory}/{name} is from another run: force=true retrains it") from error
     return content

@@ -1,4 +1,4 @@
-"""What an analysis returns, and how it is written to disk."""
+"""The result of an analysis, and how it is written to disk."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ if TYPE_CHECKING:
 
 
 class Answer(dict[str, float]):
-    """The values of `measure`, with files to keep beside the record: texts by name."""
+    """The values of `measure`, with files to store beside the record: texts by name."""
 
     def __init__(self, values: Mapping[str, float], files: Mapping[str, str]) -> None:
         super().__init__(values)
         self.files = files
 
 
-TableRow = dict[str, Any]  # of a study: its values by column
+TableRow = dict[str, Any]  # a row of a study: its values by column
 
 
 @dataclass
 class Study:
     """The result of an analysis.
 
-    title: the title of the picture, one line; the title of the run is put below it.
-    rows: the rows of NAME.csv. values: the most important numbers.
-    draw: a function that draws NAME.png into an empty matplotlib figure (`plotting.panels` makes its axes).
-    notes: remarks on the values, a line each. words: the values in words, a line each; none: they are printed by name.
+    title: the title of the figure, one line; the title of the run is added below it. rows: the rows of NAME.csv.
+    values: the most important numbers. draw: a function that draws NAME.png into an empty matplotlib figure
+    (`plotting.panels` makes its axes). notes: remarks on the values, a line each. words: the values in words, a line
+    each; if empty, they are printed by name.
     """
 
     title: str
@@ -45,11 +45,11 @@ class Study:
 
 @dataclass(frozen=True)
 class Source:
-    """A published model, data, or a model before training, and its numbers."""
+    """The numbers of a published model, of data, or of a model before training."""
 
     kind: Literal["published model", "data", "untrained model"]
-    of: str  # in words
-    axes: Axes  # its settings, as a table names them; none: no table is judged by it
+    of: str  # the source in words
+    axes: Axes  # its settings, as a table names them; {}: no table is judged by it
     values: dict[str, float]  # by metric, "probe/timescale_law/alpha" or "data/pairs/alpha"
 
 
@@ -64,7 +64,7 @@ def write(study: Study, folder: Path, name: str, svg: bool = False) -> list[Path
 
 
 def by_unit(model: SequenceModel, columns: Mapping[str, Iterable[Any]]) -> list[TableRow]:
-    """One row per unit: its layer (from 1), its index in the layer, and its values.
+    """Make one row per unit: its layer (from 1), its index in the layer, and its values.
 
     columns: by name, the values of the units of all layers, layer after layer.
     """

@@ -1,4 +1,4 @@
-"""Which distribution do the units' time scales follow: an inverse gamma, as language requires, or one scale for all?
+"""Fit the distribution of the units' time scales: an inverse gamma, as language requires, or one scale for all.
 
 Source: Mahto et al. 2021, sections 2.2 and 3.2.1, and Fig. 1. If T ~ InvGamma(alpha, 1), the units' exponential decays
 add up to the power law E[e^(-t/T)] = (t + 1)^(-alpha).
@@ -29,15 +29,16 @@ PRINTED = (("alpha, 1.4 (PTB)", 1.4, INVERSE_GAMMA), ("mean, 0.5 (Markov-PTB)", 
 
 
 def measure(model: SequenceModel, task: Task) -> dict[str, float]:
-    """The values of `fit` for the units of all layers. A unit's time scale is -1 / ln(mean forget gate), Eq. 3.
+    """Return the values of `fit` for the units of all layers. A unit's time scale is -1 / ln(mean forget gate), Eq. 3.
 
-    Differs: in the authors' code all windows of a text have the same weight, also the short last one; here all steps.
+    Differs: in the authors' code all windows of a text have the same weight, even the short last one; here all steps
+    have.
     """
     return fit(timescale_of_gate(torch.cat(mean_forget(model, task))).cpu())
 
 
 def study(run: Trained) -> Study:
-    """The units' time scales by rank, and their distances from both distributions: Fig. 1.
+    """Study the units' time scales by rank, and their distances from both distributions: Fig. 1.
 
     Rows: one per unit, longest time scale first: layer, unit, time scale in steps. Values: those of `measure`.
     """
@@ -45,27 +46,27 @@ def study(run: Trained) -> Study:
 
 
 def compare(runs: Sequence[Trained]) -> Study:
-    """The same of several runs, such as on PTB and on Markov-PTB. Values: "1/alpha" is that of the first run."""
+    """Compare several runs, such as on PTB and on Markov-PTB. Values: "1/alpha" is that of the first run."""
     rows = [{"run": run.directory.name, **row} for run in runs for row in rows_of(run)]
     values = {f"{k}/{key}": value for k, run in enumerate(runs, 1) for key, value in fit(times_of(run)).items()}
     return Study(TITLE, rows, values, lambda figure: draw(figure, runs))
 
 
 def times_of(run: Trained) -> Tensor:
-    """The time scales of the units of all layers, (units,)."""
+    """Return the time scales of the units of all layers, (units,)."""
     return torch.cat([timescale_of_gate(forget) for forget in run.forget])
 
 
 def rows_of(run: Trained) -> list[dict[str, float]]:
-    """The rows of `study`."""
+    """Return the rows of `study`."""
     rows = by_unit(run.model, {"timescale": times_of(run).tolist()})
     return sorted(rows, key=lambda row: -row["timescale"])
 
 
 def fit(times: Tensor) -> dict[str, float]:
-    """The best alpha of InvGamma(alpha, 1) and mu of Normal(mu, 0.1) for time scales (n,), and both distances `ks_...`;
-    the shares of units below 10 and 150 steps (AWD-LSTM in appendix A.2: over 90 % and all), and from 10 steps on.
+    """Fit alpha of InvGamma(alpha, 1) and mu of Normal(mu, 0.1) to time scales (n,). Add both distances `ks_...`.
 
+    Also the shares of units below 10 and 150 steps (AWD-LSTM in appendix A.2: over 90 % and all), and from 10 steps on.
     Both parameters are on a grid of 0.1 from 0.1 to 5. Mahto et al. do not state their grid.
     """
     gamma, normal = (kolmogorov_smirnov(times, cdf) for cdf in (inverse_gamma_cdf, normal_cdf))
@@ -80,18 +81,21 @@ def fit(times: Tensor) -> dict[str, float]:
 
 
 def inverse_gamma_cdf(times: Tensor) -> Tensor:
-    """P(T <= t) of InvGamma(alpha, 1) for each alpha of GRID: (len(GRID), n)."""
+    """Return P(T <= t) of InvGamma(alpha, 1) for each alpha of GRID: (len(GRID), n)."""
     alpha, rate = torch.broadcast_tensors(GRID.unsqueeze(1), 1.0 / times.double())
     return torch.special.gammaincc(alpha, rate)
 
 
 def normal_cdf(times: Tensor) -> Tensor:
-    """P(T <= t) of Normal(mu, 0.1) for each mu of GRID: (len(GRID), n)."""
+    """Return P(T <= t) of Normal(mu, 0.1) for each mu of GRID: (len(GRID), n)."""
     return torch.special.ndtr((times.double() - GRID.unsqueeze(1)) / SIGMA)
 
 
 def kolmogorov_smirnov(times: Tensor, cdf: Callable[[Tensor], Tensor]) -> Tensor:
-    """Largest distance between the empirical distribution of times (n,) and each row of cdf(times): (len(GRID),)."""
+    """Return the largest distance between the empirical distribution of times (n,) and each row of cdf(times).
+
+    Returns: (len(GRID),).
+    """
     n = len(times)
     probability = cdf(times.sort().values)
     # The empirical distribution just after each time; just before it, the value is 1/n less.
@@ -100,7 +104,7 @@ def kolmogorov_smirnov(times: Tensor, cdf: Callable[[Tensor], Tensor]) -> Tensor
 
 
 def draw(figure: Any, runs: Sequence[Trained]) -> None:
-    """Left: time scales by rank, with the best distribution of either kind. Right: distances by parameter."""
+    """Draw time scales by rank with the best distribution of either kind (left), and distances by parameter (right)."""
     left, right = plotting.panels(figure, 2, width=13.0)
     for k, run in enumerate(runs):
         # The runs of a model have one colour, and line styles distinguish the distributions.
@@ -117,7 +121,7 @@ def draw(figure: Any, runs: Sequence[Trained]) -> None:
 
 
 def _draw_times(ax: Any, run: Trained, look: plotting.Look, alone: bool) -> None:
-    """The time scales of a run by rank, and the nearest distribution of either kind."""
+    """Draw the time scales of a run by rank, and the nearest distribution of either kind."""
     times = times_of(run)
     best, share = fit(times), (torch.arange(len(times), dtype=torch.float64) + 0.5) / len(times)
     look = look | {"markevery": max(1, len(times) // 12)}
@@ -132,7 +136,7 @@ def _draw_times(ax: Any, run: Trained, look: plotting.Look, alone: bool) -> None
 
 
 def _draw_distances(ax: Any, run: Trained, look: plotting.Look, alone: bool) -> None:
-    """The distance of a run's time scales from each distribution, by its parameter."""
+    """Draw the distance of a run's time scales from each distribution, by its parameter."""
     kinds = (("inverse gamma, by alpha", inverse_gamma_cdf, INVERSE_GAMMA), ("normal, by mean", normal_cdf, NORMAL))
     for words, cdf, style in kinds:
         label = words if alone else f"{words};\n{run.title}"

@@ -1,7 +1,7 @@
-"""Weights of somebody else's LSTM language model, a file with a state_dict, as analyses see a run.
+"""Analyse somebody else's LSTM language model: a file with a state_dict, read like a run.
 
-Known are the names of torch.nn.LSTM (`rnn.weight_ih_l0`) and of AWD-LSTM, with an LSTM for each layer and the recurrent
-weights before its dropout (`rnns.0.module.weight_ih_l0`, `rnns.0.weight_hh_l0_raw`), below any prefix.
+Known names are those of torch.nn.LSTM (`rnn.weight_ih_l0`) and of AWD-LSTM, which has an LSTM for each layer and the
+recurrent weights before their dropout (`rnns.0.module.weight_ih_l0`, `rnns.0.weight_hh_l0_raw`), with any prefix.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ from timescales.nn.inits import timescale_of_gate
 from timescales.nn.rnn import TORCH_WEIGHTS
 from timescales.runs.record import Record
 
-# The analyses of a file: those that need no weights from before the training.
+# The analyses of a file: they need no weights from before training.
 ANALYSES = ("timescale_law", "routing", "word_ablation")
-OF_LOGITS = ("routing",)  # of these, those that need the readout
+NEED_LOGITS = ("routing",)  # the analyses that need the readout
 NAME = re.compile(r"(?P<prefix>.*?)(?P<kind>weight_ih|weight_hh|bias_ih|bias_hh|weight_hr)_l(?P<layer>\d+)(?P<end>\w*)")
 NESTED = ("state_dict", "model_state_dict", "model")  # where a checkpoint has its state_dict
-TITLE = "Time scale of each unit by its forget bias alone, -1 / ln sigmoid(bias): at zero input and state"
-WINDOWS = 20  # of the test text, on which it is seen whether the words have the task's numbers
+TITLE = "Time scale of each unit by its forget bias, -1 / ln sigmoid(bias): at zero input and state"
+WINDOWS = 20  # of the test text, to check that words have the task's numbers
 
 
 @dataclass(frozen=True)
 class Weights:
-    """An LSTM language model.
+    """The weights of an LSTM language model.
 
-    layers: of each layer the tensors of TORCH_WEIGHTS, in torch's form and order of gates.
-    embedding: (V, E), readout: weight (V, H) and bias (V,) or None; None where the file has none.
+    layers: for each layer the tensors of TORCH_WEIGHTS, in torch's form and order of gates.
+    embedding: (V, E), readout: weight (V, H) and bias (V,) or None; None if the file has none.
     """
 
     path: Path
@@ -61,21 +61,21 @@ class Weights:
 
     @property
     def tied(self) -> bool:
-        """Whether the readout has the embedding's weights; where one of them is missing, it may."""
+        """Whether the readout has the embedding's weights. If the file lacks one of them, it may have."""
         return self.readout is None or self.embedding is None or self.readout[0].equal(self.embedding)
 
 
 class OfFile(Trained):
-    """Weights of a file in a model of ours, and a task. `initial` is the same model: it has no other."""
+    """A model with the weights of a file, and a task. `initial` is the same model, since there is no other."""
 
     @property
     def title(self) -> str:
-        """The file and the task, for the titles of pictures."""
+        """The file and the task, for the titles of figures."""
         return f"{self.directory.name}, {self.config['task']['name']}"
 
 
 def study(weights: Weights, settings: Sequence[str], name: str = "timescale_law") -> Study:
-    """Study weights over the text that settings name (`task=ptb_word`), or without any their biases alone.
+    """Study weights on the text that settings name (`task=ptb_word`). Without settings, study only their biases.
 
     name: one of ANALYSES. Raises ConfigError for weights and settings that do not fit.
     """
@@ -83,7 +83,7 @@ def study(weights: Weights, settings: Sequence[str], name: str = "timescale_law"
         if name != "timescale_law":
             raise ConfigError(f"--only={name} needs a text: give a task, such as task=ptb_word")
         return from_biases(weights)
-    if name in OF_LOGITS and weights.readout is None:
+    if name in NEED_LOGITS and weights.readout is None:
         raise ConfigError(f"--only={name} needs the readout, and {weights.path} has none")
     run, remarks = on_task(weights, settings)
     found = analysis.study_run(run, name)
@@ -91,7 +91,10 @@ def study(weights: Weights, settings: Sequence[str], name: str = "timescale_law"
 
 
 def read(path: Path) -> Weights:
-    """The weights in a file. Only tensors are read, no code is run. Raises ConfigError for what is no LSTM."""
+    """Read the weights in a file. Only tensors are read; no code is run.
+
+    Raises ConfigError for a file that is not an LSTM.
+    """
     state = _state_dict(path)
     places: dict[tuple[Any, ...], dict[str, Tensor]] = {}
     for name, tensor in state.items():
@@ -111,7 +114,7 @@ def read(path: Path) -> Weights:
     layers = [_layer(path, places[place]) for place in sorted(places)]
     for k in range(1, len(layers)):
         if layers[k]["weight_ih"].shape[1] != layers[k - 1]["weight_hh"].shape[1]:
-            raise ConfigError(f"{path}: its LSTM layers do not follow on each other: layer {k + 1} reads another size")
+            raise ConfigError(f"{path}: its LSTM layers do not fit together: layer {k + 1} reads another size")
     matrices = {name: t.float() for name, t in state.items() if t.dim() == 2 and not NAME.fullmatch(name)}
     embedding = _named(matrices, layers[0]["weight_ih"].shape[1], "enc", "emb", "wte", "lookup")
     others = {name: matrix for name, matrix in matrices.items() if name != embedding}
@@ -122,7 +125,7 @@ def read(path: Path) -> Weights:
 
 
 def _state_dict(path: Path) -> dict[str, Tensor]:
-    """The tensors of a file by name; of a checkpoint those of its model."""
+    """Return the tensors of a file by name; for a checkpoint those of its model."""
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
     except OSError as error:
@@ -130,7 +133,7 @@ def _state_dict(path: Path) -> dict[str, Tensor]:
     except Exception as error:  # a damaged file may raise nearly any exception
         if isinstance(error, pickle.UnpicklingError) and "GLOBAL" in str(error):
             fix = "load it where it was trained, and torch.save(model.state_dict(), FILE)"
-            raise ConfigError(f"{path} holds more than tensors, such as a whole model: {fix}") from error
+            raise ConfigError(f"{path} has more than tensors, such as a whole model: {fix}") from error
         raise ConfigError(f"{path} cannot be read as a file of torch.save: is it damaged?") from error
     while isinstance(content, Mapping) and (inner := next((content[key] for key in NESTED if key in content), None)):
         content = inner
@@ -143,14 +146,14 @@ def _state_dict(path: Path) -> dict[str, Tensor]:
 
 
 def _natural(prefix: str) -> tuple[Any, ...]:
-    """The parts of a name, numbers as numbers: rnns.2 comes before rnns.10."""
+    """Split a name so that numbers sort as numbers: rnns.2 comes before rnns.10."""
     return tuple((int(part), "") if part.isdigit() else (-1, part) for part in prefix.split("."))
 
 
 def _layer(path: Path, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors of one layer, checked; without biases they are zeros."""
+    """Return the checked tensors of one layer; missing biases are zeros."""
     if not {"weight_ih", "weight_hh"} <= tensors.keys():
-        raise ConfigError(f"{path}: a layer has {', '.join(tensors)} alone: weight_ih and weight_hh are needed")
+        raise ConfigError(f"{path}: a layer has only {', '.join(tensors)}: weight_ih and weight_hh are needed")
     rows, units = tensors["weight_hh"].shape
     if rows != 4 * units:
         kind = {3: "a GRU", 1: "a plain RNN"}.get(rows // units, "no LSTM")
@@ -160,13 +163,13 @@ def _layer(path: Path, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _named(matrices: Mapping[str, Tensor], width: int, *words: str) -> str | None:
-    """The name of the matrix (V, width) that has one of the words in its name, the earliest word first."""
+    """Return the name of the matrix (V, width) that has one of the words in its name, the earliest word first."""
     fits = [name for name, matrix in matrices.items() if name.endswith("weight") and matrix.shape[1] == width]
     return next((name for word in words for name in fits if word in name.lower()), None)
 
 
 def from_biases(weights: Weights) -> Study:
-    """What the forget biases alone say, b_ih + b_hh. Over a text gates also depend on the input and on h.
+    """Study the forget biases, b_ih + b_hh. On a text, gates also depend on the input and on h.
 
     Rows: layer, unit, timescale (steps). Values: those of `timescale_law.fit`, of all layers.
     """
@@ -177,13 +180,13 @@ def from_biases(weights: Weights) -> Study:
         for k, layer in enumerate(layers, 1)
         for unit, time in enumerate(layer.tolist())
     ]
-    note = "of the biases alone; over a text, with what the units read: give a task, such as task=ptb_word"
+    note = "only from the biases; to include what units read in a text, give a task, such as task=ptb_word"
     title = f"{TITLE}\n{weights.path.name}"
     return Study(title, rows, timescale_law.fit(torch.cat(layers)), lambda figure: _draw(figure, layers), (note,))
 
 
 def _draw(figure: Any, layers: Sequence[Tensor]) -> None:
-    """Time scales by rank, a line for each layer."""
+    """Draw time scales by rank, a line for each layer."""
     (ax,) = plotting.panels(figure)
     for (k, layer), shade in zip(enumerate(layers, 1), plotting.shades(len(layers)), strict=True):
         plotting.by_rank(ax, layer.tolist(), color=shade, lw=1.8, label=f"layer {k}, {len(layer):,} units")
@@ -192,10 +195,10 @@ def _draw(figure: Any, layers: Sequence[Tensor]) -> None:
 
 
 def on_task(weights: Weights, settings: Sequence[str]) -> tuple[OfFile, list[str]]:
-    """A model of ours with these weights, on the task that settings name (`task=ptb_word`), and remarks.
+    """Make a model with these weights, on the task that settings name (`task=ptb_word`). Return it with remarks.
 
-    A remark says that the model does worse than chance: then its words have other numbers than the task's. Those of
-    torch's and AWD-LSTM's examples are alike, in the order in which words first occur. Raises ConfigError.
+    A remark says if the model does worse than chance: then its words have other numbers than the task's. The numbering
+    of torch's and AWD-LSTM's examples is the same: the order in which words first occur. Raises ConfigError.
     """
     config = _config(weights, settings)
     from timescales.training import build
@@ -226,9 +229,9 @@ def on_task(weights: Weights, settings: Sequence[str]) -> tuple[OfFile, list[str
 
 
 def _config(weights: Weights, settings: Sequence[str]) -> Config:
-    """The configuration of an LSTM of the file's sizes on a task."""
+    """Compose the configuration of an LSTM of the file's sizes on a task."""
     if any(word.startswith("model") for word in settings):
-        raise ConfigError("--weights: the file says what the model is: leave out model settings")
+        raise ConfigError("--weights: the model is in the file: leave out model settings")
     try:
         with composing() as composer:
             sizes = [f"model.hidden_size={weights.sizes}", f"model.num_layers={len(weights.sizes)}"]
@@ -248,7 +251,7 @@ def _config(weights: Weights, settings: Sequence[str]) -> Config:
 
 @torch.no_grad()
 def _remarks(run: OfFile) -> list[str]:
-    """What the loss on the first windows of the test text says of the words' numbers."""
+    """Check by the loss on the first windows of the test text whether words have the task's numbers."""
     losses: list[float] = []
     state = None
     for _, batch in zip(range(WINDOWS), run.task.batches("test"), strict=False):

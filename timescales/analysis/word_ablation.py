@@ -1,4 +1,4 @@
-"""How long does one word change what each layer holds, and what units of different time scales hold?
+"""Measure how long one word changes the state of each layer, and of units with different time scales.
 
 Source: Mahto et al. 2020, section 2.5, Eq. 6 and Fig. 6; Mahto et al. 2021, appendix A.4 and Figs. 6-8.
 """
@@ -35,7 +35,9 @@ DECAY = 30  # words over which its decay is measured
 
 
 def study(run: Trained) -> Study:
-    """Rows: the mean change by layer, group of units and distance in words. Groups are "all" units of each layer and,
+    """Study the change of states after one replaced word.
+
+    Rows: the mean change by layer, group of units and distance in words. Groups are "all" units of each layer and,
     for the second layer (or the only one), groups of 100 of 1,150 units, longest time scale first.
 
     Values: for each layer what is left of the change after some words, as a share of the change at distance 0, and the
@@ -58,7 +60,7 @@ def study(run: Trained) -> Study:
 
 
 def compare(runs: Sequence[Trained]) -> Study:
-    """The same of several runs' layers: Fig. 6. Rows of an earlier study of a run are read from its analysis/."""
+    """Compare the layers of several runs: Fig. 6. Rows of an earlier study of a run are read from its analysis/."""
     rows_of_runs = [run.earlier("word_ablation") or study(run).rows for run in runs]
     rows: list[TableRow] = []
     values: dict[str, float] = {}
@@ -69,7 +71,7 @@ def compare(runs: Sequence[Trained]) -> Study:
 
 
 def values_of(rows: Sequence[TableRow]) -> dict[str, float]:
-    """The values of `study`."""
+    """Return the values of `study`."""
     curves: dict[tuple[int, str], dict[int, float]] = {}
     for row in rows:
         curves.setdefault((row["layer"], row["units"]), {})[row["distance"]] = row["change"]
@@ -84,23 +86,23 @@ def values_of(rows: Sequence[TableRow]) -> dict[str, float]:
 
 
 def decay(change: Mapping[int, float]) -> float:
-    """The mean fall of the logarithm of a change per word, over the first 30 words; change: by distance."""
+    """Return the mean fall of the logarithm of a change per word, over the first 30 words. change: by distance."""
     floor = 1e-7 * change[0]  # below are rounding errors of float32
     return math.log(change[0] / max(change[DECAY], floor)) / DECAY
 
 
 @torch.no_grad()
 def changes(model: SequenceModel, task: Task, groups: Sequence[Sequence[Tensor]]) -> list[Tensor]:
-    """For each layer the mean of ||c_t^(k) - c_t|| / ||c_t|| at distances k, float64 (K, groups of the layer).
+    """Return for each layer the mean of ||c_t^(k) - c_t|| / ||c_t|| at distances k, float64 (K, groups of the layer).
 
     c_t is the layer's cell state after word t of a window of the test text, and c_t^(k) the same with the word k before
     replaced by <unk>. groups: for each layer the units of each group, over which norms are taken.
 
     Every word of every window is replaced in turn, and each replacement is run once and counted at all distances; K is
-    the length of a window. Where the paper does not say: terms that would reach before the window are left out, and a
-    window begins with the state that the text before it has left. For a cell without c, h is used. In float32, values
-    below 1e-7 are rounding errors.
-    Raises ConfigError for a task that is not language modelling by words, or whose corpus has no <unk>.
+    the length of a window. The paper does not state the following: terms that would reach before the window are
+    skipped, and a window begins with the state after the text before it. For a cell without c, h is used. In float32,
+    values below 1e-7 are rounding errors. Raises ConfigError for a task that is not language modelling by words, or
+    whose corpus has no <unk>.
     """
     task = needs_words(task)
     unk = unknown_word(task)
@@ -122,15 +124,15 @@ def changes(model: SequenceModel, task: Task, groups: Sequence[Sequence[Tensor]]
 
 
 def unknown_word(task: Task) -> int:
-    """The token of <unk>. Raises ConfigError for a task without it."""
+    """Return the token of <unk>. Raises ConfigError for a task without it."""
     vocabulary = needs_words(task).vocabulary
     if UNK not in vocabulary:
-        raise ConfigError(f"this corpus has no {UNK} to put in a word's place")
+        raise ConfigError(f"this corpus has no {UNK} to replace a word with")
     return vocabulary.index(UNK)
 
 
 def blocks(model: SequenceModel, task: Words) -> Iterator[tuple[Tensor, list[Any]]]:
-    """W consecutive windows of the test text: words (S, W), and each layer's state before each window, (W, H).
+    """Yield W consecutive windows of the test text: words (S, W), and each layer's state before each window, (W, H).
 
     The text is read once, with the state carried. W is IN_PARALLEL, and smaller at the end of the text.
     """
@@ -149,16 +151,16 @@ def blocks(model: SequenceModel, task: Words) -> Iterator[tuple[Tensor, list[Any
 
 
 def _joined(states: Sequence[Any]) -> list[Any]:
-    """The states of several windows, each one state per layer, as one batch: (W, H) per layer."""
+    """Join the states of several windows, each one state per layer, into one batch: (W, H) per layer."""
     return [type(layers[0])(*map(torch.cat, zip(*layers, strict=True))) for layers in zip(*states, strict=True)]
 
 
 def replaced(
     model: SequenceModel, words: Tensor, states: Sequence[Any], unk: int, members: Sequence[Tensor]
 ) -> list[Tensor]:
-    """The change at each distance, summed over windows and replaced words: for each layer (S, groups).
+    """Return the change at each distance, summed over windows and replaced words: for each layer (S, groups).
 
-    Copy 0 of a window reads the text as it is. At word t a copy is added in which this word is <unk>; until then it
+    Copy 0 of a window reads the text unchanged. At word t a copy is added in which this word is <unk>; until then it
     equals copy 0. So each pair of a replaced word and a later word is computed once.
     """
     (S, W), cells = words.shape, model.rnn.layers
@@ -179,7 +181,7 @@ def replaced(
 
 
 def _relative_changes(state: Any, member: Tensor) -> Tensor:
-    """The relative change of each copy's cell state, summed over windows: (copies - 1, groups), nearest word first.
+    """Sum the relative change of each copy's cell state over windows: (copies - 1, groups), nearest word first.
 
     state: (W, copies, H) each. Copy j was changed at word j - 1, so the last copy is at distance 0.
     """
@@ -191,7 +193,7 @@ def _relative_changes(state: Any, member: Tensor) -> Tensor:
 
 
 def draw(figure: Any, runs: Sequence[tuple[Trained, Sequence[TableRow]]]) -> None:
-    """Left: the layers of every run. Right, for a single run: groups of units of one layer."""
+    """Draw the layers of every run (left), and for a single run groups of units of one layer (right)."""
     alone = len(runs) == 1
     axes = plotting.panels(figure, 2 if alone else 1, width=12.0 if alone else 7.0)
     for number, (run, rows) in enumerate(runs):
@@ -214,7 +216,7 @@ def _curve(rows: Sequence[TableRow]) -> tuple[list[float], list[float]]:
 
 
 def _draw_groups(ax: Any, rows: Sequence[TableRow]) -> None:
-    """The groups of units of one layer."""
+    """Draw the groups of units of one layer."""
     groups: dict[str, list[TableRow]] = {}
     for row in rows:
         groups.setdefault(row["units"], []).append(row)

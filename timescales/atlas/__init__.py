@@ -1,1 +1,1 @@
-"""The atlas of memory: what every cell remembers on one set of tests, and the card of a cell of one's own."""
+"""The atlas of memory: what every cell remembers on one set of tests, and the card of a user's cell."""

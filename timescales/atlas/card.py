@@ -1,4 +1,4 @@
-"""The card of a cell of one's own: what it remembers beside the committed cells, as a page and a picture."""
+"""Write the card of a user's cell: what it remembers beside the committed cells, as a page and a figure."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ of all that they are alike. docs/atlas.md of the project has the protocol, and w
 
 
 def write(trial: Trial) -> list[Path]:
-    """Write card.md, card.png and scores.csv into the trial's folder; returns their paths."""
+    """Write card.md, card.png and scores.csv into the trial's folder. Return their paths."""
     others = {name: c for name, c in scores.cells_of(trial.atlas, scores.committed()).items() if c.has(trial.rungs)}
     mine, boot = trial.cell(), Bootstrap()
     cells = {name: arrays(trial, cell) for name, cell in others.items()}
@@ -59,12 +59,12 @@ def write(trial: Trial) -> list[Path]:
 
 
 def arrays(trial: Trial, cell: Cell) -> dict[str, Any]:
-    """The scores of a cell by ability, (rungs, seeds), on the rungs of the card."""
+    """Return the scores of a cell by ability, (rungs, seeds), on the rungs of the card."""
     return {ability: cell.of(of_ability) for ability, of_ability in trial.abilities.items()}
 
 
 def head(trial: Trial, mine: Cell) -> list[str]:
-    """What was trained, how, and where."""
+    """Write what was trained, how, and where."""
     given = " ".join(f"{key}={shlex.quote(str(value))}" for key, value in trial.arguments.items())
     command = " ".join(filter(None, ["timescales-card", trial.source, given, "--quick" if trial.quick else ""]))
     seeds, rate = len(trial.seeds), f"learning rate {trial.rate:g}"
@@ -115,9 +115,9 @@ def abilities(
 
 
 def beside(trial: Trial, boot: Bootstrap, ours: Any, cells: Mapping[str, Any]) -> list[str]:
-    """Make a row for each committed cell: by how much this one is better in the mean over abilities, and in which.
+    """Make a row for each committed cell: by how much the new cell is better in the mean over abilities, and in which.
 
-    The best cell comes first. A quick look ranks nothing: its cells are in the order of the alphabet.
+    The best cell comes first. A quick look ranks nothing: its cells are in alphabetical order.
     """
     if not cells:
         return ["No scores are committed yet."]
@@ -125,20 +125,20 @@ def beside(trial: Trial, boot: Bootstrap, ours: Any, cells: Mapping[str, Any]) -
     head = ["cell", "mean score, this one minus it"]
     if trial.quick:
         differences = {name: in_words(boot.of(ours, names, cells[name]), sign=True) for name in cells}
-        told = "In the order of the alphabet: one seed ranks no cells."
-        return [told, "", *grid(head, [[name, differences[name]] for name in sorted(cells)])]
+        note = "In the order of the alphabet: one seed ranks no cells."
+        return [note, "", *grid(head, [[name, differences[name]] for name in sorted(cells)])]
     order = sorted(cells, key=lambda name: -sum(float(cells[name][a].mean()) for a in names))
     body = []
     for name in order:
         each = {ability: boot.of(ours, [ability], cells[name]) for ability in names}
         whole = boot.of(ours, names, cells[name])
-        wins, losses = ([a for a in names if word(each[a]) == said] for said in ("higher", "lower"))
+        wins, losses = ([a for a in names if word(each[a]) == verdict] for verdict in ("higher", "lower"))
         body.append([name, in_words(whole, sign=True), word(whole), ", ".join(wins), ", ".join(losses)])
     return grid([*head, "", "higher in", "lower in"], body)
 
 
 def memory(trial: Trial) -> list[str]:
-    """T_1/e of the units on each test."""
+    """Write T_1/e of the units on each test."""
     body, why = [], ""
     for test, run in trial.runs.items():
         trained = analysis.run.load(run.directory)
@@ -155,7 +155,7 @@ def memory(trial: Trial) -> list[str]:
 
 
 def costs(trial: Trial) -> list[str]:
-    """A layer of the cell beside nn.LSTM, and the engine that runs it."""
+    """Write the cost of a layer of the cell beside nn.LSTM, and the engine that runs it."""
     size = measures.UNITS
     layer = own.OwnLayers(size, size, source=trial.source, arguments=dict(trial.arguments))
     mine, lstm = measures.cost(layer, size), measures.cost(nn.LSTM(size, size), size)
@@ -163,8 +163,8 @@ def costs(trial: Trial) -> list[str]:
     where = f"{measures.STEPS} steps, {measures.BATCH} sequences, {size} units"
     head = ["layer", "ms", "of nn.LSTM", "MB kept for backward", "of nn.LSTM"]
     timed = f"the median of {measures.TIMES} calls on this machine with all that ran on it then"
-    said = f"One layer, forward and backward, {where}; {timed}. Engine: {measures.engine_of(layer)}."
-    return [said, "", *grid(head, body)]
+    sentence = f"One layer, forward and backward, {where}; {timed}. Engine: {measures.engine_of(layer)}."
+    return [sentence, "", *grid(head, body)]
 
 
 def _cost(name: str, mine: Cost, lstm: Cost) -> list[str]:
@@ -173,7 +173,7 @@ def _cost(name: str, mine: Cost, lstm: Cost) -> list[str]:
 
 
 def rungs(trial: Trial, mine: Cell, others: Mapping[str, Cell]) -> list[str]:
-    """A row for each rung: each seed's score and what was measured, the LSTM's mean, and the settings of the task."""
+    """Make a row for each rung: the score and metric of each seed, the LSTM's mean, and the settings of the task."""
     body, beside = [], BESIDE in others
     for rung in trial.rungs:
         seeds = " ".join(pictures.two_digits(value) for value in mine.scores[rung.name].values())
@@ -191,7 +191,7 @@ def _settings(rung: Rung) -> str:
 
 
 def in_words(interval: Interval, sign: bool = False) -> str:
-    """A value with its interval: .93 [.88, .97]."""
+    """Write a value with its interval: .93 [.88, .97]."""
 
     def text(value: float) -> str:
         digits = pictures.two_digits(abs(value))
@@ -203,7 +203,7 @@ def in_words(interval: Interval, sign: bool = False) -> str:
 
 
 def word(difference: Interval) -> str:
-    """What the interval of a difference carries."""
+    """Say what the interval of a difference shows: higher, lower, or neither."""
     if difference.low is None:
         return ""
     return ("higher" if difference.value > 0 else "lower") if difference.apart_from_0 else "not shown to differ"

@@ -1,4 +1,7 @@
-"""The atlas as data, conf/atlas.yaml: abilities, their rungs, and the settings of the runs. Imports no torch."""
+"""Read the definition of the atlas, conf/atlas.yaml: abilities, their rungs, and settings of the runs.
+
+Imports no torch.
+"""
 
 from __future__ import annotations
 
@@ -15,30 +18,30 @@ from timescales import paths
 from timescales.config import Settings
 from timescales.nn import registry
 
-FILL = "fill"  # the value of a setting that evens out the parameters
-OF_SCORE = ("metric", "chance", "best")  # the keys of a rung that are no settings of its run
+FILL = "fill"  # a setting with this value is set so that models have equally many parameters
+SCORE_KEYS = ("metric", "chance", "best")  # the keys of a rung that are not settings of its run
 
 
 @dataclass(frozen=True)
 class Rung:
-    """A test: a task, which metric of a run counts, and what it is at chance and at best."""
+    """A test: a task, the metric of a run that counts, and the values of the metric at chance and at best."""
 
     name: str
     ability: str
-    settings: Settings  # of the task
+    settings: Settings  # the settings of the task
     metric: str
     chance: float
     best: float
 
     def score(self, value: float | None) -> float:
-        """The score of a run: 0 at chance and below, 1 at best; 0 for a run that diverged, which has no value."""
+        """Return the score of a run: 0 at chance and below, 1 at best; 0 for a diverged run, which has no value."""
         if value is None or not math.isfinite(value):
             return 0.0
         return max(0.0, (value - self.chance) / (self.best - self.chance))
 
 
 class Choice(TypedDict):
-    """How the learning rate of a cell is chosen: on which rungs and seed, and by how much it must be better."""
+    """How the learning rate of a cell is chosen: the rungs, the seed, and the margin by which it must be better."""
 
     seed: int
     rungs: list[str]
@@ -47,9 +50,9 @@ class Choice(TypedDict):
 
 @dataclass(frozen=True)
 class Atlas:
-    """What conf/atlas.yaml says; the fields are its keys."""
+    """The content of conf/atlas.yaml. The fields are its keys."""
 
-    name: str  # of its table
+    name: str  # the name of its table
     settings: Settings
     units: int
     tolerance: float
@@ -57,35 +60,35 @@ class Atlas:
     rates: Sequence[float]
     choice: Choice
     quick: Sequence[str]
-    abilities: Mapping[str, str]  # what each is, in words
+    abilities: Mapping[str, str]  # each ability in words
     rungs: Mapping[str, Rung]
     models: Mapping[str, Settings]
     left_out: Mapping[str, str] = field(default_factory=dict)
-    hypotheses: Sequence[Mapping[str, str]] = ()  # before the runs: first > second on a rung, why, and the day
-    plain: Atlas | None = None  # the second atlas, of one plain layer: the key `plain` says what differs
+    hypotheses: Sequence[Mapping[str, str]] = ()  # written before the runs: first > second on a rung, why, and the date
+    plain: Atlas | None = None  # the second atlas, of one plain layer; the key `plain` has the differences
 
     @property
     def rates_table(self) -> str:
-        """The name of the table by which learning rates are chosen."""
+        """The name of the table that learning rates are chosen by."""
         return f"{self.name}_rates"
 
     @property
     def cells(self) -> list[str]:
-        """The models that there are."""
+        """The models of the atlas."""
         return [name for name in self.models if name in registry.BY_NAME]
 
     @property
     def rate(self) -> float:
-        """The learning rate that is the default: the middle one."""
+        """The default learning rate: the middle one."""
         return sorted(self.rates)[len(self.rates) // 2]
 
     def of(self, ability: str) -> list[Rung]:
-        """The rungs of an ability."""
+        """Return the rungs of an ability."""
         return [rung for rung in self.rungs.values() if rung.ability == ability]
 
     @property
     def tests(self) -> dict[str, list[Rung]]:
-        """The rungs by the first of those that one training answers."""
+        """Group the rungs that one training answers, by the first of them."""
         found: dict[str, list[Rung]] = {}
         first: dict[str, str] = {}
         for rung in self.rungs.values():
@@ -94,18 +97,18 @@ class Atlas:
         return found
 
     def run(self, rung: Rung, model: Settings, rate: float, seed: int) -> Settings:
-        """The settings of a run; model: those of the model, with its units."""
+        """Return the settings of a run. model: those of the model, with its units."""
         return {**self.settings, **rung.settings, **model, "optimizer.lr": rate, "seed": seed}
 
 
 @functools.cache
 def atlas(path: Path | None = None) -> Atlas:
-    """The atlas; path: another file than conf/atlas.yaml, for tests."""
-    said = yaml.safe_load((path or paths.conf() / "atlas.yaml").read_text())
-    rungs = {rung.name: rung for rung in _rungs(said["abilities"])}
-    abilities = {name: ability["says"] for name, ability in said["abilities"].items()}
-    plain = said.pop("plain", None)
-    first = Atlas(**said | {"rungs": rungs, "abilities": abilities})
+    """Read the atlas. path: another file than conf/atlas.yaml, for tests."""
+    content = yaml.safe_load((path or paths.conf() / "atlas.yaml").read_text())
+    rungs = {rung.name: rung for rung in _rungs(content["abilities"])}
+    abilities = {name: ability["says"] for name, ability in content["abilities"].items()}
+    plain = content.pop("plain", None)
+    first = Atlas(**content | {"rungs": rungs, "abilities": abilities})
     if plain is None:
         return first
     second = plain | {"settings": {**first.settings, **plain["settings"]}}
@@ -113,17 +116,16 @@ def atlas(path: Path | None = None) -> Atlas:
 
 
 def _rungs(abilities: Mapping[str, Any]) -> Iterator[Rung]:
-    for ability, said in abilities.items():
-        for name, keys in said["rungs"].items():
-            settings = {key: value for key, value in keys.items() if key not in OF_SCORE}
-            yield Rung(name, ability, settings, *(keys[key] for key in OF_SCORE))
+    for ability, content in abilities.items():
+        for name, keys in content["rungs"].items():
+            settings = {key: value for key, value in keys.items() if key not in SCORE_KEYS}
+            yield Rung(name, ability, settings, *(keys[key] for key in SCORE_KEYS))
 
 
 def chosen(atlas: Atlas, scores: Mapping[float, Mapping[str, float]]) -> float | None:
-    """The learning rate of a cell: the one with the best mean score, if that is higher than the middle one's by the
-    margin; else the middle one. None while runs are missing.
+    """Choose the learning rate of a cell: the best mean score, if it exceeds the middle rate's by the margin.
 
-    scores: of each rate, the score on each of the rungs of the choice.
+    Otherwise the middle rate. None while runs are missing. scores: of each rate, the score on each of the rungs.
     """
     rungs = atlas.choice["rungs"]
     if any(rung not in scores.get(rate, {}) for rate in atlas.rates for rung in rungs):

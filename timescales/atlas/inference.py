@@ -1,6 +1,6 @@
-"""What scores say: means with intervals, differences, and which mean ranks differ.
+"""Compute statistics of scores: means with intervals, differences, and which mean ranks differ.
 
-Scores of a cell are an array (rungs, seeds) for each ability.
+The scores of a cell are an array (rungs, seeds) for each ability.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 RESAMPLES = 4000
 ALPHA = 0.05
 
-Scores = Mapping[str, Any]  # of a cell: by ability an array (rungs, seeds)
+Scores = Mapping[str, Any]  # the scores of a cell: by ability an array (rungs, seeds)
 
 
 class Interval(NamedTuple):
-    """A value, and where it lies with 95 % by the bootstrap; low and high are None where there is one seed."""
+    """A value with its 95 % bootstrap interval. low and high are None if there is only one seed."""
 
     value: float
     low: float | None
@@ -24,26 +24,26 @@ class Interval(NamedTuple):
 
     @property
     def apart_from_0(self) -> bool:
-        """Whether the interval does not have 0 in it."""
+        """Whether the interval excludes 0."""
         return self.low is not None and self.high is not None and (self.low > 0 or self.high < 0)
 
 
 class Bootstrap:
-    """Stratified bootstrap: in each ability rungs are drawn again and, for each, seeds; abilities stay as they are.
+    """A stratified bootstrap: it resamples the rungs of each ability and the seeds of each rung. Abilities stay.
 
-    The same rungs are drawn for every cell, so that a difference of two cells is one of the same tests. An ability with
-    one rung keeps it.
+    The same rungs are drawn for every cell, so that differences between two cells are differences on the same tests. An
+    ability with one rung keeps it.
     """
 
     def __init__(self, resamples: int = RESAMPLES) -> None:
         self.resamples = resamples
 
     def rungs(self, ability: str, n: int) -> Any:
-        """The rungs that are drawn, (resamples, n)."""
+        """Draw rungs, (resamples, n)."""
         return self._generator(ability, 0).integers(n, size=(self.resamples, n))
 
     def means(self, scores: Scores, ability: str, sample: int) -> Any:
-        """The ability's mean score in each resample; sample: a number for each cell, whose seeds are its own."""
+        """Return the ability's mean score in each resample. sample: a number for each cell; each has its own seeds."""
         import numpy as np
 
         values = np.asarray(scores[ability], float)
@@ -58,7 +58,7 @@ class Bootstrap:
         return np.random.default_rng([number, *ability.encode()])
 
     def of(self, scores: Scores, abilities: Sequence[str], other: Scores | None = None) -> Interval:
-        """The mean over abilities, or with `other` by how much it is higher than that of another cell."""
+        """Estimate the mean over abilities or, with `other`, by how much it exceeds that of another cell."""
         import numpy as np
 
         def value(of_cell: Scores) -> float:
@@ -80,7 +80,7 @@ class Bootstrap:
 class Ranks:
     """Mean ranks of cells over tests, the best first, and the smallest difference that Nemenyi's test shows.
 
-    p: of Friedman's test that all cells are alike. Cells are compared only if it is below 5 %.
+    p: of Friedman's test that all cells are equal. Cells are only compared if p is below 5 %.
     """
 
     mean: Mapping[str, float]
@@ -94,11 +94,11 @@ class Ranks:
         return self.p < ALPHA
 
     def apart(self, first: str, second: str) -> bool:
-        """Whether two cells are shown to differ."""
+        """Return whether two cells are shown to differ."""
         return self.differ and abs(self.mean[first] - self.mean[second]) > self.difference
 
     def alike(self) -> list[list[str]]:
-        """The largest groups of neighbours in which no two cells are shown to differ, of two cells and more."""
+        """Return the largest groups of at least two neighbours in which no two cells are shown to differ."""
         names = list(self.mean)
         groups: list[list[str]] = []
         for k, name in enumerate(names):
@@ -109,7 +109,7 @@ class Ranks:
 
 
 def ranks(means: Mapping[str, Sequence[float]]) -> Ranks | None:
-    """The ranks of cells (Friedman 1937, Nemenyi 1963; as in Demsar 2006); None for too few: three cells, two tests.
+    """Rank cells (Friedman 1937, Nemenyi 1963; as in Demsar 2006). None for fewer than three cells or two tests.
 
     means: of each cell, its mean score on each test. Cells that are equal on a test share their ranks.
     """
@@ -131,6 +131,6 @@ def ranks(means: Mapping[str, Sequence[float]]) -> Ranks | None:
 
 
 def joined(words: Sequence[str], text: Callable[[str], str] = str) -> str:
-    """Words as a list in a sentence."""
+    """Join words as a list in a sentence."""
     shown = [text(word) for word in words]
     return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}" if shown else "none"

@@ -1,4 +1,4 @@
-"""What a cell costs beside nn.LSTM, which engine runs it, and how long its units remember."""
+"""Measure what a cell costs beside nn.LSTM, which engine runs it, and how long its units remember."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ TIMES = 5  # how often; the median counts
 
 
 class Cost(NamedTuple):
-    """Of a layer, for forward and backward: seconds, and bytes that are kept in between."""
+    """The cost of a layer, forward and backward: seconds, and bytes stored for backward."""
 
     seconds: float
     kept: int
 
 
 class Memory(NamedTuple):
-    """T_1/e of the units in steps, of all layers: quantiles 10, 50 and 90 %, and the share beyond the longest lag."""
+    """T_1/e of the units in steps, over all layers: quantiles 10, 50 and 90 %, and the share beyond the longest lag."""
 
     low: float
     median: float
@@ -40,7 +40,7 @@ class Memory(NamedTuple):
 
 
 def cost(layer: nn.Module, input_size: int) -> Cost:
-    """The cost of a layer on sequences of STEPS steps, BATCH of them, on this machine."""
+    """Measure the cost of a layer on sequences of STEPS steps, BATCH of them, on this machine."""
     x = torch.randn(STEPS, BATCH, input_size, generator=torch.Generator().manual_seed(0), requires_grad=True)
     kept: dict[int, int] = {}
 
@@ -64,19 +64,19 @@ def _seconds(call: Callable[[], Any]) -> float:
 
 
 def engine_of(rnn: RNN) -> str:
-    """The engine that runs a cell here: fused, graph, or eager with the reason why it is no other one."""
+    """Return the engine that runs a cell here: fused, graph, or eager with the reason."""
     cell = rnn.layers[0]
     x = next(cell.parameters()).new_zeros(2, 1, cell.input_size)
-    with warnings.catch_warnings(record=True) as said:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         chosen = engine.pick("auto", cell, x)
     name = chosen.__module__.rpartition(".")[2]
-    reasons = [str(each.message).splitlines()[0] for each in said]
+    reasons = [str(each.message).splitlines()[0] for each in caught]
     return f"{name} ({reasons[0]})" if reasons and name == "eager" else name
 
 
 def one_over_e(model: SequenceModel, task: Task) -> Memory | str:
-    """T_1/e of a trained model's units on its validation data, or in words why there is none."""
+    """Measure T_1/e of a trained model's units on its validation data, or say why there is none."""
     try:
         times = torch.cat(memory.one_over_e(model, task, "valid", 50))
     except ConfigError as error:
@@ -88,5 +88,5 @@ def one_over_e(model: SequenceModel, task: Task) -> Memory | str:
 
 
 def in_steps(value: float) -> str:
-    """A time in steps, in words."""
+    """Write a time in steps."""
     return "longer than the sequences" if math.isinf(value) else f"{value:.3g}"

@@ -1,4 +1,4 @@
-"""Layers of a cell of one's own that is named on the command line: a file and a class, or a class in a module."""
+"""Make the layers of a user's cell, which the command line names as a file and a class, or a class in a module."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from timescales.nn.rnn import RNN
 
 
 class OwnLayers(RNN):
-    """The layers of a cell, or those of a layer's class, which `source` names.
+    """The layers of a cell, or of a layer's class, which `source` names.
 
     Arguments:
         input_size, hidden_size, num_layers: as `CellRNN`.
         source: "mine.py:MyCell", or "package.module.MyCell".
-        arguments: those of the class beside the sizes.
-        digest: of the file, so that runs of another version are other runs; it is not compared.
+        arguments: those of the class besides the sizes.
+        digest: of the file. It is not compared; it is an argument so that another version of the cell makes other runs.
         dropout, engine: as `RNN`.
     """
 
@@ -52,11 +52,11 @@ class OwnLayers(RNN):
             else:
                 cells = list(made(input_size, hidden_size, num_layers, **given).layers)
         except Exception as error:
-            raise ConfigError(f"{source} cannot be made: {in_one_line(error, source)}") from error
+            raise ConfigError(f"{source} cannot be built: {in_one_line(error, source)}") from error
         super().__init__(cells, dropout=dropout, engine=engine)
 
     def timescales(self) -> list[Tensor]:
-        """Those of the cells; none if the cell does not say its characteristic times."""
+        """Return the time scales of the cells; [] if the cell does not define them."""
         try:
             return super().timescales()
         except NotImplementedError:
@@ -64,9 +64,9 @@ class OwnLayers(RNN):
 
 
 def load(source: str) -> type[Cell] | type[RNN]:
-    """The class that a source names. Raises ConfigError, in one line."""
+    """Load the class that a source names. Raises ConfigError, in one line."""
     if source.endswith(".py"):
-        raise ConfigError(f"{source}: name the class in it, too: {source}:MyCell")
+        raise ConfigError(f"{source}: name the class in the file too: {source}:MyCell")
     where, _, name = source.rpartition(":") if ".py:" in source else source.rpartition(".")
     if not where or not name.isidentifier():
         raise ConfigError(f"{source}: give a file and a class, mine.py:MyCell, or a class, package.module.MyCell")
@@ -79,12 +79,14 @@ def load(source: str) -> type[Cell] | type[RNN]:
         classes = [each for each, value in vars(module).items() if isinstance(value, type)]
         raise ConfigError(f"{where} has no {name}{nearest(name, classes)}")
     if not (isinstance(found, type) and issubclass(found, Cell | RNN)):
-        raise ConfigError(f"{source} is no timescales.Cell and no timescales.RNN: derive it from one (docs/gates.md)")
+        raise ConfigError(
+            f"{source} is neither a timescales.Cell nor a timescales.RNN: derive it from one (docs/gates.md)"
+        )
     return found
 
 
 def _file(path: Path) -> ModuleType:
-    """The module of a file, loaded once. What stands beside the file can be imported by it."""
+    """Load the module of a file, once. It can import what is beside the file."""
     path = path.resolve()
     name = f"timescales_own_{hashlib.sha256(str(path).encode()).hexdigest()[:12]}"
     if name in sys.modules:
@@ -108,7 +110,7 @@ def _file(path: Path) -> ModuleType:
 
 
 def digest(source: str) -> str:
-    """Eight digits of a hash of the source's file; "" for a class of this package, whose curves are golden."""
+    """Return eight digits of a hash of the source's file; "" for a class of this package, which has golden curves."""
     made = load(source)
     if made.__module__.partition(".")[0] == "timescales":
         return ""
@@ -116,7 +118,7 @@ def digest(source: str) -> str:
 
 
 def in_one_line(error: BaseException, source: str) -> str:
-    """An error with the line of the source's file in which it was raised, if it was there."""
+    """Write an error with the line of the source's file in which it was raised, if it was raised there."""
     file = source.rpartition(":")[0]
     text = (str(error).splitlines() or [""])[0]
     words = text if isinstance(error, ConfigError) else f"{type(error).__name__}: {text}"
@@ -127,7 +129,7 @@ def in_one_line(error: BaseException, source: str) -> str:
 
 
 def settings(source: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """What conf/model/NAME.yaml would have for it, without the sizes."""
+    """Return what conf/model/NAME.yaml would contain for the cell, without the sizes."""
     return {
         "_target_": "timescales.atlas.own.OwnLayers",
         "source": source,

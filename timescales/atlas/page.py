@@ -1,5 +1,7 @@
-"""docs/atlas.md, and a page for each cell of an atlas: scores, intervals and ranks of the committed runs, prices, the
-protocol's numbers."""
+"""Write docs/atlas.md and a page for each cell of an atlas.
+
+They have scores, intervals and ranks of the committed runs, prices, and the protocol's numbers.
+"""
 
 from __future__ import annotations
 
@@ -33,22 +35,25 @@ BEGIN, END = "<!-- {}: written by scripts/pages.py -->", "<!-- /{} -->"
 
 @dataclass(frozen=True)
 class Shown:
-    """What the pages show. runs: one of each model and test; rows: of all that ended; prices: seconds, by cost_key."""
+    """The data of the pages.
+
+    runs: one of each model and test; rows: of all ended runs; prices: seconds, by cost_key.
+    """
 
     atlas: Atlas
     tables: Tables
     runs: Mapping[tuple[str, str], Run]
     rows: Sequence[Row]
     prices: Mapping[str, float]
-    prefix: str = ""  # of the names of its blocks on the page, and of its cells' pages
+    prefix: str = ""  # prefix of its blocks on the page, and of its cells' pages
 
     def page(self, cell: str) -> str:
-        """The file of a cell's page."""
+        """Return the file of a cell's page."""
         return f"{self.prefix}{cell}.md"
 
     @property
     def state(self) -> str:
-        """What to say of runs that are missing; "" if all have ended."""
+        """A sentence on missing runs; "" if all have ended."""
         runs = len(self.atlas.cells) * len(self.atlas.tests) * len(self.atlas.seeds)
         if not self.rows:
             return NOT_RUN
@@ -56,7 +61,7 @@ class Shown:
 
     @property
     def pictures(self) -> Path:
-        """Where the pictures lie."""
+        """The folder of the pictures."""
         return paths.RESULTS / self.atlas.name
 
     @cached_property
@@ -67,11 +72,11 @@ class Shown:
         return {cell.name: cell for cell in sorted(whole, key=lambda cell: -self.mean(cell))}
 
     def arrays(self, cell: Cell) -> dict[str, Any]:
-        """The scores of a cell by ability, (rungs, seeds)."""
+        """Return the scores of a cell by ability, (rungs, seeds)."""
         return {ability: cell.of(self.atlas.of(ability)) for ability in self.atlas.abilities}
 
     def mean(self, cell: Cell) -> float:
-        """Its mean score over abilities."""
+        """Return a cell's mean score over abilities."""
         return statistics.fmean(float(values.mean()) for values in self.arrays(cell).values())
 
     @cached_property
@@ -87,7 +92,7 @@ class Shown:
 
     @cached_property
     def ranks(self) -> Ranks | None:
-        """The mean ranks over tests; rungs of one training count once, with their mean."""
+        """The mean ranks over tests. Rungs of one training count once, with their mean."""
         tests = self.atlas.tests.values()
         return ranks({name: [_mean(cell, rungs) for rungs in tests] for name, cell in self.cells.items()})
 
@@ -97,14 +102,14 @@ def _mean(cell: Cell, rungs: Sequence[Rung]) -> float:
 
 
 def texts(*atlases: Shown) -> dict[Path, str]:
-    """The text of each page, by path."""
+    """Return the text of each page, by path."""
     text = PAGE.read_text()
     found: dict[Path, str] = {}
     for shown in atlases:
         for block in (rungs, rates, sizes, prices, heat_map, says):
             name = shown.prefix + block.__name__
             begin, end = BEGIN.format(name), END.format(name)
-            if begin in text:  # the rungs stand there once
+            if begin in text:  # the rungs are on the page once
                 before, rest = text.split(begin)
                 text = f"{before}{begin}\n\n{block(shown)}\n\n{end}{rest.split(end)[1]}"
         found |= {CELLS / shown.page(name): of_cell(shown, name) for name in shown.cells}
@@ -126,7 +131,7 @@ def draw(shown: Shown) -> None:
 
 
 def rungs(shown: Shown) -> str:
-    """A row for each rung: the ability, the settings of the task, metric, chance, best."""
+    """Make a row for each rung: the ability, the settings of the task, metric, chance, best."""
     body = [
         [
             f"**{rung.ability}**: {shown.atlas.abilities[rung.ability]}"
@@ -148,71 +153,55 @@ def _settings(settings: Settings) -> str:
 
 
 def rates(shown: Shown) -> str:
-    """The learning rate of each model, as far as it is chosen."""
+    """List the learning rate of each model, as far as it is chosen."""
     if not shown.tables.rates:
         return "Not chosen yet."
     by_rate = {rate: [m for m, r in shown.tables.rates.items() if r == rate] for rate in shown.atlas.rates}
-    return "\n".join(f"- {rate:g}: {joined(models)}" for rate, models in by_rate.items() if models)
+    return "\n".join(f"- Learning rate {rate:g}: {joined(models)}" for rate, models in by_rate.items() if models)
 
 
 def sizes(shown: Shown) -> str:
-    """Units and parameters of each model, and those that are further from the LSTM than the protocol wants."""
+    """Write how units and parameters of models differ, and list the models outside the protocol's tolerance."""
     tests = {name: of[0] for name, of in shown.atlas.tests.items()}
-    body, beyond = [], []
+    units: dict[str, int] = {}
+    apart: dict[str, list[float]] = {}
     for model in shown.atlas.cells:
         settings = {test: shown.tables.model(model, rung) for test, rung in tests.items()}
         counts = {test: shown.tables.sizes.parameters(rung, settings[test]) for test, rung in tests.items()}
-        apart = {test: counts[test] / shown.tables.sizes.target(rung) - 1 for test, rung in tests.items()}
-        units = sorted({of[UNITS] for of in settings.values()})
-        low, high = min(apart.values()), max(apart.values())
-        body.append(
-            [f"`{model}`", _range(units), _range(sorted(counts.values())), f"{100 * low:+.1f} to {100 * high:+.1f} %"]
-        )
-        beyond += [model] if max(-low, high) > shown.atlas.tolerance else []
-    allowed = (
-        f"Beyond {100 * shown.atlas.tolerance:g} %, since their units come in steps: {joined(beyond)}."
-        if beyond
-        else ""
-    )
-    return "\n".join([*grid(["model", "units", "parameters", "against the LSTM"], body), "", allowed]).rstrip()
-
-
-def _range(values: Sequence[int]) -> str:
-    return f"{values[0]:,}" if values[0] == values[-1] else f"{values[0]:,} to {values[-1]:,}"
+        apart[model] = [counts[test] / shown.tables.sizes.target(rung) - 1 for test, rung in tests.items()]
+        units[model] = max(of[UNITS] for of in settings.values())
+    every = [share for shares in apart.values() for share in shares]
+    beyond = [model for model, shares in apart.items() if max(map(abs, shares)) > shown.atlas.tolerance]
+    least, most = min(units, key=units.__getitem__), max(units, key=units.__getitem__)
+    text = f"Models have {units[least]} (`{least}`) to {units[most]} (`{most}`) units, and "
+    text += f"parameters that differ from the LSTM's by {100 * min(every):+.1f} to {100 * max(every):+.1f} %."
+    if beyond:
+        text += f" More than {100 * shown.atlas.tolerance:g} % apart, since units come in steps: {joined(beyond)}."
+    return text
 
 
 def prices(shown: Shown) -> str:
-    """What each model's runs take on one core, and all of them together."""
+    """Write what all runs take on one core, and the range over models."""
     atlas, known = shown.atlas, {pair: shown.prices.get(run.cost_key) for pair, run in shown.runs.items()}
     if any(seconds is None for seconds in known.values()):
         missing = sorted({model for (model, _), seconds in known.items() if seconds is None})
         return f"Not priced yet: {joined(missing)}. `python scripts/pages.py atlas --price` times steps of each run."
-    body, total = [], 0.0
+    minutes = {}
     for model in atlas.cells:
         of_test = {test: known[model, test] or 0.0 for test in atlas.tests}
         ladder = len(atlas.seeds) * sum(of_test.values())
         choice = len(atlas.rates) * sum(of_test[test] for test in atlas.choice["rungs"])
-        total += ladder + choice
-        steps = atlas.settings["loop.max_steps"]
-        per_step = 1000 * statistics.fmean(of_test.values()) / steps
-        body.append(
-            [
-                f"`{model}`",
-                f"{per_step:.1f}",
-                f"{ladder / 60:.0f}",
-                f"{choice / 60:.0f}",
-                f"{(ladder + choice) / 60:.0f}",
-            ]
-        )
-    by_test = {test: statistics.fmean(known[model, test] or 0.0 for model in atlas.cells) for test in atlas.tests}
+        minutes[model] = (ladder + choice) / 60
     runs = len(atlas.cells) * (len(atlas.seeds) * len(atlas.tests) + len(atlas.rates) * len(atlas.choice["rungs"]))
-    each = grid(["test", "seconds of a run, mean over models"], [[f"`{t}`", f"{s:.1f}"] for t, s in by_test.items()])
-    head = ["model", "ms a step, mean over tests", "rungs, min", "choice of the rate, min", "together, min"]
-    return "\n".join([f"{runs:,} runs, **{total / 3600:.1f} core hours** together.", "", *grid(head, body), "", *each])
+    low, high = min(minutes, key=minutes.__getitem__), max(minutes, key=minutes.__getitem__)
+    return (
+        f"{runs:,} runs, **{sum(minutes.values()) / 60:.1f} core hours** together. All runs of a model take "
+        f"{minutes[low]:.0f} (`{low}`) to {minutes[high]:.0f} minutes (`{high}`)."
+    )
 
 
 def heat_map(shown: Shown) -> str:
-    """The scores, each a link to the runs behind it."""
+    """Write the scores, each a link to its runs."""
     if not shown.cells:
         return shown.state
     columns = [*shown.atlas.abilities, "mean"]
@@ -230,7 +219,7 @@ def _square(page: str, column: str, interval: Interval) -> str:
 
 
 def says(shown: Shown) -> str:
-    """The sentences that the statistics carry, when all runs have ended."""
+    """Write the conclusions that the statistics support, after all runs have ended."""
     if shown.state:
         return shown.state
     lines = []
@@ -249,17 +238,20 @@ def says(shown: Shown) -> str:
                 f"{joined(behind, '`{}`'.format)}; than the other {len(found.mean) - 1 - len(behind)} it is not.",
             ]
         lines.append(f"![Mean ranks](../results/{shown.atlas.name}/ranks.png)")
+    if shown.prefix:  # its heat map shows the abilities of the few cells
+        return "\n\n".join(lines)
+    best_of = []
     for ability, what in shown.atlas.abilities.items():
         order = sorted(shown.intervals, key=lambda name, a=ability: -shown.intervals[name][a].value)  # type: ignore[misc]
         top = [f"`{name}` {in_words(shown.intervals[name][ability])}" for name in order[:3]]
         floor = [name for name in order if (high := shown.intervals[name][ability].high) is not None and high < 0.05]
         none = f" At most .05 with 95 %: {joined(floor, '`{}`'.format)}." if floor else ""
-        lines.append(f"**{ability}** ({what}): the highest means are {joined(top)}.{none}")
-    return "\n\n".join(lines)
+        best_of.append(f"- **{ability}** ({what}): the highest means are {joined(top)}.{none}")
+    return "\n\n".join([*lines, "\n".join(best_of)])
 
 
 def of_cell(shown: Shown, name: str) -> str:
-    """The page of a cell: for each rung its scores, the command of its runs, and their curves."""
+    """Write the page of a cell: for each rung its scores, the command of its runs, and their curves."""
     cell = shown.cells[name]
     lines = [f"# {shown.tables.title}: {name}", "", f"[The atlas](../atlas.md) · [{name}](../models/{name}.md) · "]
     lines[-1] += f"{cell.parameters:,} parameters, learning rate {shown.tables.rates[name]:g}"
@@ -280,7 +272,7 @@ def of_cell(shown: Shown, name: str) -> str:
 
 def _linked(score: float, row: Row, table: str) -> str:
     text = pictures.two_digits(score)
-    if row.status == State.DIVERGED.value:  # perhaps before the first point of a curve
+    if row.status == State.DIVERGED.value:  # it may have no point of a curve
         return f"{text} (diverged)"
     return f"[{text}](../../results/{table}/curves/{row.id}.csv)"
 

@@ -1,4 +1,4 @@
-"""The pictures of the atlas: its heat map, the mean ranks, and a cell of one's own beside the others."""
+"""Draw the atlas: its heat map, the mean ranks, and a user's cell beside the others."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ OTHERS = "#999999"
 
 
 def heat_map(path: Path, means: Mapping[str, Mapping[str, float]], title: str) -> list[Path]:
-    """The mean score of each cell and ability as a square with its number. means: by cell and ability."""
+    """Draw the mean score of each cell and ability as a square with its number. means: by cell and ability."""
     columns = list(next(iter(means.values())))
 
     def fill(figure: Any) -> None:
@@ -34,7 +34,7 @@ def heat_map(path: Path, means: Mapping[str, Mapping[str, float]], title: str) -
 
 
 def rank_diagram(path: Path, ranks: Ranks, title: str) -> list[Path]:
-    """The mean ranks as dots, the best at the top; a line joins cells that are not shown to differ (Demsar 2006)."""
+    """Draw mean ranks as dots, the best first. A line joins cells that are not shown to differ (Demsar 2006)."""
     names, groups = list(ranks.mean), ranks.alike()
 
     def fill(figure: Any) -> None:
@@ -62,9 +62,9 @@ def card(
     title: str,
     named: Sequence[str] = ("lstm",),
 ) -> list[Path]:
-    """The abilities of a cell of one's own, with their intervals, beside those of the committed cells as grey dots.
+    """Draw the abilities of a user's cell, with their intervals, beside those of the committed cells as grey dots.
 
-    others: by cell and ability; those that are `named` have a mark of their own.
+    others: by cell and ability. Those in `named` have their own marks.
     """
 
     def fill(figure: Any) -> None:
@@ -87,5 +87,5 @@ def card(
 
 
 def two_digits(value: float) -> str:
-    """A score in two digits: .93, 1.00."""
+    """Write a score in two digits: .93, 1.00."""
     return f"{value:.2f}".removeprefix("0")

@@ -1,6 +1,6 @@
-"""The scores of cells: from the rows of runs, and from the file of the committed ones, which the package has.
+"""Read the scores of cells: from rows of runs, and from the committed file, which is part of the package.
 
-Imports no torch.
+The file is part of the package so that a card can be written without a checkout. Imports no torch.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ COMMITTED = Path(__file__).with_name("scores.csv")
 
 
 class Score(NamedTuple):
-    """A line of scores.csv: what one run of a cell has on a rung. value: of the rung's metric; None if it diverged."""
+    """A line of scores.csv: a run of a cell on a rung. value: of the rung's metric; None if the run diverged."""
 
     cell: str
     rung: str
@@ -39,15 +39,15 @@ class Cell:
     parameters: int = 0  # the mean over the rungs
 
     def has(self, rungs: Iterable[Rung]) -> bool:
-        """Whether it has scores on all of some rungs, and a seed on all of them."""
+        """Return whether it has scores on all of these rungs, and one seed on all of them."""
         return bool(set.intersection(*(set(self.scores.get(rung.name, {})) for rung in rungs)))
 
     def mean(self, rung: Rung) -> float:
-        """Its mean score on a rung."""
+        """Return its mean score on a rung."""
         return statistics.fmean(self.scores[rung.name].values())
 
     def of(self, rungs: Iterable[Rung]) -> Any:
-        """An array (rungs, seeds) of the seeds that it has on all of these rungs."""
+        """Return an array (rungs, seeds) of the seeds that it has on all of these rungs."""
         import numpy as np
 
         rungs = list(rungs)
@@ -56,7 +56,7 @@ class Cell:
 
 
 def cells_of(atlas: Atlas, found: Iterable[Score]) -> dict[str, Cell]:
-    """The cells by name, with their scores on the rungs that the atlas has."""
+    """Return the cells by name, with their scores on the rungs of the atlas."""
     by_cell: dict[str, dict[str, dict[int, float]]] = {}
     sizes: dict[str, list[int]] = {}
     for each in found:
@@ -68,7 +68,7 @@ def cells_of(atlas: Atlas, found: Iterable[Score]) -> dict[str, Cell]:
 
 
 def of_rows(atlas: Atlas, rows: Iterable[Row]) -> list[Score]:
-    """What runs have on the rungs."""
+    """Compute the scores of runs on the rungs."""
     return [
         Score(row.axes["model"], rung.name, row.seed, measured(row, rung), row.parameters or 0)
         for row in rows
@@ -78,7 +78,7 @@ def of_rows(atlas: Atlas, rows: Iterable[Row]) -> list[Score]:
 
 
 def committed(path: Path = COMMITTED) -> list[Score]:
-    """The scores that the package has; none before the first runs are committed."""
+    """Read the scores in the package; [] before the first runs are committed."""
     return [
         Score(line["cell"], line["rung"], int(line["seed"]), _number(line["value"]), int(line["parameters"]))
         for line in csv_rows(path)
@@ -86,7 +86,7 @@ def committed(path: Path = COMMITTED) -> list[Score]:
 
 
 def text(found: Iterable[Score]) -> str:
-    """The text of scores.csv."""
+    """Write the text of scores.csv."""
     lines = [each._asdict() | {"value": "" if each.value is None else f"{each.value:.5g}"} for each in found]
     return csv_text(lines, Score._fields)
 

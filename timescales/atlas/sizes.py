@@ -1,4 +1,4 @@
-"""The units with which a model has as many parameters as the atlas's LSTM."""
+"""Find the units with which a model has as many parameters as the atlas's LSTM."""
 
 from __future__ import annotations
 
@@ -17,18 +17,22 @@ from timescales.tasks import Task
 from timescales.training import build
 
 UNITS = "model.hidden_size"
-MULTIPLE = 16  # a model may ask for units that are a multiple of up to this
-SMALL = {"task.train_size": 32, "task.valid_size": 16, "task.test_size": 16}  # of a task that is asked for its spec
+MULTIPLE = 16  # a model may need a multiple of units: of up to this number
+SMALL = {
+    "task.train_size": 32,
+    "task.valid_size": 16,
+    "task.test_size": 16,
+}  # little data: only the task's spec is read
 
 
 def nearest(count: Callable[[int], int | None], target: int) -> int:
-    """The number of units whose count of parameters is nearest to the target, among those that can be built.
+    """Find the number of units whose parameters are nearest to the target, among those that can be built.
 
-    count: the parameters with so many units, None where that cannot be built; they grow with the units.
+    count: returns the parameters of a model with so many units, None if it cannot be built. They grow with the units.
     """
 
     def built(units: int) -> tuple[int, int]:
-        """The next number of units that can be built, and its parameters."""
+        """Return the next number of units that can be built, and its parameters."""
         while (parameters := count(units)) is None:
             units += 1
         return units, parameters
@@ -43,7 +47,7 @@ def nearest(count: Callable[[int], int | None], target: int) -> int:
 
 
 class Sizes:
-    """Sizes of models on the rungs of an atlas, by building them without memory for their weights."""
+    """Compute sizes of models on the rungs of an atlas, by building models without memory for their weights."""
 
     def __init__(self, atlas: Atlas, composer: Composer) -> None:
         self.atlas, self.composer = atlas, composer
@@ -52,31 +56,31 @@ class Sizes:
         self.found: dict[str, Settings] = {}
 
     def task(self, rung: Rung) -> Task:
-        """The task of a rung, with little data."""
+        """Make the task of a rung, with little data."""
         if rung.name not in self.tasks:
             self.tasks[rung.name] = build.build_task(self.config(rung, {"model": "lstm"} | SMALL), "cpu")
         return self.tasks[rung.name]
 
     def config(self, rung: Rung, more: Settings) -> Config:
-        """The configuration of a run on a rung."""
+        """Compose the configuration of a run on a rung."""
         settings = self.atlas.run(rung, more, self.atlas.rate, 0)
         return identity.resolved(self.composer([setting(key, value) for key, value in settings.items()]))
 
     def parameters(self, rung: Rung, model: Settings) -> int:
-        """The number of parameters of a model on a rung. Raises ConfigError if it cannot be built."""
+        """Count the parameters of a model on a rung. Raises ConfigError if it cannot be built."""
         config = copy.deepcopy(self.config(rung, model)) | {"device": "meta", "engine": "auto"}
         task = self.task(rung)
         with torch.device("meta"):
             return sum(p.numel() for p in build.build_model(config, task).parameters())
 
     def target(self, rung: Rung) -> int:
-        """The number of parameters of the LSTM on a rung."""
+        """Count the parameters of the LSTM on a rung."""
         if rung.name not in self.targets:
             self.targets[rung.name] = self.parameters(rung, {"model": "lstm", UNITS: self.atlas.units})
         return self.targets[rung.name]
 
     def matched(self, rung: Rung, model: Settings) -> Settings:
-        """The settings of a model with its units, and with a number for `fill`, on a rung.
+        """Return the settings of a model with its units, and with a number for `fill`, on a rung.
 
         Tasks with the same input and output give the same sizes.
         """
@@ -100,9 +104,7 @@ class Sizes:
             tried = {**known, key: units} | (dict.fromkeys(fills, units) if key == UNITS else {})
             return counted(**tried)
 
-        if all(
-            count(self.atlas.units + more) is None for more in range(MULTIPLE)
-        ):  # it is not its units that are wrong
+        if all(count(self.atlas.units + more) is None for more in range(MULTIPLE)):  # the error is not about the units
             self.parameters(rung, {**model, UNITS: self.atlas.units} | dict.fromkeys(fills, self.atlas.units))
         target = self.target(rung)
         sized = {**model, UNITS: nearest(count, target)}

@@ -1,4 +1,7 @@
-"""The two tables of an atlas as files: NAME_rates, by which learning rates are chosen, and NAME, with all rungs."""
+"""Write the two tables of an atlas as files: NAME_rates, to choose learning rates, and NAME, with all rungs.
+
+Learning rates have their own table, because a grid cannot depend on a result.
+"""
 
 from __future__ import annotations
 
@@ -21,22 +24,22 @@ Line = dict[str, Any]
 
 
 class Tables:
-    """What stands in both files. rates: the learning rate of each model, as far as it is chosen."""
+    """The content of both files. rates: the learning rate of each model, as far as it is chosen."""
 
     def __init__(self, atlas: Atlas, sizes: Sizes, rates: Mapping[str, float]) -> None:
         self.atlas, self.sizes, self.rates = atlas, sizes, rates
 
     def model(self, name: str, rung: Rung) -> Settings:
-        """The settings of a model on a rung."""
+        """Return the settings of a model on a rung."""
         return self.sizes.matched(rung, {"model": name, **self.atlas.models[name]})
 
     def grid(self, name: str, rung: Rung, rates: list[float], seeds: list[int]) -> Line:
-        """The runs of a model on a rung."""
+        """Return the runs of a model on a rung."""
         own = {**self.atlas.settings, **rung.settings, **self.model(name, rung)}
         return {**listed(own), "optimizer.lr": rates, "seed": seeds}
 
     def text_of_rates(self) -> str:
-        """The table of the choice: each model at each rate, on the rungs and the seed of the choice."""
+        """Write the table of the choice: each model at each rate, on the rungs and the seed of the choice."""
         rungs = [self.atlas.rungs[name] for name in self.atlas.choice["rungs"]]
         seeds = [self.atlas.choice["seed"]]
         grids = [self.grid(name, rung, [*self.atlas.rates], seeds) for name in self.atlas.cells for rung in rungs]
@@ -44,7 +47,7 @@ class Tables:
         return self._text(self.atlas.rates_table, title, grids, [], [])
 
     def text_of_scores(self) -> str:
-        """The table of the rungs: each model whose rate is chosen, on all rungs and seeds."""
+        """Write the table of the rungs: each model whose rate is chosen, on all rungs and seeds."""
         grids, cells = [], []
         for name in (name for name in self.atlas.cells if name in self.rates):
             for rungs in self.atlas.tests.values():
@@ -55,7 +58,7 @@ class Tables:
 
     @property
     def title(self) -> str:
-        """Of pictures and tables."""
+        """Return the title of figures and tables."""
         one_layer = self.atlas.settings["model.block"] == "plain"
         return "The atlas of memory, one plain layer" if one_layer else "The atlas of memory"
 
@@ -65,10 +68,13 @@ class Tables:
         return {"label": f"{name}, {rung.name}", "where": where, "value": None, "metric": rung.metric, "better": better}
 
     def _claims(self) -> list[Line]:
-        """The hypotheses about models whose rates are chosen; a side names all in which its runs differ."""
+        """Write the hypotheses about models whose rates are chosen.
+
+        A side names everything in which its runs differ.
+        """
         found = []
-        for said in self.atlas.hypotheses:
-            rung, pair = self.atlas.rungs[said["rung"]], (said["first"], said["second"])
+        for hypothesis in self.atlas.hypotheses:
+            rung, pair = self.atlas.rungs[hypothesis["rung"]], (hypothesis["first"], hypothesis["second"])
             if not all(name in self.rates and name in self.atlas.cells for name in pair):
                 continue
             axes = [self.grid(name, rung, [], []) | {"optimizer.lr": self.rates[name]} for name in pair]
@@ -77,7 +83,7 @@ class Tables:
             line = f"{sides[0]} > {sides[1]} @ {place}"
             better = "higher" if rung.best > rung.chance else "lower"
             read = {"metric": rung.metric, "better": better}
-            found.append({"claim": line, "hypothesis": said["why"], "dated": said["dated"], **read})
+            found.append({"claim": line, "hypothesis": hypothesis["why"], "dated": hypothesis["dated"], **read})
         return found
 
     def _text(self, name: str, title: str, grids: list[Line], cells: list[Line], claims: list[Line]) -> str:
@@ -94,22 +100,22 @@ class Tables:
 
 
 def _named(name: str, own: Line, other: Line) -> list[str]:
-    """A model, and the settings of its runs that the other side's runs have not."""
+    """Name a model, and the settings of its runs that the other side's runs do not have."""
     return [name, *(f"{key}={spell(v)}" for key, v in own.items() if key != "model" and other.get(key) != v)]
 
 
 def listed(settings: Settings) -> Line:
-    """Settings of a grid, in which a list would be several values: such a value stands in a list of its own."""
+    """Wrap settings for a grid: a value that is a list is put into another list, else it would be several values."""
     return {key: [value] if isinstance(value, list) else value for key, value in settings.items()}
 
 
 def measured(row: Row, rung: Rung) -> float | None:
-    """What a run has of a rung's metric; None if it diverged, whatever it had before."""
+    """Return a run's value of a rung's metric; None if the run diverged, whatever it had before."""
     return None if row.status == State.DIVERGED.value else row.value(f"best {rung.metric}")
 
 
 def rates_of(atlas: Atlas, rows: Iterable[Row]) -> dict[str, float]:
-    """The learning rate of each model whose runs of the choice have ended. rows: of the table of the choice."""
+    """Return the learning rate of each model whose runs of the choice have ended. rows: of the table of the choice."""
     rungs = [atlas.rungs[name] for name in atlas.choice["rungs"]]
     scores: dict[str, dict[float, dict[str, float]]] = {}
     for row in rows:

@@ -1,4 +1,4 @@
-"""The runs of a cell of one's own on the rungs of the atlas: `timescales-card` trains them, and resumes."""
+"""Train a user's cell on the rungs of the atlas, for `timescales-card`. Ended runs are skipped."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ from timescales.runs.record import Record
 from timescales.runs.store import Row
 from timescales.training import build
 
-NAME = "own"  # of the model, for all cells: their sources tell them apart
-MINUTES = 10.0  # that --quick takes at most
+NAME = "own"  # the name of the model for all cells, which differ in their sources
+MINUTES = 10.0  # the most that --quick takes
 
 
 @dataclass
 class Trial:
-    """A cell of one's own, and what there is of its runs.
+    """A user's cell and its runs.
 
-    source, arguments: the cell, as on the command line. folder: where its card and runs lie. quick: the few rungs of
-    the atlas that tell most, one seed, and the middle learning rate.
+    source, arguments: the cell, as on the command line. folder: where its card and runs are stored. quick: the few
+    rungs of the atlas that tell most, one seed, and the middle learning rate.
     """
 
     source: str
@@ -51,7 +51,7 @@ class Trial:
     minutes: float = MINUTES
     rate: float = 0.0  # the learning rate
     found: list[Score] = field(default_factory=list)
-    runs: dict[str, Run] = field(default_factory=dict)  # by test, of the first seed
+    runs: dict[str, Run] = field(default_factory=dict)  # the run of the first seed, by test
     missing: dict[str, str] = field(default_factory=dict)  # tests that cannot be run or have not ended, and why
 
     @property
@@ -68,23 +68,23 @@ class Trial:
 
     @property
     def tests(self) -> dict[str, list[Rung]]:
-        """The tests that are trained, with the rungs that each answers."""
+        """The tests that are trained, each with its rungs."""
         return {name: rungs for name, rungs in self.atlas.tests.items() if not self.quick or name in self.atlas.quick}
 
     @property
     def rungs(self) -> list[Rung]:
-        """The rungs on which it has scores."""
+        """The rungs on which the cell has scores."""
         done = {score.rung for score in self.found}
         return [rung for rung in self.atlas.rungs.values() if rung.name in done]
 
     @property
     def abilities(self) -> dict[str, list[Rung]]:
-        """The rungs on which it has scores, by ability."""
+        """The rungs on which the cell has scores, by ability."""
         return {name: of for name in self.atlas.abilities if (of := [r for r in self.rungs if r.ability == name])}
 
     def train(self) -> None:
-        """Train what has not ended. Raises ConfigError, in one line, for a cell that cannot be trained."""
-        # Made once before anything is written: a cell that cannot be made leaves no folder.
+        """Train the runs that have not ended. Raises ConfigError, in one line, for a cell that cannot be trained."""
+        # Built once before anything is written: a cell that cannot be built leaves no folder.
         own.OwnLayers(8, 8, source=self.source, arguments=dict(self.arguments))
         self._write_configuration()
         before = folders.places()[1:]
@@ -96,11 +96,11 @@ class Trial:
             folders.use(before[0] if before else None)
 
     def _write_configuration(self) -> None:
-        """FOLDER/conf/model/own.yaml, which is JSON."""
-        said = {**own.settings(self.source, self.arguments), "name": NAME, "hidden_size": 1, "num_layers": 1}
+        """Write FOLDER/conf/model/own.yaml. It is JSON, which YAML includes."""
+        settings = {**own.settings(self.source, self.arguments), "name": NAME, "hidden_size": 1, "num_layers": 1}
         path = self.folder / "conf" / "model" / f"{NAME}.yaml"
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(path, json.dumps(said, indent=1).encode())
+        write_atomic(path, json.dumps(settings, indent=1).encode())
 
     def _train(self, composer: Composer) -> None:
         sizes, model = Sizes(self.atlas, composer), {"model": NAME}
@@ -148,14 +148,14 @@ class Trial:
 
     @property
     def cap(self) -> float | None:
-        """The minutes after which training stops; None: it has no end."""
+        """The minutes after which training stops; None: no limit."""
         return self.minutes if self.quick else None
 
     def _deadline(self) -> contextlib.AbstractContextManager[Any]:
         return stopping_after(self.cap)
 
     def _run(self, run: Run, bar: Any, work: int) -> Record:
-        """Train a run that has not ended; its record."""
+        """Train a run that has not ended. Return its record."""
         bar.set_postfix_str(f"{run.config['task']['name']}, seed {run.seed}")
         ended = (saved := Record.read(run.directory)) is not None and saved.ended
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
@@ -167,7 +167,7 @@ class Trial:
                 raise ConfigError(f"{self.source} cannot be trained: {own.in_one_line(error, self.source)}") from error
         saved = Record.read(run.directory)
         assert saved is not None
-        if ended:  # it took no time, which the time that is left must not count
+        if ended:  # it took no time, so it must not count for the remaining time
             bar.total -= work
             bar.refresh()
         else:
@@ -175,7 +175,7 @@ class Trial:
         return saved
 
     def _try_out(self, sizes: Sizes, rung: Rung) -> None:
-        """One training step of a small model. Raises ConfigError, in one line, for a cell that cannot do it."""
+        """Train a small model for one step. Raises ConfigError, in one line, for a cell that cannot do it."""
         model = {"model": NAME, "model.hidden_size": 8, "task.train_size": 32, "task.valid_size": 16}
         try:
             config = copy.deepcopy(sizes.config(rung, model))
@@ -191,23 +191,23 @@ class Trial:
             raise ConfigError(f"{self.source} cannot be trained: no gradient reaches its parameters")
 
     def cell(self) -> scores.Cell:
-        """Its scores."""
+        """Return the scores of the cell."""
         return scores.cells_of(self.atlas, self.found)[self.name]
 
 
 def _row(saved: Record, rungs: Sequence[Rung]) -> Row:
-    """The row of a run, with the metrics of some rungs."""
+    """Make the row of a run, with the metrics of some rungs."""
     return store.row(saved, {}, "paper", [f"best {rung.metric}" for rung in rungs])
 
 
 class Bar(tqdm):
-    """Show the time that is left as {left}, which is never more than a cap allows."""
+    """Show the remaining time as {left}, which is never more than a cap allows."""
 
     cap: float | None = None  # in minutes
 
     @property
     def format_dict(self) -> Any:
-        """Add "left" to what the bar's format can name."""
+        """Add "left" to the names in the bar's format."""
         found = super().format_dict
         elapsed, rate = found["elapsed"], found["rate"]
         rate = rate or (self.n / elapsed if elapsed else 0.0)
@@ -218,9 +218,9 @@ class Bar(tqdm):
 
 @contextlib.contextmanager
 def progress(total: int, label: str, cap: float | None = None) -> Iterator[Bar]:
-    """Show a bar with the time that is left, in steps of sequences; without a terminal a line every half minute.
+    """Show a bar with the remaining time; without a terminal a line every half minute.
 
-    cap: the minutes after which what the bar counts is stopped; None: it has no end.
+    cap: the minutes after which what the bar counts is stopped; None: no limit.
     """
     pause = 0.2 if sys.stderr.isatty() else 30.0
     form = "{l_bar}{bar}| {elapsed}, {left} left{postfix}"

@@ -1,1 +1,1 @@
-"""Pages and pictures of tables and runs. Verdicts come from papers/."""
+"""Write pages and figures of tables and runs. The verdicts come from papers/."""

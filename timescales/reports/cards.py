@@ -1,6 +1,6 @@
-"""A page for each paper: what is known of it, what its runs took, and how to run its tables.
+"""Write a page for each paper: what is known about it, what its runs took, and how to run its tables.
 
-`scripts/report.py` writes the pages into docs/papers, and their list into docs/papers/README.md.
+`scripts/report.py` writes the pages to docs/papers, and their list to docs/papers/README.md.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ARXIV = "https://arxiv.org/abs/"
 
 
 class Entry(TypedDict):
-    """A paper in CITATION.cff, as far as it is read here."""
+    """A paper in CITATION.cff, with the fields that are used here."""
 
     authors: list[dict[str, str]]  # "family-names", "given-names"
     year: int
@@ -35,7 +35,7 @@ class Entry(TypedDict):
 
 
 def pages(reports: Sequence[Report]) -> dict[Path, str]:
-    """The text of each paper's page, and of the list of all, by path. reports: those of all tables."""
+    """Return the text of each paper's page, and of the list of papers, by path. reports: those of all tables."""
     papers = by_paper(reports)
     cards = {FOLDER / f"{paper}.md": card(paper, own) for paper, own in papers.items() if paper != STUDIES}
     path = FOLDER / "README.md"
@@ -43,19 +43,19 @@ def pages(reports: Sequence[Report]) -> dict[Path, str]:
 
 
 def stale(reports: Sequence[Report]) -> list[Path]:
-    """The pages that are not what the reports give."""
+    """Return the pages that differ from what the reports give."""
     return [path for path, text in pages(reports).items() if not path.is_file() or path.read_text() != text]
 
 
 def listed(papers: Mapping[str, Sequence[Report]]) -> str:
-    """A row for each paper and for our own studies."""
+    """Make a table with a row for each paper and for our own studies."""
     titles = {paper: "our own studies" if paper == STUDIES else title(reference(paper)) for paper in papers}
     body = [[f"[{titles[paper]}]({paper}.md)", len(own), *counts(own)] for paper, own in papers.items()]
     return "\n".join(markdown.grid(["page", "tables", "conclusions", "printed values"], body))
 
 
 def reference(paper: str) -> Entry:
-    """The paper's entry in CITATION.cff, by its first author. Raises ConfigError if there is none."""
+    """Return the entry of a paper in CITATION.cff, by its first author. Raises ConfigError if there is none."""
     for entry in yaml.safe_load(CITATIONS.read_text())["references"]:
         if entry["authors"][0]["family-names"].lower() == paper:
             found: Entry = entry
@@ -64,12 +64,12 @@ def reference(paper: str) -> Entry:
 
 
 def title(entry: Entry) -> str:
-    """Authors, year and title: "Chien et al. 2021: Slower is Better"."""
+    """Return authors, year and title: "Chien et al. 2021: Slower is Better"."""
     return f"{_authors(entry, most=2)} {entry['year']}: {entry['title']}"
 
 
 def _authors(entry: Entry, most: int) -> str:
-    """The authors' names, or the first one's with "et al." if there are more than `most`."""
+    """Return the authors' names, or the first author's name with "et al." if there are more than `most`."""
     *others, last = [author["family-names"] for author in entry["authors"]]
     if len(others) >= most:
         return f"{others[0]} et al."
@@ -77,13 +77,13 @@ def _authors(entry: Entry, most: int) -> str:
 
 
 def _notes(entry: Entry) -> str:
-    """Where the paper was published, with a link to arXiv."""
+    """Return where the paper was published, with a link to arXiv."""
     before, arxiv, number = entry["notes"].partition("arXiv ")
     return f"{before}[{arxiv}{number}]({ARXIV}{number})" if arxiv else before
 
 
 def card(paper: str, reports: Sequence[Report]) -> str:
-    """The page of a paper. reports: those of its tables."""
+    """Write the page of a paper. reports: those of its tables."""
     entry, shown = reference(paper), main(reports)
     name = shown.table.name
     lines = [f"# {title(entry)}", "", "Written by `make report` from the committed runs.", ""]
@@ -101,23 +101,23 @@ def card(paper: str, reports: Sequence[Report]) -> str:
 
 
 def main(reports: Sequence[Report]) -> Report:
-    """The table whose picture the page shows: the one with the most runs at the paper's size, then on the ladder."""
+    """Choose the table whose picture the page shows: the most runs at the paper's size, then the most on the ladder."""
     return max(reports, key=lambda report: (len(report.rows[PAPER]), len(report.all_rows)))
 
 
 def models(grids: Iterable[Grid]) -> list[str]:
-    """The models of grids that have a page; `model=gated model.gate=ur` is that of `ur`, too."""
+    """Return the models of grids that have a page. `model=gated model.gate=ur` counts as `ur` too."""
     grids = list(grids)
     return values(grids, "model") + (["ur"] if "ur" in values(grids, "model.gate") else [])
 
 
 def values(grids: Iterable[Grid], key: str) -> list[Any]:
-    """The values that a setting takes in grids, each once."""
+    """Return the values that a setting has in grids, each once."""
     return list(dict.fromkeys(value for grid in grids for value in grid.values().get(key, [])))
 
 
 def _summary(reports: Sequence[Report]) -> list[str]:
-    """What became of the paper as a whole. A run that several tables share is counted once."""
+    """Summarise the paper as a whole. A run that several tables share counts once."""
     grids = [grid for report in reports for grid in report.table.runs]
     ended, missing = full_size(reports)
     rungs = {
@@ -141,7 +141,7 @@ def _hours(runs: Mapping[str, float]) -> str:
 
 
 def _commands(name: str) -> list[str]:
-    """How to run one table; the others have their names in the list below."""
+    """List the commands that run one table."""
     commands = {
         f"make small TABLE={name}": "the first rung of its ladder: planned for a quarter of an hour on one core",
         f"make reproduce TABLE={name} HOURS=2": "the largest rung that fits into two hours here",
@@ -164,6 +164,6 @@ def _table_row(report: Report) -> list[str]:
 
 
 def counts(reports: Sequence[Report]) -> list[str]:
-    """Say what is decided of the conclusions, and of the printed values, of several tables together."""
+    """Count the decided conclusions, and the decided printed values, of several tables together, in words."""
     kind = "hypotheses" if reports[0].table.paper == "ours" else "conclusions"
     return [wording.counted(index.sum_of(reports, k), kind) for k, kind in enumerate((kind, "printed values"))]

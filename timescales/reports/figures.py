@@ -1,4 +1,4 @@
-"""results/<table>/figure.png: a panel for each of a table's figures and each size, the paper's values drawn in."""
+"""Draw results/<table>/figure.png: a panel for each figure and size of a table, with the paper's values."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from timescales.config.run import Axes
 from timescales.files import write_atomic
 from timescales.papers.table import PAPER, RATES, Figure, Measure, Row, Table, column, group, matches, varying
-from timescales.plotting import STYLES, Look, band, colour, draw_floors, empty_figure, fixed_style, panels, small_png
+from timescales.plotting import STYLES, Look, band, colour, draw_baselines, empty_figure, fixed_style, panels, small_png
 from timescales.reports.report import Report
 from timescales.reports.wording import say
 from timescales.runs import metrics
@@ -23,7 +23,7 @@ EMPTY = "empty dots: runs that never reached the threshold, at their last step"
 
 
 class Panel(NamedTuple):
-    """What a panel shows: the runs of one size of a table."""
+    """A panel's content: the runs of a table at one size."""
 
     report: Report
     size: str
@@ -38,7 +38,7 @@ class Panel(NamedTuple):
 
 @fixed_style()
 def draw(report: Report) -> Path | None:
-    """Write results/<table>/figure.png, at most 200 KB; returns its path, or None if there is nothing to draw."""
+    """Write results/<table>/figure.png, at most 200 KB. Return its path, or None if there is nothing to draw."""
     shown = list(_panels(report))
     if not shown:
         return None
@@ -48,7 +48,7 @@ def draw(report: Report) -> Path | None:
         below = -(-len(shown) // 2)
     across = -(-len(shown) // below)
     axes = panels(picture, across, below, 7.0 * across, _height(report, shown) * below)
-    parts: dict[Any, Any] = {}  # curves and lines of parts of the runs have one range of values
+    parts: dict[Any, Any] = {}  # panels with parts of the runs share the range of values
     for panel, ax in zip(shown, axes, strict=False):
         shown_as = (panel.figure.kind, panel.figure.metric or panel.table.metric)
         if panel.figure.where and parts.setdefault(shown_as, ax) is not ax and panel.figure.kind != "times":
@@ -65,7 +65,7 @@ def draw(report: Report) -> Path | None:
 
 @fixed_style()
 def draw_times(reports: Sequence[Report], path: Path) -> None:
-    """Write a picture of T_1/e of the runs of several tables, side by side over one range of steps."""
+    """Draw T_1/e of the runs of several tables, side by side over one range of steps."""
     picture = empty_figure()
     shown = [Panel(report, "paper", report.table, Figure(kind="times")) for report in reports]
     height = max(_height(panel.report, [panel]) for panel in shown)
@@ -76,7 +76,7 @@ def draw_times(reports: Sequence[Report], path: Path) -> None:
 
 
 def _panels(report: Report) -> Iterator[Panel]:
-    """The panels of the paper's size and of the largest rung, if they have runs."""
+    """Yield the panels of the paper's size and of the largest rung, if they have runs."""
     rungs = [size for size in report.rows if size not in (PAPER, RATES) and report.rows[size]]
     for size in (PAPER, *rungs[-1:]):
         table = report.table.sizes[size]
@@ -85,7 +85,7 @@ def _panels(report: Report) -> Iterator[Panel]:
 
 
 def _height(report: Report, shown: Sequence[Panel]) -> float:
-    """Of a panel, in inches; it depends on how many lines of text stand beside it."""
+    """Return the height of a panel in inches. It depends on the number of lines of text beside the panel."""
     sizes = {panel.size for panel in shown if panel.figure.kind == "times"}
     return 0.26 * max(len({group(row.axes) for row in report.rows[size]}) for size in sizes) + 1.8 if sizes else 4.2
 
@@ -108,24 +108,24 @@ def _name(axes: Axes, keys: Sequence[str]) -> str:
 
 
 def _varying(rows: Sequence[Row]) -> list[str]:
-    """The settings in which runs differ, without those that follow from one of the others, as a size from the model."""
+    """Return the settings in which runs differ, without those that follow from another one, as a size from a model."""
     axes = [row.axes for row in rows]
     keys = varying(axes)
-    kept: list[str] = []
+    independent: list[str] = []
     for key in sorted(keys, key=lambda key: key != "model"):
-        if not any(_follows(axes, key, other) for other in kept):
-            kept.append(key)
-    return [key for key in keys if key in kept] or ["model"]
+        if not any(_follows(axes, key, other) for other in independent):
+            independent.append(key)
+    return [key for key in keys if key in independent] or ["model"]
 
 
 def _follows(axes: Sequence[Axes], key: str, other: str) -> bool:
-    """Whether every value of `other` goes with one value of `key`."""
+    """Return whether every value of `other` goes with one value of `key`."""
     pairs = {(str(each.get(other)), str(each.get(key))) for each in axes}
     return len(pairs) == len({value for value, _ in pairs})
 
 
 def _by_name(rows: Sequence[Row], keys: Sequence[str]) -> dict[str, list[Row]]:
-    """Runs by their settings of these keys, in words."""
+    """Group runs by their settings of these keys, in words."""
     groups: dict[str, list[Row]] = {}
     for row in rows:
         groups.setdefault(_name(row.axes, keys), []).append(row)
@@ -133,9 +133,9 @@ def _by_name(rows: Sequence[Row], keys: Sequence[str]) -> dict[str, list[Row]]:
 
 
 def _style(rows: Sequence[Row], every: Sequence[Row] = ()) -> Callable[[Row], str]:
-    """The style of a run's line, by what runs differ in besides the model: that is told by colour.
+    """Return a function that gives the style of a run's line. The style shows settings; the colour shows the model.
 
-    every: all runs of a picture, if other panels show others: a setting has the same style in each.
+    every: all runs of the picture, if it has other panels, so that a setting has the same style in each panel.
     """
     keys = [k for k in _varying(rows) if k != "model"]
     names = list(_by_name(every or rows, keys))
@@ -143,7 +143,7 @@ def _style(rows: Sequence[Row], every: Sequence[Row] = ()) -> Callable[[Row], st
 
 
 def _legend(ax: Any) -> None:
-    """In the picture, or beside it if it is long."""
+    """Draw the legend in the panel, or beside the panel if the legend is long."""
     lines = len(ax.get_legend_handles_labels()[1])
     beside: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1.0, 1.0)} if lines > 8 else {}
     if lines:
@@ -151,17 +151,17 @@ def _legend(ax: Any) -> None:
 
 
 def in_unit(measure: Measure, value: float) -> float:
-    """A run's value in the printed unit; a censored one stays as it is."""
+    """Return a run's value in the printed unit. A censored value does not change."""
     return value if isinstance(value, Censored) else value * measure.scale
 
 
 def _filled(value: float) -> str:
-    """The fill of a run's dot: none for the last step of a run that never reached the threshold."""
+    """Return the fill of a run's dot: "none" for the last step of a run that never reached the threshold."""
     return "none" if isinstance(value, Censored) else "full"
 
 
 def _curves(ax: Any, panel: Panel) -> None:
-    """Each run's curve over training, and the groups by colour."""
+    """Draw each run's curve over training, with a colour for each group."""
     keys, style = _varying(panel.rows), _style(panel.rows, panel.report.rows[panel.size])
     metric = panel.figure.metric or panel.table.metric.replace("test/", "valid/")
     for label, rows in _by_name(panel.rows, keys).items():
@@ -173,7 +173,7 @@ def _curves(ax: Any, panel: Panel) -> None:
     if panel.figure.chance is not None and panel.size == "paper":
         ax.axhline(panel.figure.chance, color="#bbbbbb", ls=":", lw=1, label="chance")
     if panel.figure.floors:
-        draw_floors(ax, panel.report.floors(panel.rows[0]))
+        draw_baselines(ax, panel.report.floors(panel.rows[0]))
     if counted := re.match(rf"{STEPS_TO}{re.escape(metric)} [<>]=? (\S+)", panel.table.metric):
         ax.axhline(float(counted[1]), color="#555555", ls=":", lw=1, label=f"threshold {counted[1]}")
     ax.set(xlabel="training steps", ylabel=metric, yscale=panel.figure.yscale, xlim=(0, None))
@@ -181,7 +181,7 @@ def _curves(ax: Any, panel: Panel) -> None:
 
 
 def _line(ax: Any, panel: Panel) -> None:
-    """The metric over one of the table's settings: means (of times medians), and every seed as a dot."""
+    """Draw the metric over one setting of the table: means (medians for times), and a dot for every seed."""
     figure, table = panel.figure, panel.table
     name = column(figure.metric or table.metric, table.select)
     scaled = name == table.column
@@ -213,13 +213,15 @@ def _line(ax: Any, panel: Panel) -> None:
 
 
 def _probe(ax: Any, panel: Panel) -> None:
-    """Values "probe/<name>/<x>" of each run over x: the mean of a group, with its standard error as a band."""
+    """Draw values "probe/<name>/<x>" over x: the mean of each group, with its standard error as a band."""
     prefix = f"probe/{panel.figure.probe}/"
     keys, style = _varying(panel.rows), _style(panel.rows)
     for label, rows in _by_name(panel.rows, keys).items():
         known = {key for row in rows for key, value in row.values.items() if value is not None}
         names = {key.removeprefix(prefix) for key in known if key.startswith(prefix)}
-        xs = sorted(float(x) for x in names if x.replace(".", "", 1).isdigit())  # a curve's "mean" is no place on it
+        xs = sorted(
+            float(x) for x in names if x.replace(".", "", 1).isdigit()
+        )  # skips values such as "mean", which have no place on the axis
         if not xs:
             continue
         values = [[value for row in rows if (value := row.value(f"{prefix}{x:g}")) is not None] for x in xs]
@@ -232,7 +234,7 @@ def _probe(ax: Any, panel: Panel) -> None:
 
 
 def _times(ax: Any, panel: Panel) -> None:
-    """T_1/e of each run's units: the median as a dot, a line from the 10 % to the 90 % quantile."""
+    """Draw T_1/e of each run's units: the median as a dot, a line from the 10 % to the 90 % quantile."""
     prefix = "probe/one_over_e/"
     labels: list[str] = []
     for label, rows in _by_name(panel.rows, _varying(panel.rows)).items():

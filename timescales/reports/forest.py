@@ -1,6 +1,6 @@
-"""Pictures of verdicts: the claims and values of a table (verdicts.png), and its ladder (ladder.png).
+"""Draw pictures of verdicts: the claims and values of a table (verdicts.png), and its ladder (ladder.png).
 
-A line is a 95 % interval. It is green inside the region that is claimed, red outside, grey across an edge.
+A line is a 95 % interval. It is green inside the claimed region, red outside the region, grey across an edge.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ LOOK = {  # colour and marker of each word
     **dict.fromkeys((*judge.AGAINST, OPPOSITE), (RED, "X")),
     judge.NOT_RUN: (PALE, "D"),
 }
-MOST_VALUES = 60  # more are no picture: the page lists them
-FAR = 8.0  # margins: a value beyond is drawn at the edge
+MOST_VALUES = 60  # more would not be readable; the page lists them
+FAR = 8.0  # in margins: values farther away are drawn at the edge
 
 
 def look(word: str) -> tuple[str, str]:
-    """The colour and the marker of a verdict."""
+    """Return the colour and the marker of a verdict."""
     return LOOK.get(word, (GREY, "D"))
 
 
 @fixed_style()
 def draw(report: Report) -> list[Path]:
-    """Write verdicts.png and ladder.png of a table, each where there is something to draw; returns their paths."""
+    """Write verdicts.png and ladder.png of a table, if there is something to draw. Return their paths."""
     pictures = {"verdicts.png": verdicts(report), "ladder.png": ladder(report)}
     written = []
     for name, figure in pictures.items():
@@ -56,7 +56,7 @@ def draw(report: Report) -> list[Path]:
 
 
 def verdicts(report: Report) -> Any:
-    """Draw the claims that have an interval at the left, a panel for each unit, and the values at the right."""
+    """Draw the claims that have an interval on the left, a panel for each unit, and the values on the right."""
     claims = [each for each in report.claims if any(v.interval for v in each.verdicts)]
     values = [each for each in report.values if any(v.interval or v.values for v in each.verdicts)]
     values = values if len(values) <= MOST_VALUES else []
@@ -136,8 +136,8 @@ def _claims_on(ax: Any, claims: Sequence[Judged[Claim]], unit: str, report: Repo
 
 
 def _percent(verdict: Verdict) -> Verdict:
-    told = verdict.interval and wording.percent(verdict.interval)
-    return Verdict(verdict.word, told, (100 * verdict.region[0], 100 * verdict.region[1]))
+    interval = verdict.interval and wording.percent(verdict.interval)
+    return Verdict(verdict.word, interval, (100 * verdict.region[0], 100 * verdict.region[1]))
 
 
 def _limits(values: Sequence[float]) -> tuple[float, float]:
@@ -146,16 +146,16 @@ def _limits(values: Sequence[float]) -> tuple[float, float]:
     return min(known) - room, max(known) + room
 
 
-def _line(ax: Any, y: float, told: Interval | None, word: str, low: float, high: float) -> None:
-    if told is not None:
+def _line(ax: Any, y: float, interval: Interval | None, word: str, low: float, high: float) -> None:
+    if interval is not None:
         colour, mark = look(word)
-        known = math.isfinite(told.low) or math.isfinite(told.high)  # a single run has no interval
-        ax.plot([max(told.low, low), min(told.high, high)], [y, y], color=colour, lw=2 * known, zorder=3)
-        ax.plot(max(low, min(high, told.mid)), y, mark, color=colour, ms=5.5, zorder=4)
+        known = math.isfinite(interval.low) or math.isfinite(interval.high)  # a single run has no interval
+        ax.plot([max(interval.low, low), min(interval.high, high)], [y, y], color=colour, lw=2 * known, zorder=3)
+        ax.plot(max(low, min(high, interval.mid)), y, mark, color=colour, ms=5.5, zorder=4)
 
 
 def _values_on(ax: Any, values: Sequence[Judged[Cell]], unit: str, report: Report) -> None:
-    """Draw values: where they are printed their distance from it in margins, else in their unit."""
+    """Draw values: printed ones as their distance from the printed value in margins, others in their unit."""
     printed = all(each.item.value is not None for each in values)
 
     def place(cell: Cell, x: float) -> float:
@@ -166,8 +166,8 @@ def _values_on(ax: Any, values: Sequence[Judged[Cell]], unit: str, report: Repor
         for k, (cell, verdict) in enumerate(zip(each.items, each.verdicts, strict=True)):
             dy = y + (k - (len(each.items) - 1) / 2) * 0.36
             if verdict.interval:
-                told = Interval(*(place(cell, x) for x in verdict.interval))
-                _line(ax, dy, told, verdict.word, -math.inf, math.inf)
+                interval = Interval(*(place(cell, x) for x in verdict.interval))
+                _line(ax, dy, interval, verdict.word, -math.inf, math.inf)
             runs = [place(cell, x) for x in verdict.values]
             ax.plot(runs, [dy] * len(runs), ".", color="black", ms=3.5, alpha=0.6, zorder=5)
             points += runs
@@ -185,7 +185,7 @@ def _values_on(ax: Any, values: Sequence[Judged[Cell]], unit: str, report: Repor
 
 
 def printed_lead(claim: Claim, report: Report) -> list[float]:
-    """The differences between the printed values behind a claim, one for each group of runs; [] where none is."""
+    """Return the differences between the printed values behind a claim, one for each group of runs."""
     table = report.table
     if "fails" in claim.sign or claim.than:
         return []
@@ -198,7 +198,7 @@ def printed_lead(claim: Claim, report: Report) -> list[float]:
 
 # --- the ladder -------------------------------------------------------------------------------------------------------
 
-ACROSS = 3  # panels beside each other
+ACROSS = 3  # panels in a row
 
 
 def ladder(report: Report) -> Any:
@@ -228,7 +228,7 @@ def _climb_on(ax: Any, climb: Climb, report: Report) -> None:
     paper = climb.paper and (_percent(climb.paper) if shares else climb.paper)
     known = [v.interval for v in (*(v for _, v, _ in rungs), paper) if v and v.interval]
     lead = [] if climb.ratio or shares else _lead(climb, report)
-    low, high = _limits([0.0, *(x for told in known for x in told), *lead])
+    low, high = _limits([0.0, *(x for interval in known for x in interval), *lead])
     region = judge.region_of(climb.claim, climb.ratio)
     region = (100 * region[0], 100 * region[1]) if shares else region
     ax.axvspan(max(region[0], low), min(region[1], high), color=REGION, zorder=0)

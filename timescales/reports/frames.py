@@ -1,4 +1,4 @@
-"""All committed runs and verdicts as tables of pandas: `timescales.results()`."""
+"""Read all committed runs and verdicts as pandas tables: `timescales.results()`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from timescales.errors import ConfigError
 from timescales.reports import verdicts
 from timescales.runs import store
 
-if TYPE_CHECKING:  # imported when it is used: nothing on the way to a training needs it
+if TYPE_CHECKING:  # imported only where it is used, because training does not need it
     import pandas
 
 
@@ -23,19 +23,19 @@ class Results(NamedTuple):
 
 
 def results(folder: str | os.PathLike | None = None) -> Results:
-    """All runs and verdicts that lie in a folder of results.
+    """Read all runs and verdicts of a folder of results.
 
-    runs: a row for each run of each table (a run that several tables share stands in each): `table`, `size` (paper, or
-    the name of a rung), the other columns of runs.csv, and the settings that the table varies, a column each ("model",
-    "task.T"). Metrics are in a record's unit, an accuracy as a fraction; ">3000" steps (a run that never reached the
-    threshold) is `runs.metrics.Censored`.
-    verdicts: a row for each verdict, the fields of `reports.verdicts.Line`.
+    runs: a row for each run of each table; a run that several tables share is in each of them. Columns: `table`, `size`
+    (paper, or the name of a rung), the other columns of runs.csv, and one for each setting that the table varies
+    ("model", "task.T"). Metrics are in the unit of records, an accuracy as a fraction. A run that never reached a
+    threshold has a `runs.metrics.Censored` value, ">3000" steps. verdicts: a row for each verdict, with the fields of
+    `reports.verdicts.Line`.
 
     Args:
-        folder: results/ of a checkout, or of your own (the FOLDER of `timescales-report`); by default that of the
-            checkout or, in an installation, of the current folder.
+        folder: results/ of a checkout, or your own (the FOLDER of `timescales-report`). By default that of the checkout
+            or, in an installation, of the current folder.
 
-    Raises ConfigError where there are no results, as an installation has none of its own.
+    Raises ConfigError if there are no results. An installation has none.
     """
     import pandas
 
@@ -53,6 +53,6 @@ def results(folder: str | os.PathLike | None = None) -> Results:
 
 
 def _row(table: str, row: store.Row) -> dict[str, object]:
-    """A row of runs.csv with its table, and its settings as columns."""
+    """Return a row of runs.csv with its table, and its settings as columns."""
     columns = {key: getattr(row, key) for key in store.COLUMNS if key not in ("axes", "rung")}
     return {"table": table, "size": row.rung, **columns, **row.values, **row.axes}

@@ -1,4 +1,4 @@
-"""The rows of a table's runs: from runs/, else as committed under results/. Never trains; imports no torch."""
+"""Read the rows of a table's runs: from runs/, else as committed in results/. Never trains. Imports no torch."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from timescales.runs.store import Row
 
 
 def planned_runs(table: Table, composer: Composer) -> tuple[dict[str, list[Run]], list[str]]:
-    """The runs of a table by size, and a line for each that cannot be composed here."""
+    """Compose the runs of a table by size. Also return a line for each run that cannot be composed here."""
     planned: dict[str, list[Run]] = {}
     missing: list[str] = []
     for size in table.sizes:
@@ -32,10 +32,10 @@ def planned_runs(table: Table, composer: Composer) -> tuple[dict[str, list[Run]]
 def gather(
     table: Table, planned: Mapping[str, Sequence[Run]], results_dir: Path, runs_dir: Path | None
 ) -> tuple[dict[str, list[Row]], int]:
-    """The rows of those runs that have ended, by size, and how many committed ones are not the table's.
+    """Read the rows of the runs that have ended, by size. Also count the committed runs that the table no longer has.
 
-    A run counts by its id: as it lies in `runs_dir` (None: nowhere), else as it was committed under `results_dir`. A
-    run that goes on, or broke off with an error, has no result yet: it is open.
+    Runs are found by their ids: first in `runs_dir` (if it is not None), then as committed in `results_dir`. A run that
+    is in training, or that stopped with an error, has no result yet and is open.
     """
     own = {row.id: row for row in store.read_rows(results_dir / table.name / "runs.csv")}
     committed = store.committed(results_dir) | own
@@ -53,7 +53,7 @@ def gather(
 
 
 def _local_row(table: Table, run: Run, saved: Record, size: str, runs_dir: Path) -> Row:
-    """The row of a record."""
+    """Make the row of a record in `runs_dir`."""
     further = [f"probe/{key}" for key in saved.probes if f"probe/{key}".startswith(_prefixes(table))]
     row = store.row(saved, run.axes, size, dict.fromkeys([*columns(table), *further]))
     directory = runs_dir / run.name
@@ -61,14 +61,14 @@ def _local_row(table: Table, run: Run, saved: Record, size: str, runs_dir: Path)
 
 
 def _committed_row(table: Table, committed: Row, results_dir: Path) -> Row:
-    """The row of a run as it was committed: the values that this table reads, and no others."""
+    """Make the row of a committed run, with only the values that this table reads."""
     further = [key for key in committed.values if key.startswith(_prefixes(table))]
     values = {key: committed.value(key) for key in [*columns(table), *further]}
     return replace(committed, values=values, blocks=_text(results_dir / table.name / "blocks" / f"{committed.id}.csv"))
 
 
 def _prefixes(table: Table) -> tuple[str, ...]:
-    """What the columns of a table's analyses begin with."""
+    """Return the prefixes of the columns of a table's analyses."""
     return tuple(f"probe/{name}/" for name in table.probe)
 
 
@@ -79,11 +79,11 @@ def _text(path: Path) -> str | None:
 def open_runs(
     table: Table, planned: Sequence[Run], rows: Sequence[Row], results_dir: Path
 ) -> list[tuple[Run, float | None]]:
-    """The planned runs that are open, each with the seconds that it will take, if they are known.
+    """Return the planned runs that have not ended, each with the seconds that it will take (None if unknown).
 
     Args:
-        table: at the size of the runs; a rung may say how many steps a run typically takes.
-        rows: of those that have ended.
+        table: at the size of the runs. A rung may state how many steps a run typically takes.
+        rows: the rows of the runs that have ended.
     """
     keys = {run.id: run.cost_key for run in planned}
     ended = {row.id for row in rows if row.status in ENDED and not row.stale}
@@ -93,9 +93,9 @@ def open_runs(
 
 
 def unread(table: Table, planned: Mapping[str, Sequence[Run]], runs_dir: Path) -> list[str]:
-    """A line for each metric that a table reads and none of its runs has: perhaps a typing error.
+    """Return a line for each metric that a table reads and none of its runs has: probably a typing error.
 
-    Nothing is said of a size of which not all runs are in `runs_dir`.
+    Sizes that do not have all their runs in `runs_dir` are skipped.
     """
     lines: dict[str, None] = {}
     for size, part in table.sizes.items():
@@ -116,12 +116,12 @@ def _unread(table: Table, records: Sequence[Record]) -> Iterator[str]:
 
 
 def _metric(column: str) -> str:
-    """The metric of a record that a column of runs.csv is made of."""
+    """Return the metric of a record that a column of runs.csv is computed from."""
     return column.removeprefix(STEPS_TO).removeprefix("best ").removeprefix("last ").split()[0]
 
 
 def curve(table: Table, row: Row, results_dir: Path) -> list[dict[str, float]]:
-    """A run's curve: from its record, or as committed with any table."""
+    """Return a run's curve: from its record, or as committed with any table."""
     if row.curve:
         return [dict(point) for point in row.curve]
     own = results_dir / table.name / "curves" / f"{row.id}.csv"
@@ -131,7 +131,7 @@ def curve(table: Table, row: Row, results_dir: Path) -> list[dict[str, float]]:
 
 
 def thinned(points: Sequence[Any], most: int) -> Sequence[Any]:
-    """At most so many of a curve's points, evenly, the first and the last among them."""
+    """Return at most `most` points of a curve, evenly spaced, including the first and the last."""
     if len(points) <= most:
         return points
     return [points[round(k * (len(points) - 1) / (most - 1))] for k in range(most)]

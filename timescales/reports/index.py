@@ -1,4 +1,4 @@
-"""results/README.md: what is known of every table, a question a row; then what small sizes say of large ones."""
+"""Write results/README.md: the answer to each table's question, and how well small sizes predict large ones."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ sizes* says what the rungs of the table's ladder have shown, which is no verdict
 READING = """\
 ## How to read it
 
-- A **conclusion** is a sentence of a paper. It *holds*, is *refuted* or is *undecided*, by where the 95 % interval of
-  our runs lies. A **value** is a printed number: it *agrees*, *differs* or is *undecided*.
+- A **conclusion** is a sentence of a paper. It *holds*, is *refuted* or is *undecided*: the 95 % interval of our
+  runs is compared with a region. A **value** is a printed number: it *agrees*, *differs* or is *undecided*.
 - A **rung** is a smaller size of the same experiment, with seeds that nothing was chosen by. There a conclusion is
   *seen*, *opposite seen* or *unclear*.
 - [docs/statistics.md](../docs/statistics.md) has the rules on one page. [verdicts.json](verdicts.json) has every
@@ -48,7 +48,7 @@ HEAD = ("table", "from", "conclusions", "printed values", "runs at the paper's s
 
 
 def summary(reports: Sequence[Report]) -> list[str]:
-    """How many tables have a decided conclusion, and how many conclusions are decided, in two sentences."""
+    """Write how many conclusions and printed values are decided, and in which tables."""
     decided = [r for r in reports if any(r.counts[0].get(word) for word in (*FOR, *AGAINST))]
     words = [wording.counted(sum_of(reports, k), kind) for k, kind in enumerate(("conclusions", "printed values"))]
     return [
@@ -59,7 +59,7 @@ def summary(reports: Sequence[Report]) -> list[str]:
 
 
 def sum_of(reports: Sequence[Report], k: int) -> dict[str, int]:
-    """The counts of conclusions (k = 0) or of printed values (k = 1) of several tables together."""
+    """Add up the counts of conclusions (k = 0) or of printed values (k = 1) of several tables."""
     total: dict[str, int] = {}
     for report in reports:
         for word, count in report.counts[k].items():
@@ -68,7 +68,7 @@ def sum_of(reports: Sequence[Report], k: int) -> dict[str, int]:
 
 
 def questions(reports: Sequence[Report]) -> list[list[str]]:
-    """A row for each table that asks a question: the question, the answer, a link."""
+    """Make a row for each table that asks a question: the question, the answer, a link."""
     return [[r.table.question.asks, answer(r), _link(r)] for r in reports if r.table.question]
 
 
@@ -78,14 +78,14 @@ def answer(report: Report) -> str:
     own = [each for line in report.table.question.by for each in report.every_claim if _is(report, each, line)]
     found = Counter(each.word for each in own)
     if set(found) == {judge.NOT_RUN}:
-        told = "**Open** at the paper's size"
+        text_at_paper = "**Open** at the paper's size"
     else:
         first = wording.lead(found)
-        told = f"**{first[0].upper()}{first[1:]}**: " + "; ".join(map(_told, own))
+        text_at_paper = f"**{first[0].upper()}{first[1:]}**: " + "; ".join(map(_verdict_of, own))
     small = [
         text for line in report.table.question.by for climb in report.climbs for text in _small(report, climb, line)
     ]
-    return f"{told}. At smaller sizes: {'; '.join(small)}" if small else told
+    return f"{text_at_paper}. At smaller sizes: {'; '.join(small)}" if small else text_at_paper
 
 
 def _is(report: Report, each: Judged[Claim], line: str) -> bool:
@@ -93,45 +93,45 @@ def _is(report: Report, each: Judged[Claim], line: str) -> bool:
     return claim is not None and each.item.number == claim.number
 
 
-def _told(each: Judged[Claim]) -> str:
+def _verdict_of(each: Judged[Claim]) -> str:
     effect = ours_of(each)
     return f"{wording.claim_in_words(each.item)}: {wording.group_verdict(each)}" + (f" ({effect})" if effect else "")
 
 
 def _small(report: Report, climb: Climb, line: str) -> list[str]:
-    """What the rungs say of a claim, by word: "plstm faster than chrono: unclear at t20, opposite seen at t200"."""
+    """Write what the rungs show about a claim: "plstm faster than chrono: unclear at t20, opposite seen at t200"."""
     claim = stands_for(report.table.claims, line)
     if not climb.claim.of or claim is None or stands_for(report.table.claims, climb.claim.of) is not claim:
         return []
-    told = [f"{step.short or step.word} at {step.name}" for step in climb.steps if step.word != judge.NOT_RUN]
-    return [f"{wording.claim_in_words(climb.claim)}: {', '.join(told)}"] if told else []
+    words = [f"{step.short or step.word} at {step.name}" for step in climb.steps if step.word != judge.NOT_RUN]
+    return [f"{wording.claim_in_words(climb.claim)}: {', '.join(words)}"] if words else []
 
 
 def predicts(reports: Sequence[Report]) -> list[str]:
-    """How often the sign of an effect at the smallest size is that at the largest: does `make small` predict?"""
+    """Write how often the sign of an effect at the smallest size is the same at the largest size."""
     climbs = [climb for report in reports for climb in report.climbs]
     same, total, chance = kept_signs(climbs)
     lines = ["## Does `make small` predict?", ""]
     if total < 2:
         return [*lines, f'Not known yet: {total} conclusions "A better than B" have runs at two sizes.', ""]
-    told = wording.interval(wording.percent(judge.rate(same, total)))
+    share = wording.interval(wording.percent(judge.rate(same, total)))
     lines.append(
         f'{total} conclusions "A better than B" have runs at two sizes or more. Of these {same} have at the largest '
-        f"size the sign that they have at the smallest: {told} %. Chance would keep {100 * chance:.0f} %."
+        f"size the sign that they have at the smallest: {share} %. Chance would keep {100 * chance:.0f} %."
     )
     return [*lines, ""]
 
 
 def row(report: Report) -> list[str]:
-    """The row of a table in the list of all."""
+    """Make the row of a table in the list of all tables."""
     kinds = ("hypotheses" if report.study else "conclusions", "printed values")
-    told = [wording.counted(counts, kind) for counts, kind in zip(report.counts, kinds, strict=True)]
+    decided = [wording.counted(counts, kind) for counts, kind in zip(report.counts, kinds, strict=True)]
     runs = f"{len(report.rows[PAPER])} of {len(report.planned[PAPER])}"
-    return [_link(report), report.table.source, *told, runs, wording.price(report.price()), rungs(report)]
+    return [_link(report), report.table.source, *decided, runs, wording.price(report.price()), rungs(report)]
 
 
 def rungs(report: Report) -> str:
-    """Which rungs of a ladder have run: "t20 15 of 15, t100 3 of 25"; "none" is a table that can have no ladder."""
+    """Write which rungs of a ladder have run: "t20 15 of 15, t100 3 of 25"."""
     ladder = report.table.ladder
     if ladder is None or ladder.none:
         return "no ladder"

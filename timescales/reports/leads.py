@@ -1,4 +1,4 @@
-"""Draw the picture on the first page of the site that shows how fast cells are, from results/bench."""
+"""Draw the picture of the speed of cells on the site's front page, from results/bench."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from timescales.files import csv_rows
 
 BENCH = "amd-epyc-1-threads.csv"  # in results/bench
 CONFIG = {"config": "A", "loss": "all", "flush": "0"}  # 220 steps, batches of 128, 128 units
-# What the first picture shows: the section of the benchmark and its name there, in words, and the colour.
+# What the picture shows. Keys: the section and the variant of the benchmark. Values: the words and the colour.
 SPEED = {
     ("layer", "loop pLSTM"): ("power law, loop in Python", "#bbbbbb"),
     ("layer", "loop LSTM"): ("LSTM, loop in Python", "#bbbbbb"),
@@ -27,7 +27,7 @@ SPEED = {
 
 
 def draw(results: Path) -> list[Path]:
-    """Draw results/speed.png; returns its path."""
+    """Draw results/speed.png. Return its path."""
     return plotting.write(
         lambda figure: draw_speed(figure, results),
         results / "speed.png",
@@ -36,7 +36,7 @@ def draw(results: Path) -> list[Path]:
 
 
 def draw_speed(figure: Any, results: Path) -> None:
-    """A bar for each layer, from the slowest."""
+    """Draw a bar for each layer, the slowest first."""
     rows = [row for row in csv_rows(results / "bench" / BENCH) if CONFIG.items() <= row.items()]
     ratios = {(row["section"], row["variant"]): float(row["ratio"]) for row in rows}
     shown = sorted((key for key in SPEED if key in ratios), key=lambda key: ratios[key])

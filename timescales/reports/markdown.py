@@ -1,4 +1,4 @@
-"""The page of a table, table.md: an answer, a picture, the ladder, the claims and the values with their verdicts."""
+"""Write the page of a table, table.md: an answer, a picture, the ladder, claims and values with their verdicts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from timescales.reports.wording import number, printed, settings
 
 
 def grid(head: Sequence[Any], body: Sequence[Sequence[Any]]) -> list[str]:
-    """The lines of a Markdown table."""
+    """Return the lines of a Markdown table."""
     rows = [head, ["---"] * len(head), *body]
     return ["| " + " | ".join(str(entry).replace("|", "\\|") for entry in row) + " |" for row in rows]
 
@@ -47,42 +47,42 @@ row: the values of a setting that the paper leaves open; the item is decided if 
 
 
 def verdicts_drawn(report: Report) -> bool:
-    """Whether there is anything to draw in verdicts.png."""
+    """Return whether there is anything to draw in verdicts.png."""
     return any(v.interval or v.values for judged in report.judged for v in judged)
 
 
 def figures_drawn(report: Report) -> bool:
-    """Whether there is anything to draw in figure.png."""
+    """Return whether there is anything to draw in figure.png."""
     shown = [row for size, rows in report.rows.items() if size != RATES for row in rows]
     return any(matches(row.axes, figure.where) for figure in report.table.figure for row in shown)
 
 
 def _price(report: Report) -> str:
-    told = wording.price(report.price())
-    return f" (missing: {told}, on one CPU core)" if told else ""
+    price = wording.price(report.price())
+    return f" (missing: {price}, on one CPU core)" if price else ""
 
 
 def _chance(report: Report) -> str:
-    """How many tests chance alone would decide."""
-    told = [each for each in report.claims if each.item.sign == ">" and not each.item.calibrated]
-    tests = sum(v.word not in (judge.NOT_RUN, "") for each in told for v in each.verdicts)
+    """Write how many tests would be decided by chance if nothing differed. Tests are not corrected for their number."""
+    comparisons = [each for each in report.claims if each.item.sign == ">" and not each.item.calibrated]
+    tests = sum(v.word not in (judge.NOT_RUN, "") for each in comparisons for v in each.verdicts)
     if tests < 2:
         return ""
-    return f'If nothing differed, chance alone would decide about {0.05 * tests:.1f} of the {tests} tests of "better".'
+    return f'If nothing differed, about {0.05 * tests:.1f} of the {tests} tests of "better" would be decided by chance.'
 
 
 # --- the ladder -------------------------------------------------------------------------------------------------------
 
 
 def climbs(report: Report) -> list[str]:
-    """The ladder: what was seen at smaller sizes, and how it moves with size."""
+    """Write the section on smaller sizes: what was seen there, and how the effects change with size."""
     ladder = report.table.ladder
     if ladder is None:
         return []
     if ladder.none:
         return ["## At smaller sizes", "", ladder.none, ""]
-    over = wording.OVER.get(ladder.over, ladder.over)
-    lines = ["## At smaller sizes", "", f"What grows from rung to rung: {over}. {_commands(report)}", ""]
+    growing = wording.GROWING.get(ladder.over, ladder.over)
+    lines = ["## At smaller sizes", "", f"What grows from rung to rung: {growing}. {_commands(report)}", ""]
     if not any(report.rows[name] for name in ladder.rungs):
         return [*lines, "No rung has been run yet:", "", *_differs(report), ""]
     if any(s.verdict.interval for climb in report.climbs for s in climb.steps):
@@ -97,12 +97,12 @@ def climbs(report: Report) -> list[str]:
         ]
         for climb in report.climbs
     ]
-    lines += grid(["claim", *names, f"change with each doubling of {over}", "trend"], body)
+    lines += grid(["claim", *names, f"change with each doubling of {growing}", "trend"], body)
     return [*lines, "", LADDER, "", *_differs(report), *_rates(report), ""]
 
 
 def _differs(report: Report) -> list[str]:
-    """How each rung differs from the paper's size, and how many of its runs have ended."""
+    """Write how each rung differs from the paper's size, and how many of its runs have ended."""
     rungs = report.table.ladder.rungs if report.table.ladder else {}
     return [f"- {name}: {rung.differs}. {_ended(report, name)}." for name, rung in rungs.items()]
 
@@ -115,7 +115,7 @@ verdict on the paper."""
 
 def _commands(report: Report) -> str:
     name = report.table.name
-    if report.own or not paths.in_checkout():  # make knows neither
+    if report.own or not paths.in_checkout():  # make only knows tables of a checkout
         program = "python train.py" if paths.in_checkout() else "timescales-train"
         return f"`{program}{' --config-dir FOLDER' * report.own} table={name} rung=NAME` runs a rung."
     return f"`make small TABLE={name}` runs the first rung, `make reproduce TABLE={name} RUNG=NAME` another one."
@@ -128,7 +128,7 @@ def _ended(report: Report, size: str) -> str:
 
 
 def _rates(report: Report) -> list[str]:
-    """How the learning rates of the rungs were chosen."""
+    """Write how the learning rates of the rungs were chosen."""
     rates = report.table.ladder and report.table.ladder.rates
     if not rates or not report.rows.get(RATES):
         return []
@@ -138,8 +138,8 @@ def _rates(report: Report) -> list[str]:
         rest = {k: v for k, v in row.axes.items() if k in ("model", "model.gate", "model.power")}
         shown = "no value" if value is None else number(value)
         found.setdefault(wording.in_words(rest), []).append((row.axes["optimizer.lr"], shown))
-    told = "; ".join(f"{name}: {', '.join(f'{r:g}: {v}' for r, v in sorted(of))}" for name, of in found.items())
-    return [f"- Learning rates were chosen on seed 100, by {rates.metric} after half of the steps: {told}."]
+    listed = "; ".join(f"{name}: {', '.join(f'{r:g}: {v}' for r, v in sorted(of))}" for name, of in found.items())
+    return [f"- Learning rates were chosen on seed 100, by {rates.metric} after half of the steps: {listed}."]
 
 
 # --- claims and values ------------------------------------------------------------------------------------------------
@@ -148,7 +148,7 @@ LETTERS = [*string.ascii_lowercase, *map("".join, itertools.product(string.ascii
 
 
 def claims(report: Report) -> list[str]:
-    """A row for each conclusion, and for each question of ours that decides nothing; the paper's words below."""
+    """Make a row for each conclusion, and for each of our own questions that decide nothing. Add the paper's words."""
     title = "What we expected" if report.study else "What the paper concludes"
     lines = _claims(report, report.claims, title)
     beside = [each for each in report.every_claim if not each.item.decides]
@@ -167,8 +167,13 @@ def _claims(report: Report, shown: Sequence[Judged[Claim]], title: str) -> list[
         name = wording.claim_in_words(each.item) + "†" * each.item.calibrated
         body.append([name, lead, ours_of(each), wording.group_verdict(each), wording.notes(each.verdicts), letter])
     head = ["claim", "printed", "ours, 95 %", "verdict", "notes", ""]
-    kept = [k for k in range(len(head)) if k in (0, 3, 5) or any(row[k] for row in body)]
-    lines = [f"## {title}", "", *grid([head[k] for k in kept], [[row[k] for k in kept] for row in body]), ""]
+    shown_columns = [k for k in range(len(head)) if k in (0, 3, 5) or any(row[k] for row in body)]
+    lines = [
+        f"## {title}",
+        "",
+        *grid([head[k] for k in shown_columns], [[row[k] for k in shown_columns] for row in body]),
+        "",
+    ]
     return [*lines, " ".join(f"**{LETTERS[k]}** {quote}" for k, quote in enumerate(quotes)), *_dagger(shown), ""]
 
 
@@ -179,27 +184,27 @@ def _dagger(shown: Sequence[Judged[Any]]) -> list[str]:
 
 
 def ours_of(each: Judged[Any]) -> str:
-    """Our effect, or our value, with its interval under each value of the settings that the paper leaves open."""
-    said: dict[str, list[str]] = {}
+    """Write our effect or value with its interval, under each value of the settings that the paper does not state."""
+    views: dict[str, list[str]] = {}
     for item, verdict in zip(each.items, each.verdicts, strict=True):
-        told = verdict.interval
-        text = wording.effect_with_unit(item, told) if isinstance(item, Claim) else wording.interval(told)
+        found = verdict.interval
+        text = wording.effect_with_unit(item, found) if isinstance(item, Claim) else wording.interval(found)
         if text:
-            said.setdefault(text, []).append(item.under)
-    if len(said) < 2:
-        return "".join(said)
-    return "; ".join(f"{text} ({', '.join(filter(None, under))})" for text, under in said.items())
+            views.setdefault(text, []).append(item.under)
+    if len(views) < 2:
+        return "".join(views)
+    return "; ".join(f"{text} ({', '.join(filter(None, under))})" for text, under in views.items())
 
 
 def source_of(claim: Claim) -> str:
-    """The paper's words for a claim and their place; what we expected and when; or why we look at it."""
+    """Return the paper's words for a claim and their place; or what we expected and when; or why we look at it."""
     if claim.quote:
         return f'"{claim.quote}" ({claim.at}).'
     return f"{claim.hypothesis} (written {claim.dated})." if claim.hypothesis else f"{claim.ours}."
 
 
 def values(report: Report) -> list[str]:
-    """A row for each printed value, or in a study of our own for each value that it measures."""
+    """Make a row for each printed value; in a study of our own for each value that it measures."""
     shown = report.values
     if not shown or report.table.layout:
         return []
@@ -213,25 +218,25 @@ def values(report: Report) -> list[str]:
         if cell.value is not None:
             name = wording.value_in_words(cell, assumed) + "†" * cell.calibrated
             unit = f" {cell.unit}" if cell.unit != report.table.unit else ""
-            told = [wording.group_verdict(each), wording.notes(each.verdicts)]
-            body.append([name, f"{printed(cell)}{unit}", number(cell.margin), ours_of(each), *told])
+            verdict = [wording.group_verdict(each), wording.notes(each.verdicts)]
+            body.append([name, f"{printed(cell)}{unit}", number(cell.margin), ours_of(each), *verdict])
     head = ["value", f"printed ({report.table.unit})", "margin", "ours, 95 %", "verdict", "notes"]
     return ["## What the paper prints", "", *grid(head, body), *_dagger(shown), ""]
 
 
 def _mean(each: Judged[Cell]) -> str:
-    """The mean of a value that no paper prints."""
-    told = []
+    """Write the mean of a value that no paper prints."""
+    means = []
     for cell, verdict in zip(each.items, each.verdicts, strict=True):
         if verdict.values:
             under = f" ({cell.under})" if len(each.items) > 1 else ""
             found = judge.contrast([verdict.values], [1])
-            told.append(f"{wording.interval(found)}{under}, {len(verdict.values)} runs")
-    return "; ".join(told)
+            means.append(f"{wording.interval(found)}{under}, {len(verdict.values)} runs")
+    return "; ".join(means)
 
 
 def layout(report: Report) -> list[str]:
-    """The printed values beside ours in the paper's own layout, where the table says what its columns and rows are."""
+    """Write the printed values beside ours in the paper's own layout, if the table states its columns and rows."""
     form = report.table.layout
     if not form:
         return []
@@ -243,8 +248,8 @@ def layout(report: Report) -> list[str]:
         row = wording.in_words({key: where[key] for key in rows if key in where})
         column = wording.in_words({columns: where[columns]}) if columns in where else ""
         value = printed(each.item) + "†" * each.item.calibrated
-        told = "<br>".join(filter(None, [value, ours_of(each), f"*{wording.group_verdict(each)}*"]))
-        named.setdefault(row, {}).setdefault(column, []).append(told)
+        entry = "<br>".join(filter(None, [value, ours_of(each), f"*{wording.group_verdict(each)}*"]))
+        named.setdefault(row, {}).setdefault(column, []).append(entry)
     heads = list(dict.fromkeys(column for row in named.values() for column in row))
     body = [[name, *("<br>".join(row.get(head, [])) for head in heads)] for name, row in named.items()]
     intro = "In the paper's own layout: the printed value, below it ours with its interval, and the verdict."
@@ -256,7 +261,7 @@ def layout(report: Report) -> list[str]:
 
 
 def evidence(report: Report) -> list[str]:
-    """What the authors' published models and the data say, beside what our runs say."""
+    """Write what the authors' published models and the data show, beside what our runs show."""
     if not report.reanalysed:
         return []
     ours = {id(item): verdict.word for items, verdicts in zip(
@@ -274,7 +279,7 @@ printed digits, one of the data is within the tolerance, a claim's two numbers h
 
 
 def evidence_row(found: Evidence) -> list[str]:
-    """What is printed, where, the numbers, of what they are, and the verdict."""
+    """Make a row: what is printed, where, the numbers, their source, and the verdict."""
     item, numbers = found.item, " against ".join(map(number, found.numbers))
     if isinstance(item, Cell):
         place = " ".join(filter(None, [printed(item), item.at and f"({item.at})"]))
@@ -283,7 +288,7 @@ def evidence_row(found: Evidence) -> list[str]:
 
 
 def bootstrap(report: Report) -> list[str]:
-    """Differences of perplexity between LSTM and MTS runs on the same words, as a footnote: they are of single runs."""
+    """Write a footnote on single runs: differences of perplexity between LSTM and MTS runs on the same words."""
     pairs: dict[str, tuple[str, dict[str, str]]] = {}
     for row in report.rows[PAPER] if "bins" in report.table.probe else ():
         if row.blocks:
@@ -299,15 +304,15 @@ def _resampled(where: str, texts: dict[str, str]) -> Iterator[str]:
     if {"lstm", "mts"} <= set(texts):
         found = bins.summary(bins.resampled(texts["lstm"], texts["mts"]))
         for k, words in enumerate((*bins.NAMES, "all")):
-            told = judge.Interval(*(float(found[key][k]) for key in ("low", "mean", "high")))
-            yield f"- {where}, {words}: {wording.interval(told, signed=True)}"
+            interval = judge.Interval(*(float(found[key][k]) for key in ("low", "mean", "high")))
+            yield f"- {where}, {words}: {wording.interval(interval, signed=True)}"
 
 
 # --- about the paper and the runs -------------------------------------------------------------------------------------
 
 
 def about_the_paper(report: Report) -> list[str]:
-    """What the paper cites, what it does not say, and what contradicts itself in it."""
+    """Write what the paper cites, what it does not state, and where it contradicts itself."""
     found, lines = report.table, []
     if found.cited:
         body = [[cited.label, printed(cited), cited.source] for cited in found.cited]
@@ -321,16 +326,16 @@ def about_the_paper(report: Report) -> list[str]:
 
 
 def _assumed(assumption: Assumption) -> str:
-    said = assumption.said
+    text = assumption.said
     if assumption.tries:
-        said += f" (other values to try: {', '.join(map(wording.say, assumption.tries))})"
+        text += f" (other values to try: {', '.join(map(wording.say, assumption.tries))})"
     if assumption.shown:
-        said += f" (each is judged: {', '.join(assumption.shown.values())})"
-    return f"{said}. **Chosen by looking at results**" if assumption.calibrated else said
+        text += f" (each is judged: {', '.join(assumption.shown.values())})"
+    return f"{text}. **Chosen by looking at results**" if assumption.calibrated else text
 
 
 def runs_and_cost(report: Report) -> list[str]:
-    """Where the numbers come from: machines, hours, commits."""
+    """Write where the numbers come from: machines, hours, commits."""
     lines = []
     for size, rows in report.rows.items():
         if rows:
@@ -338,9 +343,9 @@ def runs_and_cost(report: Report) -> list[str]:
             for row in rows:
                 device = f"{row.machine}, {row.threads} thread{'s' if row.threads != 1 else ''}"
                 hours[device] = hours.get(device, 0.0) + row.seconds / 3600
-            told = "; ".join(f"{h:.1f} h on {device}" for device, h in hours.items())
+            machines = "; ".join(f"{h:.1f} h on {device}" for device, h in hours.items())
             commits = ", ".join(sorted({str(row.commit) for row in rows}))
-            lines.append(f"- {size}: {len(rows)} runs, {told}; commits {commits}.")
+            lines.append(f"- {size}: {len(rows)} runs, {machines}; commits {commits}.")
             lines += [f"  Part of the data: {p}." for p in sorted({row.partial for row in rows if row.partial})]
     if not lines:
         return []

@@ -1,4 +1,4 @@
-"""Write the README's measured parts, each between its marks: the picture, and how many conclusions are decided.
+"""Write the measured parts of README.md, each between its marks: a picture, and the number of decided conclusions.
 
 `scripts/report.py` writes and checks them.
 """
@@ -36,17 +36,17 @@ the time since the last sample. Test accuracy, mean of {runs} runs: {values}.*""
 
 
 def parts(reports: Sequence[Report]) -> dict[str, str]:
-    """What stands between each pair of marks."""
+    """Return the text for each pair of marks."""
     return {"picture": picture(pictured(reports)), "state": state(reports)}
 
 
 def pictured(reports: Sequence[Report]) -> Report:
-    """The report whose runs the picture shows."""
+    """Return the report whose runs the picture shows."""
     return next(report for report in reports if report.table.name == PICTURE)
 
 
 def put(text: str, blocks: Mapping[str, str]) -> str:
-    """A page with blocks put between their marks."""
+    """Put blocks between their marks on a page."""
     for name, block in blocks.items():
         begin, end = f"<!-- {name}: written by make report -->", f"<!-- /{name} -->"
         before, rest = text.split(begin)
@@ -60,21 +60,21 @@ def write(blocks: Mapping[str, str]) -> None:
 
 
 def cells(report: Report) -> dict[str, Judged[Cell]]:
-    """The values that the picture shows and that have runs, by label."""
+    """Return the values that the picture shows and that have runs, by label."""
     found = {each.item.label: each for each in report.values if each.verdicts[0].values}
     return {label: found[label] for label in SHOWN if label in found}
 
 
 def picture(report: Report) -> str:
-    """The picture and the numbers in it."""
+    """Write the link to the picture and the numbers in it."""
     shown = {label: each.verdicts[0].values for label, each in cells(report).items()}
-    told = "; ".join(f"{SHOWN[label][0]} {statistics.fmean(own):.1f} %" for label, own in shown.items())
+    numbers = "; ".join(f"{SHOWN[label][0]} {statistics.fmean(own):.1f} %" for label, own in shown.items())
     runs = " or ".join(str(n) for n in sorted({len(own) for own in shown.values()}))
-    return PICTURE_TEXT.format(table=PICTURE, runs=runs, values=told)
+    return PICTURE_TEXT.format(table=PICTURE, runs=runs, values=numbers)
 
 
 def draw(report: Report) -> Path:
-    """results/front.png: the runs of the picture's cells over training."""
+    """Draw results/front.png: the learning curves of the shown runs."""
 
     def fill(figure: Any) -> None:
         (ax,) = plotting.panels(figure, width=7.0, height=3.8)
@@ -89,12 +89,12 @@ def draw(report: Report) -> Path:
 
 
 def _curve(report: Report, row: Row) -> list[tuple[float, float]]:
-    """Epochs and validation accuracy."""
+    """Return epochs and validation accuracy of a run."""
     return [(point["epoch"], point["valid/accuracy"]) for point in report.curve(row)]
 
 
 def _draw_runs(ax: Any, label: str, model: str, curves: Sequence[Sequence[tuple[float, float]]]) -> None:
-    """A thin line for each run, and a thick one for their mean, in per cent."""
+    """Draw a thin line for each run, and a thick one for their mean, in per cent."""
     words, dashes = SHOWN[label]
 
     def plot(points: Sequence[tuple[float, float]], **look: Any) -> None:
@@ -108,7 +108,7 @@ def _draw_runs(ax: Any, label: str, model: str, curves: Sequence[Sequence[tuple[
 
 
 def state(reports: Sequence[Report]) -> str:
-    """Say how many conclusions of the papers are decided at the papers' sizes, and how many at smaller ones."""
+    """Write how many conclusions of the papers are decided at the papers' sizes, and how many at smaller ones."""
     papers = [report for report in reports if report.table.paper != "ours"]
     climbs = [climb for report in papers for climb in report.climbs]
     last = [next((s for s in reversed(climb.steps) if s.word != judge.NOT_RUN), None) for climb in climbs]

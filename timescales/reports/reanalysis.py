@@ -1,4 +1,4 @@
-"""results/reanalysed/README.md: the numbers that need no training, and what tables say by them."""
+"""Write results/reanalysed/README.md: numbers that need no training, and what they show about tables."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ of the multi-timescale model on Penn Treebank and WikiText-2, and 23 ratios of p
 words. The command reads them from commit `f9361b21` of
 [their repository](https://github.com/HuthLab/multi-timescale-LSTM-LMs), and checks them; they are not part of this one.
 
-- Which of the paper's runs the time scales are of is not said.
+- The release does not say which of the paper's runs the time scales belong to.
 - The ratios are of table 3's multi-timescale model (figure 12): times its printed perplexities they are numbers of two
   decimals, times those of table 1's they are not. Beside figure 3, which is of another run, they are a replication.
 - Figure 5 shows forget gates over one window of 70 words. Here a unit's mean gate is that of the whole test text.
 
-**Data alone.** The strings of Dyck-2 as our runs have them, and the training words of both corpora.
+**Data.** The strings of Dyck-2 as our runs have them, and the training words of both corpora.
 """
 OF_UNITS = {
     "nearest alpha": "probe/timescale_law/alpha",
@@ -46,7 +46,7 @@ The distance is Kolmogorov and Smirnov's, of the units of all three layers, from
 and from the nearest normal one of deviation .1. The paper prints alpha 1.4 for Penn Treebank; of the published models
 the one on WikiText-2 has it. A gate that rounds to 1 gives a time scale of millions of steps. The deviation of the
 normal distribution is fixed, so it cannot fit units that spread, whatever their law; the paper prints no untrained
-model. The last line has one: an LSTM of the same sizes with torch's initial weights, by its forget biases alone. Its
+model. The last line has one: an LSTM of the same sizes with torch's initial weights, from its forget biases. Its
 units are so alike that neither distribution fits them, and the normal one is nearer: that the inverse gamma is nearer
 comes with training.
 """
@@ -54,13 +54,13 @@ JUDGED = """\
 ## What the tables say by them
 
 *As printed*: a model's number has the printed digits, one of data is within the tolerance, a claim's two numbers have
-its order. No test is needed: the sentence is about this model, or these data. The verdicts of a table are of our runs
-alone; these stand beside them.
+its order. No test is needed: the sentence is about this model, or these data. The verdicts of a table are only
+about our runs; these are beside them.
 """
 
 
 def page(sources: Sequence[Source], reports: Sequence[Report]) -> str:
-    """The text of results/reanalysed/README.md."""
+    """Return the text of results/reanalysed/README.md."""
     units = [source for source in sources if OF_UNITS["nearest alpha"] in source.values]
     body = [[source.of, *(number(source.values[key]) for key in OF_UNITS.values())] for source in units]
     lines = [INTRO, UNITS, *grid(["model", *OF_UNITS], body), "", JUDGED]

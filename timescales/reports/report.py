@@ -1,4 +1,4 @@
-"""A table with its runs and its verdicts: everything that a report shows is computed here, and nothing is trained."""
+"""Compute everything that a report shows: a table with its runs and its verdicts. Nothing is trained."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from timescales.runs.store import Row
 
 @dataclass(frozen=True)
 class Price:
-    """The time that open runs will take: that of the runs whose cost is known, and how many are not known."""
+    """The seconds that open runs will take: runs whose cost is known, and the number of runs whose cost is not."""
 
     timed: int
     seconds: float
@@ -40,40 +40,40 @@ Item = TypeVar("Item", Claim, Cell)
 
 @dataclass(frozen=True)
 class Judged(Generic[Item]):
-    """A claim or a printed value with its verdict under each value of the settings that its paper leaves open."""
+    """A claim or a printed value, with its verdict under each value of the settings that its paper does not state."""
 
     items: Sequence[Item]
     verdicts: Sequence[Verdict]
 
     @property
     def item(self) -> Item:
-        """The claim or the value; of several views the first."""
+        """The claim or the value under the first view."""
         return self.items[0]
 
     @property
     def word(self) -> str:
-        """Its one word: decided where all views say the same."""
+        """The one word for the item: a decision only if all views agree."""
         return judge.word_of({verdict.word for verdict in self.verdicts})
 
 
 @dataclass(frozen=True)
 class Report:
-    """A table, its runs as far as there are any, and what they say.
+    """A table with its runs and their verdicts.
 
     `rows` and `planned` are by size: "paper", the names of the ladder's rungs, "rates".
     """
 
     table: Table
     rows: Mapping[str, Sequence[Row]]
-    planned: Mapping[str, Sequence[Axes]]  # the settings of all runs, also of those in `missing`
+    planned: Mapping[str, Sequence[Axes]]  # the settings of all runs, including those in `missing`
     results: Path  # where committed runs and curves are stored
     out: Path  # where the report is written
     missing: Sequence[str] = ()  # why some runs cannot be composed here
     open_runs: Mapping[str, Sequence[tuple[Run, float | None]]] = field(default_factory=dict)  # with their seconds
-    dropped: int = 0  # committed runs that are not the table's any more
+    dropped: int = 0  # committed runs that the table no longer has
     kinds: set[str] = field(default_factory=set)  # `Run.cost_key` of all runs that can be composed
     own: bool = False  # a table in the user's own folder, which make does not know
-    unread: Sequence[str] = ()  # what the table reads and no run here has, a line each
+    unread: Sequence[str] = ()  # metrics that the table reads and no run here has, a line each
     configs: Mapping[str, Config] = field(default_factory=dict)  # of all runs that can be composed, by id
 
     @property
@@ -83,7 +83,7 @@ class Report:
 
     @property
     def all_rows(self) -> list[Row]:
-        """The rows of all sizes, each run once: rungs of a ladder may share runs."""
+        """The rows of all sizes, each run once. Rungs of a ladder may share runs."""
         found: dict[str, Row] = {}
         for rows in self.rows.values():
             for row in rows:
@@ -102,12 +102,12 @@ class Report:
 
     @property
     def every_claim(self) -> list[Judged[Claim]]:
-        """The claims, those of ours too that decide nothing, each once."""
+        """All claims, each once, including our own ones that decide nothing."""
         return _by_number(self.table.claims, self.judged[0])
 
     @property
     def values(self) -> list[Judged[Cell]]:
-        """The printed values, each once; in a study of our own the values that it measures."""
+        """The printed values, each once; in a study of our own, the values that it measures."""
         return _by_number(self.table.cells, self.judged[1])
 
     @property
@@ -117,29 +117,29 @@ class Report:
 
     @property
     def counts(self) -> tuple[Counter[str], Counter[str]]:
-        """How many conclusions, and how many printed values, have each word."""
+        """The number of conclusions, and of printed values, with each word."""
         return judge.counts(self.table.claims, self.judged[0]), judge.counts(self.table.cells, self.judged[1])
 
     @functools.cached_property
     def climbs(self) -> list[Climb]:
-        """The claims of the ladder over its rungs."""
+        """The claims of the ladder, each over its rungs."""
         return ladder.climbs(self.table, self.rows)
 
     @functools.cached_property
     def reanalysed(self) -> list[reanalysed.Evidence]:
-        """What the authors' published models and the data alone say of the table's values and claims."""
+        """What the authors' published models and the data show about the table's values and claims."""
         return reanalysed.judge(self.table, reanalysed.read(self.results))
 
     def price(self, size: str = PAPER) -> Price:
-        """The time that the open runs of a size will take on a machine like those that were timed."""
+        """Estimate the time of the open runs of a size, on a machine like those that were timed."""
         return price([seconds for _, seconds in self.open_runs.get(size, ())])
 
     def curve(self, row: Row) -> list[dict[str, float]]:
-        """A run's curve."""
+        """Return a run's curve."""
         return gather.curve(self.table, row, self.results)
 
     def floors(self, row: Row) -> dict[str, float]:
-        """What simple rules reach on a run's task, by their words (`Task.floors`); {} without data. Imports torch."""
+        """Return what trivial baselines reach on a run's task (`Task.floors`); {} without data. Imports torch."""
         from timescales.errors import MissingData
         from timescales.training import build
 
@@ -159,15 +159,16 @@ def _by_number(items: Sequence[Item], verdicts: Sequence[Verdict]) -> list[Judge
 def make(
     name: str, composer: Composer, results: Path, runs: Path | None = None, own: bool = False, out: Path | None = None
 ) -> Report:
-    """Make the report of the table of this name.
+    """Make the report of a table.
 
-    Runs that cannot be composed (a task that is not there) are named in it. Raises ConfigError if there is no table.
+    Runs that cannot be composed, for example because a task does not exist, are listed in it. Raises ConfigError if
+    there is no such table.
 
     Args:
         results: where committed runs are stored.
-        runs: where trained runs are stored that count too; None: only committed ones count.
+        runs: where trained runs are stored that count too. None: only committed runs count.
         own: whether the table is in the user's own folder.
-        out: where the report is written, `results` by default.
+        out: where the report is written, by default `results`.
     """
     table = load.table(name)
     composed, missing = gather.planned_runs(table, composer)
@@ -197,15 +198,15 @@ def by_paper(reports: Iterable[Report]) -> dict[str, list[Report]]:
 
 
 def full_size(reports: Iterable[Report]) -> tuple[dict[str, float], dict[str, float | None]]:
-    """Return the seconds of the runs at the paper's size by id: of those that have ended, of those that are missing.
+    """Return the seconds of the runs at the paper's size by id: first of the ended runs, then of the missing ones.
 
-    A run that several tables share is counted once. A missing run whose price nobody knows has None.
+    A run that several tables share counts once. A missing run of unknown cost has None.
     """
     reports = list(reports)
     ended = {row.id: row.seconds for report in reports for row in report.rows[PAPER]}
     missing: dict[str, float | None] = {}
     for run, seconds in (each for report in reports for each in report.open_runs[PAPER]):
-        missing[run.id] = missing.get(run.id) or seconds  # a table may not know the price that another one knows
+        missing[run.id] = missing.get(run.id) or seconds  # another table may know the price
     return ended, missing
 
 

@@ -1,6 +1,6 @@
-"""Do a table's claims hold if settings that the paper does not state are varied?
+"""Test whether a table's claims hold if settings that the paper does not state are varied.
 
-Each assumed setting that names other values (`try`) is changed, one at a time, at the first rung of the table's ladder.
+Each assumed setting that lists other values (`try`) is changed, one at a time, at the first rung of the table's ladder.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from timescales.runs.store import Row
 
 @dataclass(frozen=True)
 class Variation:
-    """A setting with a value that the paper does not state; without a key: all as assumed."""
+    """A value for a setting that the paper does not state. Without a key: all settings as assumed."""
 
     key: str = ""
     value: Any = None
 
     @property
     def words(self) -> str:
-        """The variation for people."""
+        """The variation in words."""
         return f"{self.key}={wording.say(self.value)}" if self.key else "as assumed"
 
 
 def variations(table: Rung, composer: Composer) -> list[Variation]:
-    """All as assumed, then each other value to try. One that changes no run is left out."""
+    """Return all settings as assumed, then each other value to try. Values that change no run are skipped."""
     base, assumed = Variation(), table.assumed.items()
     # Another `select` needs no other runs: the report has a column for it.
     tries = [Variation(key, value) for key, entry in assumed if key != "select" for value in entry.tries]
@@ -49,14 +49,14 @@ def variations(table: Rung, composer: Composer) -> list[Variation]:
 
 
 def ids(runs: Sequence[Run]) -> list[str]:
-    """The ids of runs."""
+    """Return the ids of runs."""
     return [run.id for run in runs]
 
 
 def narrowed(table: Rung, overrides: Sequence[str], composer: Composer) -> Rung:
-    """The table of those runs that overrides choose, with the settings that they give, which then are not varied.
+    """Restrict a table to the runs that overrides choose. Settings of the overrides replace its own and are not varied.
 
-    A setting is left out for a model that does not have it, as in a sweep.
+    A setting is skipped for a model that does not have it, as in a sweep.
     """
     wanted: dict[str, list[Any]] = {}
     for override in (parse(one) for text in overrides for one in composer.each_value(text)):
@@ -74,7 +74,7 @@ def narrowed(table: Rung, overrides: Sequence[str], composer: Composer) -> Rung:
 
 
 def runs_of(table: Rung, composer: Composer, variation: Variation) -> list[Run]:
-    """The runs under a variation; a model that does not have the setting stays as it is."""
+    """Return the runs under a variation. Runs of models without the setting do not change."""
     return [_varied(table, axes, composer, variation) for axes in expand(table)]
 
 
@@ -82,7 +82,7 @@ def _varied(table: Rung, axes: Axes, composer: Composer, variation: Variation) -
     changed = {**axes, variation.key: variation.value} if variation.key else axes
     try:
         cfg = composer(load.request(changed))
-    except WRONG_INPUT:  # the setting is no key of its model or task
+    except WRONG_INPUT:  # this model or task does not have the setting
         if not variation.key:
             raise
         changed, cfg = axes, composer(load.request(axes))
@@ -90,9 +90,9 @@ def _varied(table: Rung, axes: Axes, composer: Composer, variation: Variation) -
 
 
 def gather(table: Rung, composer: Composer, results_dir: Path, runs_dir: Path) -> dict[str, list[Row]]:
-    """Rows of the runs under each variation, from `runs_dir` or as committed; by the variation's words."""
-    kept = store.read_rows(results_dir / table.name / "sensitivity.csv")
-    committed = {row.id: row for row in [*store.committed(results_dir).values(), *kept]}
+    """Read the rows of the runs under each variation, from `runs_dir` or as committed, by the variation's words."""
+    saved = store.read_rows(results_dir / table.name / "sensitivity.csv")
+    committed = {row.id: row for row in [*store.committed(results_dir).values(), *saved]}
     own = {key for axes in expand(table) for key in axes}
     rows: dict[str, list[Row]] = {}
     for variation in variations(table, composer):
@@ -108,9 +108,9 @@ def gather(table: Rung, composer: Composer, results_dir: Path, runs_dir: Path) -
 
 
 def page(table: Rung, rows: Mapping[str, Sequence[Row]], own: bool = False) -> str:
-    """A row for each variation, a column for each claim; own: the table lies in the user's own folder."""
+    """Write a table with a row for each variation and a column for each claim. own: the user's own table."""
     head = ["setting", "runs", *(claim.text for claim in table.claims)]
-    body = [[words, len(group), *_said(table, group)] for words, group in rows.items()]
+    body = [[words, len(group), *_verdicts(table, group)] for words, group in rows.items()]
     command = f"make sensitivity TABLE={table.name}"
     if own:
         command = f"python scripts/sensitivity.py --config-dir FOLDER {table.name}"
@@ -121,7 +121,7 @@ def page(table: Rung, rows: Mapping[str, Sequence[Row]], own: bool = False) -> s
     return "\n".join([*lines, *markdown.grid(head, body), ""])
 
 
-def _said(table: Rung, rows: Sequence[Row]) -> Iterator[str]:
+def _verdicts(table: Rung, rows: Sequence[Row]) -> Iterator[str]:
     for claim in table.claims:
         ratio = is_steps(claim.column) and "fails" not in claim.sign
         found = judge_claim(claim, rows, [row.axes for row in rows], ratio=ratio)
@@ -129,7 +129,7 @@ def _said(table: Rung, rows: Sequence[Row]) -> Iterator[str]:
 
 
 def write(table: Rung, rows: Mapping[str, Sequence[Row]], results_dir: Path, own: bool = False) -> str:
-    """Write results/<table>/sensitivity.{csv,md}; returns the page."""
+    """Write results/<table>/sensitivity.{csv,md}. Return the page."""
     folder = results_dir / table.name
     folder.mkdir(parents=True, exist_ok=True)
     every = {row.id: row for group in rows.values() for row in group}

@@ -1,4 +1,4 @@
-"""What is done of each table, what the rest costs, which runs there are, and how one was made. Imports no torch."""
+"""List what is done of each table, what the rest costs, the runs, and how one run was made. Imports no torch."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ PLAN_HEAD = ("seed", "state", "directory")
 
 @dataclass
 class Status:
-    """How far a table is at one size."""
+    """The progress of a table at one size."""
 
     table: Table
     size: str  # "paper" or the name of a rung
-    runs: list[tuple[Run, Found]]  # each with what there is of it
-    why: list[str]  # what stands in the way of the other runs
-    seconds: dict[str, float] = field(default_factory=dict)  # what a run takes, by cost_key
+    runs: list[tuple[Run, Found]]  # each with its files, as far as there are any
+    why: list[str]  # why the other runs cannot be trained
+    seconds: dict[str, float] = field(default_factory=dict)  # seconds of a run, by cost_key
 
     @property
     def todo(self) -> list[Run]:
@@ -44,11 +44,11 @@ class Status:
 
     @property
     def unknown(self) -> dict[str, Run]:
-        """A run for each cost that is not known, by cost_key."""
+        """One run for each cost that is not known, by cost_key."""
         return {run.cost_key: run for run in self.todo if run.cost_key not in self.seconds}
 
     def line(self) -> list[Any]:
-        """Its row under HEAD."""
+        """Return the row of this size under HEAD."""
         count = Counter(there.word for _, there in self.runs)
         counts = [count[word] for word in STATES]
         bad = count["diverged"] + count["failed"]
@@ -62,7 +62,7 @@ class Status:
         return " + ".join([*known, *([f"{unknown} runs not measured"] if unknown else [])])
 
     def plan(self, where: Where) -> list[list[str]]:
-        """The runs with these settings, a row each below a head: what they differ in, seed, state, directory.
+        """List the runs with these settings, below a head: the settings in which runs differ, seed, state, directory.
 
         Raises ConfigError for a setting or value that no run of the table has.
         """
@@ -94,11 +94,11 @@ def _settings(run: Run, keys: Sequence[str]) -> list[str]:
 def status(
     name: str, composer: Composer, results_dir: Path, runs_dir: Path, absent: Sequence[str] = ()
 ) -> Iterator[Status]:
-    """How far a table is, at each size that it has. Raises ConfigError if there is no such table.
+    """Yield the progress of a table at each of its sizes. Raises ConfigError if there is no such table.
 
     Args:
-        results_dir: where committed runs lie.
-        runs_dir: where trained runs lie.
+        results_dir: where committed runs are stored.
+        runs_dir: where trained runs are stored.
         absent: data sets that are not on this machine.
     """
     table, committed = load.table(name), store.committed(results_dir)
@@ -116,18 +116,18 @@ def status(
 
 
 def is_run(word: str) -> bool:
-    """Whether a word names a run rather than a table: an id, a name that ends with one, or a run's directory."""
+    """Return whether a word names a run, not a table: an id, a name that ends with an id, or a run's directory."""
     return "/" in word or id_in(word) is not None or found.find(word) is not None
 
 
 def id_in(word: str) -> str | None:
-    """The id that a word is or ends with; None if there is none."""
+    """Return the id that a word is or ends with; None if there is none."""
     last = word.rstrip("/").rpartition("-")[2]
     return last if found.is_id(last) else None
 
 
 def how_it_was_made(word: str, composer: Composer, results_dir: Path) -> str:
-    """What there is of one run, how it was made, and the command that makes it again.
+    """Describe one run: its state and places, how it was made, and the command that trains it a second time.
 
     word: the run's id, its name or its directory. Raises ConfigError for a run that is not here.
     """
@@ -151,7 +151,7 @@ def how_it_was_made(word: str, composer: Composer, results_dir: Path) -> str:
     lines = [
         ("run", identity.slug(config, str(run_id))),
         ("state", there.word),
-        ("lies in", ", ".join(places)),
+        ("stored in", ", ".join(places)),
         *([("continues", config["extend"])] if config.get("extend") else []),
         ("commit", outcome.commit),
         ("machine", f"{outcome.machine}, {outcome.device}, threads: {outcome.threads}"),
@@ -159,39 +159,39 @@ def how_it_was_made(word: str, composer: Composer, results_dir: Path) -> str:
         ("steps", outcome.steps),
         ("lacks", outcome.partial if saved is None else "; ".join(saved.partial)),
         *_metrics(outcome),
-        ("again", _again(config, str(run_id), composer)),
+        ("again", _command_for(config, str(run_id), composer)),
     ]
     return table_text([(name, value) for name, value in lines if value not in (None, "")])
 
 
 def _from_here(path: Path) -> str:
-    """A path, relative to the working directory if it is below it."""
+    """Return a path relative to the working directory, if it is below the working directory."""
     here = Path.cwd()
     return str(path.relative_to(here) if path.is_relative_to(here) else path)
 
 
 def _committed(run_id: str, results_dir: Path) -> Iterator[tuple[str, Row]]:
-    """The tables that have a run committed, each with its row."""
+    """Yield the tables that have a run committed, each with its row."""
     for path in sorted(results_dir.glob("*/runs.csv")):
         if run_id in path.read_text():
             yield from ((path.parent.name, row) for row in store.read_rows(path) if row.id == run_id)
 
 
 def _config_of(name: str, row: Row, composer: Composer) -> Config:
-    """The configuration of a committed run: that of its settings in the table."""
+    """Compose the configuration of a committed run from its settings in the table."""
     return identity.resolved(composer(load.request(row.axes)))
 
 
 def _metrics(outcome: Record | Row) -> Iterator[tuple[str, Any]]:
-    """The metrics of a record or a row, without those of analyses."""
+    """Return the metrics of a record or a row, without those of analyses."""
     values = outcome.metrics if isinstance(outcome, Record) else outcome.values
     for name, value in values.items():
         if value is not None and not name.startswith("probe/"):
             yield name, f"{value:.4f}" if isinstance(value, float) else value
 
 
-def _again(config: Config, run_id: str, composer: Composer) -> str:
-    """The command that makes a run again, or why there is none."""
+def _command_for(config: Config, run_id: str, composer: Composer) -> str:
+    """Return the command that trains a run a second time, or why there is none."""
     try:
         return command.command(config, run_id, composer)
     except WRONG_INPUT as error:
@@ -199,7 +199,7 @@ def _again(config: Config, run_id: str, composer: Composer) -> str:
 
 
 def table_text(rows: Sequence[Sequence[Any]]) -> str:
-    """Rows as lines of columns."""
+    """Format rows as lines of columns."""
     widths = [max(len(str(row[k])) for row in rows) for k in range(len(rows[0]))]
     lines = ("  ".join(str(entry).ljust(width) for entry, width in zip(row, widths, strict=True)) for row in rows)
     return "\n".join(line.rstrip() for line in lines)

@@ -1,4 +1,4 @@
-"""results/verdicts.json: every verdict, for machines. Its schema stands beside it; `timescales.results()` reads it."""
+"""Write results/verdicts.json, every verdict for machines, and its schema. `timescales.results()` reads it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Fields = dict[str, str | Number | None]  # of a `Line`, by name
 
 
 def _key(words: str, **more: Any) -> dict[str, Any]:
-    """What a field is, in words, and more of its JSON schema."""
+    """Describe a field in words, and with more of its JSON schema."""
     return {"description": words, **more}
 
 
@@ -58,7 +58,7 @@ class Line:
 
 
 def lines(report: Report) -> list[Line]:
-    """List every verdict of a report: on values, on claims at every size, and what needs no training."""
+    """List every verdict of a report: on values, on claims at every size, and on what needs no training."""
     claims, values = report.judged
     found = [_line(report, cell, verdict) for cell, verdict in zip(report.table.cells, values, strict=True)]
     found += [_line(report, claim, verdict) for claim, verdict in zip(report.table.claims, claims, strict=True)]
@@ -67,10 +67,10 @@ def lines(report: Report) -> list[Line]:
         for climb in report.climbs
         for step in climb.steps
     ]
-    for told in report.reanalysed:
-        mid, word = told.numbers[0], str(told.word)
+    for evidence in report.reanalysed:
+        mid, word = evidence.numbers[0], str(evidence.word)
         found.append(
-            _line(report, told.item, Verdict(word, n=1), evidence="reanalysed", of=told.of, mid=mid, word=word)
+            _line(report, evidence.item, Verdict(word, n=1), evidence="reanalysed", of=evidence.of, mid=mid, word=word)
         )
     return [line for line in found if line.word]
 
@@ -78,7 +78,7 @@ def lines(report: Report) -> list[Line]:
 def _line(report: Report, item: Cell | Claim, found: Verdict, **more: Any) -> Line:
     low, mid, high = found.interval or (None, None, None)
     where = item.at if isinstance(item, Cell) else item.at or item.dated
-    told = {
+    values = {
         "table": report.table.name,
         "item": item_of(item),
         "kind": kind_of(item),
@@ -95,25 +95,25 @@ def _line(report: Report, item: Cell | Claim, found: Verdict, **more: Any) -> Li
         "at": where or report.table.source,
         "quote": "" if isinstance(item, Cell) else item.quote,
     }
-    return Line(**told | {key: value for key, value in more.items() if value not in (None, "")})
+    return Line(**values | {key: value for key, value in more.items() if value not in (None, "")})
 
 
 def item_of(item: Cell | Claim) -> str:
-    """A value's label and settings, or a claim's line."""
+    """Return a value's label and settings, or a claim's line."""
     if isinstance(item, Claim):
         return item.text
     return ": ".join(filter(None, [item.label, wording.settings(item.where)]))
 
 
 def kind_of(item: Cell | Claim) -> str:
-    """One of KINDS."""
+    """Return the kind of an item, one of KINDS."""
     if isinstance(item, Cell):
         return "value"
     return "conclusion" if item.quote else "hypothesis" if item.hypothesis else "question"
 
 
 def schema() -> dict[str, Any]:
-    """The JSON schema (2020-12) of verdicts.json, from the fields of `Line`."""
+    """Return the JSON schema (2020-12) of verdicts.json, from the fields of `Line`."""
     types = {"str": "string", "int": "integer", "bool": "boolean", "Number | None": ["number", "null"]}
     properties = {key.name: {"type": types[str(key.type)], **key.metadata} for key in fields(Line)}
     item = {"type": "object", "properties": properties, "required": [*properties], "additionalProperties": False}
@@ -122,17 +122,17 @@ def schema() -> dict[str, Any]:
 
 
 def texts(reports: Sequence[Report], folder: Path) -> dict[Path, str]:
-    """The texts of verdicts.json and of its schema; lines of tables that are not among the reports stay."""
+    """Return the texts of verdicts.json and of its schema. Lines of tables that are not among the reports stay."""
     names = {report.table.name for report in reports}
-    kept = [line for line in read(folder) if line["table"] not in names]
-    every = kept + [_rounded(asdict(line)) for report in reports for line in lines(report)]
+    others = [line for line in read(folder) if line["table"] not in names]
+    every = others + [_rounded(asdict(line)) for report in reports for line in lines(report)]
     every.sort(key=lambda line: str(line["table"]))  # stable: a table's lines keep their order
     text = "".join(f"{',' if k else '['}\n{json.dumps(line, ensure_ascii=False)}" for k, line in enumerate(every))
     return {folder / FILE: f"{text or '['}\n]\n", folder / SCHEMA: json.dumps(schema(), indent=1) + "\n"}
 
 
 def _rounded(line: Fields) -> Fields:
-    """Numbers of six digits, as on every machine; JSON has none that is not finite."""
+    """Round numbers to six digits, the same on every machine. JSON has no infinite numbers, so they become None."""
     return {key: _number(value) if isinstance(value, float) else value for key, value in line.items()}
 
 
@@ -141,12 +141,12 @@ def _number(value: float) -> float | None:
 
 
 def write(reports: Sequence[Report], folder: Path) -> None:
-    """Write verdicts.json and its schema, where there is any report."""
+    """Write verdicts.json and its schema, if there is any report."""
     for path, text in texts(reports, folder).items() if folder.is_dir() else ():
         write_atomic(path, text.encode())
 
 
 def read(folder: Path) -> list[Fields]:
-    """The lines of verdicts.json, as objects; none where there is no file."""
+    """Read the lines of verdicts.json as objects. Returns [] if there is no file."""
     path = folder / FILE
     return json.loads(path.read_text()) if path.is_file() else []

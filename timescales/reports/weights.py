@@ -1,8 +1,8 @@
-"""The weights of a table's runs at the paper's size, beside its report: results/TABLE/weights, each with a model card.
+"""Store the weights of a table's runs at the paper's size in results/TABLE/weights, each with a model card.
 
-A run that a report finds in runs/ leaves its best weights there as ID.safetensors, with ID.md, its card. Runs are taken
-by their seed, as far as there is room: `OF_TABLE` for a table, `OF_ALL` for all. What finds no room is named in
-index.csv and README.md, and stays where it was trained.
+The best weights of a run in runs/ are stored as ID.safetensors, with the card ID.md. Runs are added in the order of
+their seeds while there is room: `TABLE_BYTES` for a table, `ALL_BYTES` for all tables. Weights without room are listed
+in index.csv and README.md, and stay only where they were trained.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from timescales.runs.record import Record, State
 from timescales.runs.store import Row
 from timescales.runs.weights import FOLDER, INDEX, SUFFIX, About, Entry
 
-OF_TABLE, OF_ALL = 2_000_000, 28_000_000  # bytes
+TABLE_BYTES, ALL_BYTES = 2_000_000, 28_000_000
 
 
 def write(report: Report) -> list[Path]:
-    """Write the weights of those runs of a table that lie in runs/ and have none yet; returns the paths."""
+    """Write the weights of a table's runs that are in runs/ and have no weights stored yet. Return the paths."""
     folder = report.folder / FOLDER
     known = {entry.id: entry for entry in weights.read_index(folder / INDEX)}
-    kept = {entry.id: entry.bytes for entry in known.values() if entry.kept}
+    stored = {entry.id: entry.bytes for entry in known.values() if entry.kept}
     in_all = sum(path.stat().st_size for path in report.results.glob(f"*/{FOLDER}/*{SUFFIX}"))
-    room = min(OF_TABLE - sum(kept.values()), OF_ALL - in_all)
+    room = min(TABLE_BYTES - sum(stored.values()), ALL_BYTES - in_all)
     files: dict[Path, bytes] = {}
     for row in sorted(report.rows[PAPER], key=lambda row: row.seed):
         left_out = row.id in known and not known[row.id].kept and known[row.id].bytes > room
@@ -38,7 +38,7 @@ def write(report: Report) -> list[Path]:
         tensors, about = weights.of_run(row.directory)
         about |= {"table": report.table.name, "size": row.rung, "settings": dict(row.axes)}
         content = weights.packed(tensors, about)
-        before = kept.pop(row.id, 0)
+        before = stored.pop(row.id, 0)
         fits = len(content) <= room + before
         known[row.id] = Entry(row.id, row.seed, row.rung, len(content), fits, row.axes)
         for old in (folder / f"{row.id}{SUFFIX}", folder / f"{row.id}.md"):
@@ -58,7 +58,7 @@ def write(report: Report) -> list[Path]:
 
 
 def _has_more(row: Row, folder: Path, results: Path) -> bool:
-    """Whether a run has finished in runs/, and its weights are in no table's folder, or there of another training."""
+    """Return whether a run has finished in runs/, and its weights are not stored, or from another training."""
     if row.directory is None or row.status != State.FINISHED.value or not (row.directory / "best.pt").is_file():
         return False
     there = sorted(results.glob(f"*/{FOLDER}/{row.id}{SUFFIX}"))
@@ -101,7 +101,7 @@ Licence: MIT, as the code. The data that it was trained on have licences of thei
 LIST = """\
 # Weights of {table}
 
-{title} ({source}). The best weights of {kept} of its runs, a card beside each.
+{title} ({source}). The best weights of {stored} of its runs, a card beside each.
 `timescales.load("{table}/MODEL", seed=0)` loads one in a checkout, `timescales.load("FOLDER/MODEL", seed=0)` from a
 copy of this folder, `timescales.load("hf:OWNER/REPOSITORY/MODEL", seed=0)` from a hub. Instead of MODEL, the id of
 a run takes that run. Licence: MIT.
@@ -113,7 +113,7 @@ a run takes that run. Licence: MIT.
 
 
 def card(about: About, table: Table) -> str:
-    """The model card of a run."""
+    """Write the model card of a run."""
     config, best, trained = about["config"], about["best"], about["trained"]
     model, task = config["model"]["name"], config["task"]["name"]
     metrics = ", ".join(f"{key} {value:.4g}" for key, value in sorted(about["metrics"].items()) if value is not None)
@@ -135,15 +135,15 @@ def card(about: About, table: Table) -> str:
 
 
 def list_of(entries: Sequence[Entry], table: Table) -> str:
-    """The page of a folder of weights."""
+    """Write the page of a folder of weights."""
     lines = "\n".join(
         f"| {each.settings.get('model', '')} | {each.seed} | {_settings(each.settings)} | {each.bytes:,} | "
         + (f"[{each.id}]({each.id}.md) |" if each.kept else f"{each.id}: left out, no room |")
         for each in entries
     )
-    kept = sum(each.kept for each in entries)
+    stored = sum(each.kept for each in entries)
     tags = ", ".join(sorted({str(each.settings["model"]) for each in entries if "model" in each.settings}))
-    return FRONT.format(tags=tags) + LIST.format(kept=kept, lines=lines, **_of(table))
+    return FRONT.format(tags=tags) + LIST.format(stored=stored, lines=lines, **_of(table))
 
 
 def _of(table: Table) -> Mapping[str, str]:
@@ -151,6 +151,6 @@ def _of(table: Table) -> Mapping[str, str]:
 
 
 def _settings(settings: Settings) -> str:
-    """Settings as the command line has them."""
+    """Write settings as on the command line."""
     shown = (f"`{key}={str(value).lower() if isinstance(value, bool) else value}`" for key, value in settings.items())
     return " ".join(text for text in shown if not text.startswith(("`model=", "`seed=")))

@@ -1,4 +1,4 @@
-"""Numbers, intervals, settings, claims and prices as people write them."""
+"""Write numbers, intervals, settings, claims and prices as people write them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from timescales.runs.metrics import STEPS_TO, Censored, is_steps
 
 
 def number(value: float) -> str:
-    """A number with up to four digits; a censored one as ">3000", an infinite one as "?"."""
+    """Write a number with up to four digits; a censored one as ">3000", an infinite one as "?"."""
     if isinstance(value, Censored):
         return str(value)
     if math.isinf(value):
@@ -26,28 +26,39 @@ def number(value: float) -> str:
 
 
 def say(value: Any) -> str:
-    """A setting's value for people."""
+    """Write a setting's value for people."""
     return {True: "yes", False: "no", None: "none"}[value] if isinstance(value, bool | None) else str(value)
 
 
 def settings(axes: Axes) -> str:
-    """Settings as they are typed: "model=plstm, task.T=200"."""
+    """Write settings as they are typed: "model=plstm, task.T=200"."""
     return ", ".join(f"{key}={say(value)}" for key, value in axes.items())
 
 
-# How a setting's value is said where the value does not say what it is a value of.
-SAYS = {"task.T": "T = {}", "task.high": "T up to {}", "model.power": "p = {}", "model.alpha": "alpha = {}"}
-SAYS |= {"model.hidden_size": "{} units", "optimizer.lr": "rate {}", "loop.max_steps": "{} steps", "task": "{}"}
-SAYS |= {"model": "{}", "task.sampling": "{}", "task.corpus": "{}", "model.core": "{}", "task.length": "length {}"}
+# Words for settings whose value alone would not be understood.
+SETTING_WORDS = {"task.T": "T = {}", "task.high": "T up to {}", "model.power": "p = {}", "model.alpha": "alpha = {}"}
+SETTING_WORDS |= {
+    "model.hidden_size": "{} units",
+    "optimizer.lr": "rate {}",
+    "loop.max_steps": "{} steps",
+    "task": "{}",
+}
+SETTING_WORDS |= {
+    "model": "{}",
+    "task.sampling": "{}",
+    "task.corpus": "{}",
+    "model.core": "{}",
+    "task.length": "length {}",
+}
 
 
-# What the gates of Gu et al. are: C(hrono), U(niform), O(rdered), R(efine), and two of them together.
+# Names of the gates of Gu et al.: C(hrono), U(niform), O(rdered), R(efine), and two of them together.
 GATES = {"-": "plain", "c": "C", "u": "U", "o": "O", "r": "R", "om": "OM", "or": "OR", "um": "UM", "ur": "UR"}
-OVER = {"task.T": "the delay T", "task.high": "the longest delay"}  # what grows on a ladder
+GROWING = {"task.T": "the delay T", "task.high": "the longest delay"}  # what grows on a ladder
 
 
 def in_words(axes: Axes) -> str:
-    """Settings in words: "plstm, T = 200"; a gate stands for the gated model, and a flag is "with" or "without"."""
+    """Write settings in words: "plstm, T = 200". A gate stands for the gated model; a flag is "with" or "without"."""
     return ", ".join(filter(None, (_in_words(key, value) for key, value in axes.items())))
 
 
@@ -60,8 +71,8 @@ def _in_words(key: str, value: Any) -> str:
     values = " or ".join(map(say, value)) if isinstance(value, list) else say(value)
     if key == "loop.max_steps" and isinstance(value, int):
         values = f"{value:,}"
-    if key in SAYS:
-        return SAYS[key].format(values)
+    if key in SETTING_WORDS:
+        return SETTING_WORDS[key].format(values)
     name = key.rpartition(".")[2].replace("_", " ")
     if isinstance(value, bool):
         return f"{'with' if value else 'without'} {name.replace(' input', ' as input')}"
@@ -72,7 +83,7 @@ SIGNS = {">": "better than", ">=": "not worse than", "~": "like"}
 
 
 def claim_in_words(claim: Claim) -> str:
-    """A claim's line for people: "plstm better than lstm (async, without time as input)"."""
+    """Write a claim's line for people: "plstm better than lstm (async, without time as input)"."""
     if claim.words:
         return claim.words
     sides = [in_words(side) for side in claim.sides]
@@ -84,7 +95,7 @@ def claim_in_words(claim: Claim) -> str:
         return f"{sides[0]} {claim.sign}{_where(claim)}"
     faster = is_steps(claim.column) and claim.sign == ">"
     sign = "faster than" if faster else SIGNS.get(claim.sign, claim.sign)
-    own = not faster and claim.metric in claim.text  # else it is the table's
+    own = not faster and claim.metric in claim.text  # else the metric is the table's
     metric = f" in {metric_in_words(claim.metric)}" if own else ""
     times = f" {number(claim.times)} times" if claim.times != 1 else ""
     by = f" by more than {number(claim.by)}" if claim.by else ""
@@ -96,76 +107,76 @@ def _where(claim: Claim) -> str:
 
 
 def metric_in_words(metric: str) -> str:
-    """A metric for people: "probe/bins/below_100" as "bins, below 100"."""
+    """Write a metric for people: "probe/bins/below_100" becomes "bins, below 100"."""
     return re.sub(r"^(probe|data)/", "", metric).replace("/", ", ").replace("_", " ")
 
 
 def value_in_words(cell: Cell, assumed: Mapping[str, Any]) -> str:
-    """What a printed value is of, without settings that the paper does not state."""
+    """Describe a printed value, without settings that the paper does not state."""
     where = {key: value for key, value in cell.where.items() if key not in assumed}
     return ": ".join(filter(None, [cell.label, in_words(where)]))
 
 
 def measured(measure: Measure) -> str:
-    """What is measured, with its unit, for an axis."""
+    """Write what is measured, with its unit, for an axis."""
     if is_steps(measure.metric):
         return f"{measure.metric.removeprefix(STEPS_TO).split()[0]}: training steps until it is reached"
     return f"{metric_in_words(measure.metric)} ({measure.unit})"
 
 
-def interval(told: Interval | None, signed: bool = False) -> str:
-    """An estimate with its interval: "+24.9 [21.5, 28.2]"; without an interval the estimate alone."""
-    if told is None:
+def interval(estimate: Interval | None, signed: bool = False) -> str:
+    """Write an estimate with its interval: "+24.9 [21.5, 28.2]"; without an interval only the estimate."""
+    if estimate is None:
         return ""
-    mid = f"{'+' if signed and told.mid > 0 else ''}{number(told.mid)}"
-    if math.isinf(told.low) and math.isinf(told.high):
+    mid = f"{'+' if signed and estimate.mid > 0 else ''}{number(estimate.mid)}"
+    if math.isinf(estimate.low) and math.isinf(estimate.high):
         return mid
-    return f"{mid} [{number(told.low)}, {number(told.high)}]"
+    return f"{mid} [{number(estimate.low)}, {number(estimate.high)}]"
 
 
-def percent(told: Interval) -> Interval:
-    """A share of runs as a percentage."""
-    return Interval(*(100 * x for x in told))
+def percent(share: Interval) -> Interval:
+    """Convert a share of runs to a percentage."""
+    return Interval(*(100 * x for x in share))
 
 
-def effect(claim: Claim, told: Interval | None, ratio: bool = False) -> str:
-    """The effect that a claim is about, with its interval and its unit."""
-    if told is None:
+def effect(claim: Claim, estimate: Interval | None, ratio: bool = False) -> str:
+    """Write the effect of a claim, with its interval and its unit."""
+    if estimate is None:
         return ""
     if "fails" in claim.sign:
-        return f"{interval(percent(told), signed=len(claim.sides) > 1)} % of runs"
+        return f"{interval(percent(estimate), signed=len(claim.sides) > 1)} % of runs"
     if not ratio:
-        return interval(told, signed=True)
-    low, mid, high = (2.0**x if math.isfinite(x) else x for x in told)
+        return interval(estimate, signed=True)
+    low, mid, high = (2.0**x if math.isfinite(x) else x for x in estimate)
     if math.isinf(low) and math.isinf(high):
         return f"{mid:.2g} times as fast"
-    # Where one side has runs that never got there, the estimate is a bound, too.
+    # If one side has runs that never reached the threshold, the estimate is a bound too.
     bound = "at least " if math.isinf(high) else "at most " if math.isinf(low) else ""
     ends = f"{'less' if math.isinf(low) else f'{low:.2g}'}, {'more' if math.isinf(high) else f'{high:.2g}'}"
     return f"{bound}{mid:.2g} times as fast [{ends}]"
 
 
-def effect_with_unit(claim: Claim, told: Interval | None) -> str:
-    """The effect of a claim at the paper's size with its unit: "+24.9 [21.5, 28.2] points"."""
-    if told is None or "fails" in claim.sign:
-        return effect(claim, told)
-    return f"{effect(claim, told)} {unit_of_effect(claim)}"
+def effect_with_unit(claim: Claim, estimate: Interval | None) -> str:
+    """Write the effect of a claim at the paper's size with its unit: "+24.9 [21.5, 28.2] points"."""
+    if estimate is None or "fails" in claim.sign:
+        return effect(claim, estimate)
+    return f"{effect(claim, estimate)} {unit_of_effect(claim)}"
 
 
 def unit_of_effect(claim: Claim) -> str:
-    """The unit of a lead."""
+    """Return the unit of a claim's effect."""
     return "points" if claim.unit == "percent" else "steps earlier" if is_steps(claim.column) else claim.unit
 
 
 def step(climb: Climb, at: Step) -> str:
-    """What one rung says of a claim: the word and the effect."""
+    """Write what one rung shows about a claim: the word and the effect."""
     if at.short:
         return at.short
     return f"{at.word}: {effect(climb.claim, at.verdict.interval, climb.ratio)}".removesuffix(": ")
 
 
 def slope(climb: Climb) -> str:
-    """The change of an effect with each doubling of the size."""
+    """Write the change of an effect with each doubling of the size."""
     if climb.slope is None:
         return ""
     if climb.ratio:
@@ -178,7 +189,7 @@ def slope(climb: Climb) -> str:
 
 
 def counted(found: Mapping[str, int], kind: str) -> str:
-    """Counts in words: "5 of 16 conclusions hold, 2 are refuted, 9 undecided, 3 not run"; "" where there is nothing."""
+    """Write counts in words: "5 of 16 conclusions hold, 2 are refuted, 9 undecided, 3 not run"; "" for none."""
     total = sum(found.values())
     if not total:
         return ""
@@ -189,7 +200,7 @@ def counted(found: Mapping[str, int], kind: str) -> str:
 
 
 def lead(found: Mapping[str, int]) -> str:
-    """Answer yes or no, by how many items have which word."""
+    """Answer yes or no, by the number of items with each word."""
     favour, against, open_ = (sum(found.get(w, 0) for w in words) for words in (FOR, AGAINST, (UNDECIDED, NOT_RUN)))
     if not favour and not against:
         return "Not known yet"
@@ -204,31 +215,31 @@ def answer(report: Report) -> str:
     """Answer in one sentence whether a table is reproduced at the paper's size."""
     conclusions, values = report.counts
     kind = "hypotheses" if report.study else "conclusions"
-    told = "; ".join(filter(None, [counted(conclusions, kind), counted(values, "printed values")]))
-    if not told:
+    counts = "; ".join(filter(None, [counted(conclusions, kind), counted(values, "printed values")]))
+    if not counts:
         return "The text that we have states no conclusion and no value for it."
     first = lead(conclusions or values)  # a paper that concludes nothing is judged by its values
-    return f"{first[0].upper()}{first[1:]}: {told}."
+    return f"{first[0].upper()}{first[1:]}: {counts}."
 
 
 def full_size(report: Report) -> str:
-    """What the size of a table's own runs is called."""
+    """Return the name for the size of a table's own runs."""
     return "full size" if report.study else "the paper's size"
 
 
 def group_verdict(judged: Judged[Any]) -> str:
-    """The word of an item; where its views disagree, their words, too."""
+    """Return the word for an item; if its views disagree, also the word of each view."""
     words = list(dict.fromkeys(verdict.word for verdict in judged.verdicts))
     return judged.word if len(words) == 1 else f"{judged.word} ({', '.join(v.word for v in judged.verdicts)})"
 
 
 def notes(verdicts: Sequence[Verdict]) -> str:
-    """What else there is to know of an item, of all its views."""
+    """Join the notes of all views of an item."""
     return "; ".join(dict.fromkeys(", ".join(verdict.notes) for verdict in verdicts if verdict.notes))
 
 
 def price(runs: Price) -> str:
-    """The time that open runs will take."""
+    """Write the time that open runs will take."""
     timed = [f"{_runs(runs.timed)}: {duration(runs.seconds)}"] if runs.timed else []
     untimed = [f"{_runs(runs.untimed)} not timed"] if runs.untimed else []
     return ", ".join(timed + untimed)
@@ -239,14 +250,14 @@ def _runs(count: int) -> str:
 
 
 def with_sd(mean: float | None, sd: float | None) -> str:
-    """A mean with its standard deviation."""
+    """Write a mean with its standard deviation."""
     if mean is None:
         return ""
     return number(mean) + ("" if sd is None else f" ({sd:.0f})" if sd >= 100 else f" ({sd:.2g})")
 
 
 def printed(cell: Cell | Cited) -> str:
-    """A printed value with its spread."""
+    """Write a printed value with its spread."""
     if cell.value is None:
         return ""
     spread = f" ({cell.sd})" if cell.sd is not None else f" +- {cell.se}" if cell.se is not None else ""

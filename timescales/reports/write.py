@@ -1,4 +1,4 @@
-"""A report on disk: runs.csv, curves/, blocks/ and table.md."""
+"""Write a report to disk: runs.csv, curves/, blocks/ and table.md."""
 
 from __future__ import annotations
 
@@ -16,18 +16,19 @@ POINTS = 200  # of a committed curve
 
 
 def write(report: Report) -> list[Path]:
-    """Write the files of a table; returns their paths (pictures: figures.py). Without any runs there is the page only.
+    """Write the files of a table, without its pictures (figures.py). Return their paths.
 
-    Where a run's row goes, its curve and blocks stay: another table may draw them. No row goes while some runs of the
-    table cannot be composed here (`report.missing`): it may be one of theirs.
+    Without runs, only the page is written. If a run's row is removed, its curve and blocks stay, because another table
+    may draw them. No row is removed while some runs of the table cannot be composed here (`report.missing`), because
+    the row may belong to one of them.
     """
     folder, rows = report.folder, every_row(report)
     ids = {row.id for row in rows}
-    kept = [row for row in store.read_rows(folder / "runs.csv") if report.missing and row.id not in ids]
+    older = [row for row in store.read_rows(folder / "runs.csv") if report.missing and row.id not in ids]
     make_folder(folder / "curves" if rows else folder)
     files = {folder / "table.md": markdown.table(report)}
-    if rows or kept:
-        files[folder / "runs.csv"] = store.rows_text([*rows, *kept])
+    if rows or older:
+        files[folder / "runs.csv"] = store.rows_text([*rows, *older])
     files |= {folder / "curves" / f"{row.id}.csv": _curve(row.curve) for row in rows if row.curve}
     files |= {folder / "blocks" / f"{row.id}.csv": row.blocks for row in rows if row.blocks}
     for path, text in files.items():
@@ -37,12 +38,12 @@ def write(report: Report) -> list[Path]:
 
 
 def every_row(report: Report) -> list[Row]:
-    """The rows of all sizes; a run of several rungs stands in each."""
+    """Return the rows of all sizes. A run of several rungs is in each of them."""
     return [row for rows in report.rows.values() for row in rows]
 
 
 def _curve(points: Sequence[Mapping[str, float]]) -> str:
-    """A curve as CSV, at most POINTS lines of it, the first and the last among them."""
+    """Write a curve as CSV, at most POINTS lines, including the first and the last point."""
     points = thinned(points, POINTS)
     names = list(dict.fromkeys(key for point in points for key in point))
     return csv_text(points, names)

@@ -151,7 +151,7 @@ def called_twice(layer: Layer) -> None:
     close(together, tuple(a + b for a, b in zip(*apart, strict=True)), 1e-4)
 
 
-@use("a loss of the last state alone")
+@use("a loss of only the last state")
 def loss_of_the_state(layer: Layer) -> None:
     rnn, x = layer.make(3), data().requires_grad_()
     wanted = [x, *rnn.parameters()]

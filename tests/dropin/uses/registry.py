@@ -148,10 +148,6 @@ class Use:
         """Whether the use works with our layers."""
         return {self.fused, self.eager} <= {WORKS, NOT_RUN}
 
-    def line(self) -> list[str]:
-        """A line of a table: the use, and its outcomes with torch's and with our layers."""
-        return [self.title(), str(self.torch), self.ours()]
-
     def layers(self) -> list[Layer]:
         """The layers that the use is run with."""
         fitting = [layer for layer in LAYERS if not self.only or layer.name in self.only]
