@@ -15,7 +15,7 @@ from timescales.tasks import Batch, Program
 from timescales.tasks.program import (
     ADD,
     BLANK,
-    FORMS_OF,
+    FORMS_BY_CATEGORY,
     GREATER,
     LESS,
     LOOP,
@@ -113,7 +113,7 @@ def test_the_examples_of_the_released_code():
     assert run("(22if21<23else56)-99") == -77
 
 
-@pytest.mark.parametrize("category", FORMS_OF)
+@pytest.mark.parametrize("category", FORMS_BY_CATEGORY)
 @pytest.mark.parametrize(("length", "nesting"), [(1, 1), (1, 4), (2, 2), (5, 2), (9, 4), (16, 3)])
 @pytest.mark.parametrize("strategy", ["mix", "baseline"])
 def test_answers_are_the_values_of_the_programs(category, length, nesting, strategy):
@@ -141,7 +141,7 @@ CHARACTERS = {
 }
 
 
-@pytest.mark.parametrize("category", FORMS_OF)
+@pytest.mark.parametrize("category", FORMS_BY_CATEGORY)
 def test_characters(category):
     task = Program(category=category, train_size=500, batch_size=500)
     batch = next(task.batches("train"))
@@ -228,7 +228,7 @@ def test_floors(category, length, nesting):
     assert last is None or found["the last literal"] == pytest.approx(last, abs=0.006)
 
 
-@pytest.mark.parametrize("category", FORMS_OF)
+@pytest.mark.parametrize("category", FORMS_BY_CATEGORY)
 def test_floors_are_those_of_the_rules_on_the_test_set(category):
     """Both rules again, on texts: the most frequent digit of each place, and the last literal of a program."""
     task = Program(category=category, length=3, nesting=2, test_size=12_800)
@@ -265,7 +265,7 @@ def test_chance_is_about_ln_10_and_lower_for_addition():
 
 def drawn(n=30_000, length=3, nesting=2, category="program"):
     generator = torch.Generator().manual_seed(0)
-    return draw(torch.full((n,), length), torch.full((n,), nesting), FORMS_OF[category], generator)
+    return draw(torch.full((n,), length), torch.full((n,), nesting), FORMS_BY_CATEGORY[category], generator)
 
 
 def test_forms_literals_and_loops_are_uniform():

@@ -93,18 +93,18 @@ class AuxiliaryModel(SequenceModel):
 
         x: what the layers read, (S, B, I). state: of the model, with which the decoder begins.
         """
-        read, told = slice(segment.start, segment.stop - 1), slice(segment.start + 1, segment.stop)
-        output, _ = self.decoder(x[read], state, part(batch.dt, read), part(batch.mask, read))
-        said, target, mask = self.decoder_readout(output), batch.x[told], batch.mask
-        scored = None if mask is None else mask[read].bool() & mask[told].bool()
+        input_steps, target_steps = slice(segment.start, segment.stop - 1), slice(segment.start + 1, segment.stop)
+        output, _ = self.decoder(x[input_steps], state, part(batch.dt, input_steps), part(batch.mask, input_steps))
+        output, target, mask = self.decoder_readout(output), batch.x[target_steps], batch.mask
+        scored = None if mask is None else mask[input_steps].bool() & mask[target_steps].bool()
         if self.spec.input == "real":
-            difference = said - target
+            difference = output - target
             if scored is not None:
                 difference = difference.masked_fill(~scored.unsqueeze(-1), 0.0)
             losses = difference.square().mean(-1)
         else:
             target = target.long() if scored is None else target.long().masked_fill(~scored, IGNORED)
-            losses = F.cross_entropy(said.flatten(0, 1), target.flatten(), ignore_index=IGNORED, reduction="none")
+            losses = F.cross_entropy(output.flatten(0, 1), target.flatten(), ignore_index=IGNORED, reduction="none")
         return losses.mean() if scored is None else losses.sum() / scored.sum().clamp(min=1)
 
 

@@ -18,7 +18,7 @@ from timescales.nn import engine
 from timescales.nn.cells.cell import Cell, Run, Weights
 from timescales.nn.cells.gru import GRUCell
 from timescales.nn.cells.lstm import LSTMCell
-from timescales.nn.drop_in import ALL, DropIn, Least, takes
+from timescales.nn.drop_in import ANY_SIZE, DropIn, MinimumSizes, can_run
 from timescales.nn.engine.kernel import tracing_reason
 from timescales.nn.factory import made_on
 from timescales.nn.forms import Form, run_layers
@@ -27,11 +27,11 @@ from timescales.nn.state import join, split
 # The sizes from which our engine is the faster one on a CPU, with gradients and without. torch's LSTM has oneDNN unless
 # packed sequences differ in length. Measured in turns on one thread, 8 to 512 units, 1 to 256 sequences: against oneDNN
 # it takes at most 1.05 of torch's time from these sizes on, and below them up to 3.
-LEAST = {
-    "LSTM": (Least(64, 16, 32), Least(200, 64, 32)),
-    "LSTM, packed sequences of one length": (Least(64, 64, 32), Least(200, 128, 32)),
-    "GRU": (Least(16), Least(32)),
-    "other packed sequences": (Least(16), Least(64, 4)),
+MINIMUM_SIZES = {
+    "LSTM": (MinimumSizes(64, 16, 32), MinimumSizes(200, 64, 32)),
+    "LSTM, packed sequences of one length": (MinimumSizes(64, 64, 32), MinimumSizes(200, 128, 32)),
+    "GRU": (MinimumSizes(16), MinimumSizes(32)),
+    "other packed sequences": (MinimumSizes(16), MinimumSizes(64, 4)),
 }
 
 Model = TypeVar("Model", bound=nn.Module)
@@ -45,14 +45,14 @@ def accelerate(model: Model) -> Model:
     a subclass of it whose `forward` is our engine's where that can run, and torch's elsewhere. A subclass of torch's
     layers is taken too: where its own `forward` calls that of torch's class, it calls ours. On a GPU torch's cuDNN runs
     as before, and on a CPU torch's kernel takes short sequences, small batches and small layers, where ours would be
-    slower (LEAST).
+    slower (MINIMUM_SIZES).
 
     The output of a GRU may then not be changed in place before the backward pass: clone it.
 
     Returns the model, which is changed in place; the logger "timescales" says (info) how many layers. `restore` undoes
     it. A file of the whole model (torch.save(model)) needs this package to be loaded, its state_dict does not.
     """
-    found = [module for module in model.modules() if _is_torchs(type(module))]
+    found = [module for module in model.modules() if _is_torch_layer(type(module))]
     for module in found:
         _change_class(module, _accelerated)
     log.info("accelerate: %d LSTM and GRU layers of %s run on our engine", len(found), type(model).__name__)
@@ -60,35 +60,35 @@ def accelerate(model: Model) -> Model:
 
 
 def restore(model: Model) -> Model:
-    """Undo `accelerate`: the layers have their former class again. Returns the model.
+    """Undo `accelerate`: the layers have their original_class class again. Returns the model.
 
     Raises ValueError if something else than a parametrization has changed a layer's class since.
     """
     found = [module for module in model.modules() if isinstance(module, Accelerated)]
     for module in found:
-        kind = _below_parametrizations(module)
-        if "former" not in vars(kind):
+        kind = _class_without_parametrizations(module)
+        if "original_class" not in vars(kind):
             raise ValueError(f"the class of a layer is {kind.__name__}, made after accelerate: undo this first")
     for module in found:
-        _change_class(module, lambda kind: kind.former)
+        _change_class(module, lambda kind: kind.original_class)
     return model
 
 
-def _below_parametrizations(module: nn.Module) -> Any:
+def _class_without_parametrizations(module: nn.Module) -> Any:
     """The class of a module, or that which it has without its parametrizations."""
     return type(module).__bases__[0] if parametrize.is_parametrized(module) else type(module)
 
 
 def _change_class(module: nn.Module, change: Callable[[Any], Any]) -> None:
     """Change the class of a module below its parametrizations, so that these can still be removed."""
-    changed = change(_below_parametrizations(module))
+    changed = change(_class_without_parametrizations(module))
     if parametrize.is_parametrized(module):  # torch made a class for them, for this module alone
         properties = {k: v for k, v in vars(type(module)).items() if k not in ("__dict__", "__weakref__")}
         changed = type(type(module).__name__, (changed,), properties)
     module.__class__ = changed
 
 
-def _is_torchs(kind: type) -> bool:
+def _is_torch_layer(kind: type) -> bool:
     """Whether a class is torch's LSTM or GRU, or a subclass, and not ours."""
     return issubclass(kind, nn.LSTM | nn.GRU) and not issubclass(kind, Accelerated | DropIn)
 
@@ -96,14 +96,14 @@ def _is_torchs(kind: type) -> bool:
 class Accelerated:
     """What stands before torch's LSTM or GRU: `forward` on our engine, where it can run."""
 
-    former: ClassVar[Any]  # the class of the layer before
+    original_class: ClassVar[Any]  # the class of the layer before
 
     def forward(self: Any, input: Any, hx: Any = None) -> Any:  # torch's name
         """As torch's."""
         if torch.compiler.is_compiling() or tracing_reason() or torch_private.is_in_dual_level():
             return super().forward(input, hx)  # type: ignore[misc]
         cell = cell_of(self.mode, self.hidden_size)
-        if not takes(self, cell, input, hx, least(self, input)):
+        if not can_run(self, cell, input, hx, minimum_sizes(self, input)):
             return super().forward(input, hx)  # type: ignore[misc]
         form = Form(input, self.batch_first)
         x, steps = form.sequences(input)
@@ -117,16 +117,16 @@ class Accelerated:
     def __reduce_ex__(self, protocol: Any) -> Any:
         """The class is made at run time: copies and files name the class that it was made of."""
         content: Any = super().__reduce_ex__(protocol)
-        return _new, (self.former,), *content[2:]
+        return _new, (self.original_class,), *content[2:]
 
 
 torch_private.leave_to_python(Accelerated.forward)
 
 
-def least(rnn: Any, x: Any) -> Least:
+def minimum_sizes(rnn: Any, x: Any) -> MinimumSizes:
     """The sizes from which our engine is to run a call of torch's layer."""
     if getattr(x, "is_cuda", False):
-        return ALL
+        return ANY_SIZE
     if isinstance(x, PackedSequence):
         has_one_length = bool(x.batch_sizes[0] == x.batch_sizes[-1])
         kind = (
@@ -134,7 +134,7 @@ def least(rnn: Any, x: Any) -> Least:
         )
     else:
         kind = "LSTM" if _has_onednn(rnn) else "GRU"
-    training, evaluation = LEAST[kind]
+    training, evaluation = MINIMUM_SIZES[kind]
     return training if torch.is_grad_enabled() else evaluation
 
 
@@ -158,17 +158,17 @@ def cell_of(mode: str, hidden_size: int) -> Cell:
     return cell
 
 
-CLASSES: weakref.WeakValueDictionary[Any, Any] = weakref.WeakValueDictionary()  # those that layers have, by the former
+ACCELERATED_CLASSES: weakref.WeakValueDictionary[Any, Any] = weakref.WeakValueDictionary()  # those that layers have, by the original_class
 
 
 def _accelerated(kind: Any) -> Any:
     """A class of torch's layers, or a subclass, in which `Accelerated` stands before torch's. It has the same name."""
-    if (known := CLASSES.get(kind)) is not None:
+    if (known := ACCELERATED_CLASSES.get(kind)) is not None:
         return known
-    names = {"__module__": kind.__module__, "__qualname__": kind.__qualname__, "__doc__": kind.__doc__, "former": kind}
+    names = {"__module__": kind.__module__, "__qualname__": kind.__qualname__, "__doc__": kind.__doc__, "original_class": kind}
     own = nn.LSTM if issubclass(kind, nn.LSTM) else nn.GRU
     made = type(kind.__name__, (Accelerated, kind) if kind is own else (kind, _accelerated(own)), names)
-    return CLASSES.setdefault(kind, made)
+    return ACCELERATED_CLASSES.setdefault(kind, made)
 
 
 def _new(kind: type) -> Any:

@@ -22,40 +22,40 @@ from timescales.nn.factory import made_on
 from timescales.nn.rnn import TORCH_WEIGHTS, CellRNN, one_of
 
 
-class Held(MutableMapping[str, Tensor | None]):
+class ModuleTensors(MutableMapping[str, Tensor | None]):
     """The parameters (or the buffers) of a cell, which lie in its module.
 
-    kind: "_parameters" or "_buffers". places: the name in the module, by the name in the cell. What is no parameter
+    kind: "_parameters" or "_buffers". names: the name in the module, by the name in the cell. What is no parameter
     there for the time being, as under weight_norm or pruning, is the module's attribute of this name.
     """
 
-    def __init__(self, module: nn.Module, kind: str, places: dict[str, str]) -> None:
-        self.module, self.kind, self.places = module, kind, places
+    def __init__(self, module: nn.Module, kind: str, names: dict[str, str]) -> None:
+        self.module, self.kind, self.names = module, kind, names
 
     @property
-    def holder(self) -> dict[str, Any]:
+    def tensors(self) -> dict[str, Any]:
         """The module's dictionary."""
-        holder: dict[str, Any] = self.module.__dict__[self.kind]
-        return holder
+        tensors: dict[str, Any] = self.module.__dict__[self.kind]
+        return tensors
 
     def __getitem__(self, name: str) -> Tensor | None:
-        place, holder = self.places[name], self.holder
-        value: Tensor | None = holder[place] if place in holder else getattr(self.module, place)
+        module_name, tensors = self.names[name], self.tensors
+        value: Tensor | None = tensors[module_name] if module_name in tensors else getattr(self.module, module_name)
         return value
 
     def __contains__(self, name: object) -> bool:
-        return name in self.places
+        return name in self.names
 
     def __setitem__(self, name: str, value: Tensor | None) -> None:
-        if name not in self.places:
+        if name not in self.names:
             raise ValueError(f"the weights of this cell are its module's: {name} cannot be added to the cell")
-        self.holder[self.places[name]] = value
+        self.tensors[self.names[name]] = value
 
     def __delitem__(self, name: str) -> None:
-        raise ValueError(f"the weights of this cell are its module's: do this to the module's {self.places[name]}")
+        raise ValueError(f"the weights of this cell are its module's: do this to the module's {self.names[name]}")
 
     def __iter__(self) -> Iterator[str]:
-        return (name for name, place in self.places.items() if place in self.holder)
+        return (name for name, module_name in self.names.items() if module_name in self.tensors)
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
@@ -68,7 +68,7 @@ class DropIn(CellRNN):
     torch.autocast, tracers and compilers, projections. `torch.compile` leaves the layer alone, as it does torch's.
     """
 
-    torchs: ClassVar[Any]  # torch.nn.LSTM or GRU
+    torch_class: ClassVar[Any]  # torch.nn.LSTM or GRU
     plain_cell: ClassVar[type[Cell]]  # the cell with its equations
     _cells: list[Cell]
     _one_size: bool  # whether all layers have the same number of units
@@ -100,28 +100,28 @@ class DropIn(CellRNN):
                     f"{type(self).__name__} has no proj_size={proj_size!r} with {given[0]}, which torch's kernel lacks"
                 )
                 raise ValueError(f"{reason}: put an nn.Linear after it")
-            self.torchs.__init__(self, *sizes, proj_size=proj_size, device=device, dtype=dtype)
+            self.torch_class.__init__(self, *sizes, proj_size=proj_size, device=device, dtype=dtype)
         else:
             self.__dict__["reset_parameters"] = lambda: None  # a subclass may have its own, for which it is too early
-            self.torchs.__init__(self, *sizes, device="meta", dtype=dtype)
+            self.torch_class.__init__(self, *sizes, device="meta", dtype=dtype)
             del self.__dict__["reset_parameters"]
         self.between, self.engine, self._cells = None, checked(engine), []
         if not proj_size:
-            each = self._of_cells(input_size, hidden_size, num_layers, bias, bidirectional, **arguments)
+            each = self._cell_arguments(input_size, hidden_size, num_layers, bias, bidirectional, **arguments)
             with made_on(device, dtype):
-                self._hold([self.cell_class(**one) for one in each])
+                self._adopt([self.cell_class(**one) for one in each])
             if type(self).reset_parameters is not DropIn.reset_parameters:
                 self.reset_parameters()
 
-    def _hold(self, cells: list[Cell]) -> None:
+    def _adopt(self, cells: list[Cell]) -> None:
         """Take the parameters and buffers of the cells, under torch's names."""
         self._parameters.clear()
         for k, cell in enumerate(cells):
             end = f"_l{k // 2}{'_reverse' * (k % 2)}" if self.bidirectional else f"_l{k}"
             for kind in ("_parameters", "_buffers"):
-                own, holder = getattr(cell, kind), getattr(self, kind)
-                holder |= {name + end: value for name, value in own.items()}
-                cell.__dict__[kind] = Held(self, kind, {name: name + end for name in own})
+                own, tensors = getattr(cell, kind), getattr(self, kind)
+                tensors |= {name + end: value for name, value in own.items()}
+                cell.__dict__[kind] = ModuleTensors(self, kind, {name: name + end for name in own})
         self._cells, self._one_size = cells, len({cell.hidden_size for cell in cells}) == 1
         self._init_flat_weights()
 
@@ -138,7 +138,7 @@ class DropIn(CellRNN):
         replica._cells = [copy.copy(cell) for cell in self._cells]
         for cell in replica._cells:
             for kind in ("_parameters", "_buffers"):
-                cell.__dict__[kind] = Held(replica, kind, cell.__dict__[kind].places)
+                cell.__dict__[kind] = ModuleTensors(replica, kind, cell.__dict__[kind].names)
         return replica
 
     def __getattr__(self, name: str) -> Any:
@@ -158,14 +158,14 @@ class DropIn(CellRNN):
     ) -> tuple[Any, ...]:
         """As `RNN.forward`. What torch's layer takes, this one takes, and returns the same."""
         x, state = one_of("input", input, "x", x), one_of("hx", hx, "state", state)
-        ours = states or dt is not None or mask is not None or reset is not None
-        if self.proj_size and ours:
+        extras = states or dt is not None or mask is not None or reset is not None
+        if self.proj_size and extras:
             raise ValueError("a layer with proj_size is torch's alone: it takes the input and the state")
-        if not ours and self._is_torchs(x, state):
-            return self.torchs.forward(self, x, state)
+        if not extras and self._runs_in_torch(x, state):
+            return self.torch_class.forward(self, x, state)
         return super().forward(x, state, dt, mask, reset=reset, states=states)
 
-    def _is_torchs(self, x: Any, hx: Any) -> bool:
+    def _runs_in_torch(self, x: Any, hx: Any) -> bool:
         """Whether torch's kernel takes a call: one that torch's layer has, and that our engine does not take."""
         if self.proj_size:
             return True
@@ -177,12 +177,12 @@ class DropIn(CellRNN):
             if cell._forward_hooks or cell._forward_pre_hooks or (cell.weight_drop and cell.training):
                 return False
         data = x.data if isinstance(x, PackedSequence) else x
-        if not isinstance(data, Tensor) or not is_torchs_state(hx) or 0 in data.shape[:1]:
+        if not isinstance(data, Tensor) or not is_torch_state(hx) or 0 in data.shape[:1]:
             return False
         weight = getattr(self, self._flat_weights_names[0])
         if is_subclass(data) or torch_private.is_transformed() or is_subclass(weight):
             return torch_private.is_recorded() and not torch_private.is_transformed()
-        return not takes(self, self._cells[0], x, hx)
+        return not can_run(self, self._cells[0], x, hx)
 
     def train(self, mode: bool = True) -> Self:
         """Set the mode, also of the cells."""
@@ -193,28 +193,28 @@ class DropIn(CellRNN):
     def reset_parameters(self) -> None:
         """Draw all parameters again: after the same seed, the layers have the numbers of new ones."""
         if self.proj_size:
-            self.torchs.reset_parameters(self)
+            self.torch_class.reset_parameters(self)
         else:
             with made_on(None, getattr(self, self._flat_weights_names[0]).dtype):  # torch draws in this precision
                 super().reset_parameters()
 
     def flatten_parameters(self) -> None:
         """As torch's layer: put the weights side by side in the memory of a GPU, for cuDNN."""
-        self.torchs.flatten_parameters(self)
+        self.torch_class.flatten_parameters(self)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *more: Any) -> None:
         """Also what earlier versions saved, as `layers.0.weight_ih`."""
         for k, cell in enumerate(self._cells):
             held: Any
             for held in (cell._parameters, cell._buffers):
-                for name, place in held.places.items():
+                for name, module_name in held.names.items():
                     if f"{prefix}layers.{k}.{name}" in state_dict:
-                        state_dict[prefix + place] = state_dict.pop(f"{prefix}layers.{k}.{name}")
+                        state_dict[prefix + module_name] = state_dict.pop(f"{prefix}layers.{k}.{name}")
         super()._load_from_state_dict(state_dict, prefix, *more)
 
     def extra_repr(self) -> str:
         engine = "" if self.engine == "auto" else f", engine={self.engine!r}"
-        return f"{self.torchs.extra_repr(self)}{engine}"
+        return f"{self.torch_class.extra_repr(self)}{engine}"
 
     @classmethod
     def from_torch(cls, module: nn.Module) -> Self:
@@ -223,8 +223,8 @@ class DropIn(CellRNN):
         `accelerate` lets torch's layer itself run on our engine. Raises ValueError for a weight that is computed, as
         under weight_norm, and for a layer of another class.
         """
-        name = f"torch.nn.{cls.torchs.__name__}"
-        if not isinstance(module, cls.torchs):
+        name = f"torch.nn.{cls.torch_class.__name__}"
+        if not isinstance(module, cls.torch_class):
             raise ValueError(f"timescales.{cls.__name__} takes a {name}, not {type(module).__name__}")
         weights = {key: value for key, value in module._parameters.items() if value is not None}
         if missing := [key for key in module._flat_weights_names if key not in weights]:
@@ -248,7 +248,7 @@ class DropIn(CellRNN):
 
     def to_torch(self) -> Any:
         """torch's layer with the same outputs. Raises ValueError if torch's cannot have them."""
-        name = f"torch.nn.{self.torchs.__name__}"
+        name = f"torch.nn.{self.torch_class.__name__}"
         if len({cell.hidden_size for cell in self.layers}) != 1:
             raise ValueError(f"only layers of equal hidden_size convert to {name}")
         if not all(type(cell).step is self.plain_cell.step for cell in self.layers):
@@ -256,7 +256,7 @@ class DropIn(CellRNN):
         first = getattr(self, self._flat_weights_names[0])
         sizes = (self.input_size, self.hidden_size, self.num_layers)
         weights = [cell.weights() for cell in self.layers]
-        module = self.torchs(
+        module = self.torch_class(
             *sizes,
             bias=weights[0].bias_ih is not None,
             batch_first=self.batch_first,
@@ -275,14 +275,14 @@ class DropIn(CellRNN):
 torch_private.leave_to_python(DropIn.forward)
 
 
-def is_torchs_state(hx: Any) -> bool:
+def is_torch_state(hx: Any) -> bool:
     """Whether a state has the form of torch's layers: nothing, (h, c), or h."""
     if hx is None or isinstance(hx, Tensor):
         return True
     return isinstance(hx, list | tuple) and len(hx) == 2 and all(isinstance(value, Tensor) for value in hx)
 
 
-class Least(NamedTuple):
+class MinimumSizes(NamedTuple):
     """The least sizes of a call that our engine takes."""
 
     steps: int = 2
@@ -290,10 +290,10 @@ class Least(NamedTuple):
     units: int = 1
 
 
-ALL = Least()
+ANY_SIZE = MinimumSizes()
 
 
-def takes(rnn: Any, cell: Cell, x: Any, hx: Any, least: Least = ALL) -> bool:
+def can_run(rnn: Any, cell: Cell, x: Any, hx: Any, minimum: MinimumSizes = ANY_SIZE) -> bool:
     """Whether our engine takes a call of a layer of torch's class; if not, torch's own kernel does.
 
     It takes none that torch refuses: torch says why. cell: one with the layer's equations.
@@ -303,7 +303,7 @@ def takes(rnn: Any, cell: Cell, x: Any, hx: Any, least: Least = ALL) -> bool:
     if not isinstance(data, Tensor) or not 2 <= data.dim() <= 3 - packed or data.shape[-1] != rnn.input_size:
         return False
     steps = len(x.batch_sizes) if packed else data.shape[1 if rnn.batch_first and data.dim() == 3 else 0]
-    if steps < least.steps or rnn.hidden_size < least.units or 0 in data.shape or rnn.proj_size:
+    if steps < minimum.steps or rnn.hidden_size < minimum.units or 0 in data.shape or rnn.proj_size:
         return False
     if torch.compiler.is_compiling() or tracing_reason() or not data.is_cpu:
         return False
@@ -313,7 +313,7 @@ def takes(rnn: Any, cell: Cell, x: Any, hx: Any, least: Least = ALL) -> bool:
         batch: tuple[int, ...] = (int(x.batch_sizes[0]),)
     else:
         batch = () if data.dim() == 2 else (data.shape[0 if rnn.batch_first else 1],)
-    if (*batch, 1)[0] < least.sequences:
+    if (*batch, 1)[0] < minimum.sequences:
         return False
     state = () if hx is None else (hx,) if isinstance(hx, Tensor) else tuple(hx)
     shape = (rnn.num_layers * (1 + rnn.bidirectional), *batch, rnn.hidden_size)

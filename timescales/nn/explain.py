@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from timescales.nn import engine
-from timescales.nn.accelerate import LEAST, Accelerated, cell_of
+from timescales.nn.accelerate import MINIMUM_SIZES, Accelerated, cell_of
 from timescales.nn.cells.cell import Cell
 from timescales.nn.drop_in import DropIn
 from timescales.nn.engine import render
@@ -38,7 +38,7 @@ TORCHS = (
 SHORT = (
     "after timescales.accelerate also smaller calls on a CPU, where it is the faster one; those that the engine takes",
     "have at least so many steps, sequences and units, with gradients and without",
-    *(f"    {name}: {', '.join(map(str, a))}; {', '.join(map(str, b))}" for name, (a, b) in LEAST.items()),
+    *(f"    {name}: {', '.join(map(str, a))}; {', '.join(map(str, b))}" for name, (a, b) in MINIMUM_SIZES.items()),
 )
 
 # Operators of Python on tensors, by the names of torch's functions; an "r" in front means the operands' other order.
@@ -180,7 +180,7 @@ def _engines(cell: Cell, dt: bool) -> list[str]:
         else:
             found = engine.gpu.failure(cell, x.device) if name == "compiled" else None
             only = name == "compiled" and not x.is_cuda
-            yes = "yes" + ", but on a CPU only to test it" * only + _but(name, cell, x, dt)
+            yes = "yes" + ", but on a CPU only to test it" * only + _unsupported_calls(name, cell, x, dt)
             lines.append(f"{name}: {f'no, {found}' if found else yes}")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the lines above say what it would warn of
@@ -193,7 +193,7 @@ def _engines(cell: Cell, dt: bool) -> list[str]:
     return _indented(lines)
 
 
-def _but(name: str, cell: Cell, x: Tensor, dt: bool) -> str:
+def _unsupported_calls(name: str, cell: Cell, x: Tensor, dt: bool) -> str:
     """Which calls an engine that runs the cell does not take."""
     try:
         engine.pick(name, cell, x, timed=dt, stepwise=True)

@@ -10,8 +10,8 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 # What makes tensors of the default dtype, and what does so unless it is given whole numbers, or truth values.
-ALWAYS = frozenset((torch.empty, torch.zeros, torch.ones, torch.rand, torch.randn, torch.eye))
-UNLESS_WHOLE = frozenset((torch.tensor, torch.full, torch.arange))
+FLOAT_FACTORIES = frozenset((torch.empty, torch.zeros, torch.ones, torch.rand, torch.randn, torch.eye))
+INFERRING_FACTORIES = frozenset((torch.tensor, torch.full, torch.arange))
 
 
 @contextlib.contextmanager
@@ -21,11 +21,11 @@ def made_on(device: torch.device | str | None, dtype: torch.dtype | None) -> Ite
         if device is not None:
             stack.enter_context(torch.device(device))
         if dtype not in (None, torch.get_default_dtype()):
-            stack.enter_context(OfDtype(dtype))
+            stack.enter_context(DefaultDtype(dtype))
         yield
 
 
-class OfDtype(TorchFunctionMode):
+class DefaultDtype(TorchFunctionMode):
     """Tensors that would be of the default dtype are of this one."""
 
     def __init__(self, dtype: torch.dtype | None) -> None:
@@ -35,7 +35,7 @@ class OfDtype(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if kwargs.get("dtype") is None and (
-            func in ALWAYS or (func in UNLESS_WHOLE and func(*args, **kwargs).dtype is torch.get_default_dtype())
+            func in FLOAT_FACTORIES or (func in INFERRING_FACTORIES and func(*args, **kwargs).dtype is torch.get_default_dtype())
         ):
             kwargs = kwargs | {"dtype": self.dtype}
         return func(*args, **kwargs)

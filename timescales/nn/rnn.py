@@ -311,12 +311,12 @@ class CellRNN(RNN):
     ) -> None:
         if proj_size:
             raise ValueError(f"{type(self).__name__} has no proj_size={proj_size!r}: put an nn.Linear after it")
-        each = self._of_cells(input_size, hidden_size, num_layers, bias, bidirectional, **arguments)
+        each = self._cell_arguments(input_size, hidden_size, num_layers, bias, bidirectional, **arguments)
         with made_on(device, dtype):
             made = [self.cell_class(**one) for one in each]
         super().__init__(made, batch_first=batch_first, dropout=dropout, bidirectional=bidirectional, engine=engine)
 
-    def _of_cells(
+    def _cell_arguments(
         self, input_size: int, hidden_size: Any, num_layers: int, bias: bool, bidirectional: bool, **arguments: Any
     ) -> list[dict[str, Any]]:
         """The arguments of each cell, in the order of `layers`. Raises ValueError for one that is unknown."""

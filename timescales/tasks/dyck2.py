@@ -13,8 +13,8 @@ from timescales.tasks.task import Batch, Sizes, Spec, Task, seeded
 
 SYMBOLS = "()[]"
 LONGEST, SHORTEST = 200, 2
-ENOUGH = 16  # brackets, with which there are millions of strings
-NOTHING = 255  # the closing bracket where none is open
+SHORTEST_LIMIT = 16  # brackets, with which there are millions of strings
+NONE_OPEN = 255  # the closing bracket where none is open
 
 
 class Dyck2(Task):
@@ -45,8 +45,8 @@ class Dyck2(Task):
 
     def __init__(self, *, data_seed: int = 0, longest: int = LONGEST, **sizes: Unpack[Sizes]) -> None:
         super().__init__(**self.SIZES | sizes)
-        if not ENOUGH <= longest <= LONGEST:
-            raise ValueError(f"longest must be from {ENOUGH}, below which there are few strings, to {LONGEST}")
+        if not SHORTEST_LIMIT <= longest <= LONGEST:
+            raise ValueError(f"longest must be from {SHORTEST_LIMIT}, below which there are few strings, to {LONGEST}")
         n = sum(self.sizes.values())
         key = {"n": n, "data_seed": data_seed, "version": 1} | ({} if longest == LONGEST else {"longest": longest})
         encoded = cached("dyck2", key, lambda: _encoded(strings(n, data_seed, longest)))
@@ -151,7 +151,7 @@ def _derive(rules: Iterator[int], longest: int = LONGEST) -> str | None:
 def _encoded(strings: list[str]) -> dict[str, Tensor]:
     """symbols, closers: (N, 200) uint8, indices in SYMBOLS; lengths, timescales: (N,) int16. As in `Dyck2`."""
     symbols = torch.zeros(len(strings), LONGEST, dtype=torch.uint8)
-    closers = torch.full((len(strings), LONGEST), NOTHING, dtype=torch.uint8)
+    closers = torch.full((len(strings), LONGEST), NONE_OPEN, dtype=torch.uint8)
     timescales = []
     for row, string in enumerate(strings):
         indices, closing, longest = _scan(string)
@@ -177,5 +177,5 @@ def _scan(string: str) -> tuple[list[int], list[int], int]:
             opened.append((index + 1, step))
         else:
             longest = max(longest, step - opened.pop()[1] + 1)
-        closing.append(opened[-1][0] if opened else NOTHING)
+        closing.append(opened[-1][0] if opened else NONE_OPEN)
     return indices, closing, longest

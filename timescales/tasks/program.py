@@ -19,7 +19,7 @@ BLANK = len(SYMBOLS)  # a place of a text without a character
 FORMS = ("A+B", "A-B", "A*B", "AifB<CelseD", "AifB>CelseD", "x=Afor[K]x+=B")
 ADD, SUBTRACT, MULTIPLY, LESS, GREATER, LOOP = range(len(FORMS))
 # The forms of a category are drawn uniformly. Others than the two of `if` stand there twice: `if` is as frequent.
-FORMS_OF = {
+FORMS_BY_CATEGORY = {
     "addition": (ADD,),
     "control": (LESS, GREATER, LOOP, LOOP),
     "program": (ADD, ADD, SUBTRACT, SUBTRACT, MULTIPLY, MULTIPLY, LESS, GREATER, LOOP, LOOP),
@@ -89,16 +89,16 @@ class Program(StepTask):
         **sizes: Unpack[Sizes],
     ) -> None:
         super().__init__(**self.SIZES | sizes)
-        check_choice("category", category, (*FORMS_OF, *MEMORY))
+        check_choice("category", category, (*FORMS_BY_CATEGORY, *MEMORY))
         check_choice("strategy", strategy, STRATEGIES)
         check_positive(length=length, nesting=nesting, tries=tries)
         if category in MEMORY and nesting > 1:
             raise ValueError(f"category={category} has one literal and no levels: give task.nesting=1, not {nesting}")
-        if category in FORMS_OF and length > LONGEST:
+        if category in FORMS_BY_CATEGORY and length > LONGEST:
             raise ValueError(f"length must be at most {LONGEST} for category={category}, not {length}")
         self.category, self.length, self.nesting, self.strategy, self.tries = category, length, nesting, strategy, tries
         self.level = (length, nesting) if strategy in ("mix", "baseline") else (1, 1)
-        self.forms = FORMS_OF.get(category, (ADD,))  # a category of memory reads the innermost literal alone
+        self.forms = FORMS_BY_CATEGORY.get(category, (ADD,))  # a category of memory reads the innermost literal alone
         self.spec = Spec("real", len(SYMBOLS), 10, "all", horizon=self.longest())
 
     def longest(self) -> int:
@@ -161,7 +161,7 @@ class Program(StepTask):
         """The accuracy of two rules: always the most frequent digit of each place; the last literal as the answer."""
         shares, weights = self.places
         found = {"the best digit for each place": float((shares.amax(1) * weights).sum())}
-        if self.category in FORMS_OF:
+        if self.category in FORMS_BY_CATEGORY:
             programs, answer = self.measured
             last = programs.form[:, -1].unsqueeze(1)
             is_choice = (last == LESS) | (last == GREATER)

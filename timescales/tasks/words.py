@@ -75,7 +75,7 @@ class Words(StepTask):
         device: str = "cpu",
         data_root: str | None = None,
     ) -> None:
-        check_choice("corpus", corpus, text.OF_WORDS)
+        check_choice("corpus", corpus, text.WORD_CORPORA)
         check_positive(length=length, embedding=embedding)
         awd = AWD(dropout_embedding, dropout_input, dropout_hidden, dropout_output, weight_drop, recurrent, tied)
         words = text.words(corpus, data_root, allow_partial)

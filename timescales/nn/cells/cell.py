@@ -299,7 +299,7 @@ class Cell(nn.Module):
     def per_unit(self, value: Tensor, like: Tensor) -> Tensor:
         """Return `value`, (H,), which broadcasts as it is. Deprecated: leave it out."""
         if not torch.compiler.is_compiling():
-            _say_that_per_unit_goes(type(self).__name__)
+            _warn_per_unit_is_deprecated(type(self).__name__)
         return value
 
     def extra_repr(self) -> str:
@@ -307,7 +307,7 @@ class Cell(nn.Module):
 
 
 @functools.cache
-def _say_that_per_unit_goes(name: str) -> None:
+def _warn_per_unit_is_deprecated(name: str) -> None:
     """Warn, once for each class, by its name."""
     text = f"per_unit goes: in {name} write self.a in the place of self.per_unit(self.a, gx)"
     warnings.warn(text, DeprecationWarning, stacklevel=3)

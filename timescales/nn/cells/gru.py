@@ -72,4 +72,4 @@ class GRU(DropIn, nn.GRU):
     """
 
     cell_class = plain_cell = GRUCell
-    torchs = nn.GRU
+    torch_class = nn.GRU

@@ -62,10 +62,10 @@ class HGRNCell(Cell):
 
     def act(self, gx: Tensor, gh: None, state: State, dt: Tensor | float = 1.0) -> Act:
         s, u, o = gx.chunk(3, -1)
-        f, one_minus_f = self.kept(s, dt)
+        f, one_minus_f = self.forget_and_input(s, dt)
         return self.Act(f, one_minus_f, silu(u), o.sigmoid())
 
-    def kept(self, s: Tensor, dt: Tensor | float) -> tuple[Tensor, Tensor]:
+    def forget_and_input(self, s: Tensor, dt: Tensor | float) -> tuple[Tensor, Tensor]:
         """f and 1 - f of the forget gate's pre-activation s (..., H)."""
         if self.bound is None:
             return retained(s, dt)
@@ -79,7 +79,7 @@ class HGRNCell(Cell):
 
     def timescales(self) -> Tensor:
         """-1 / ln f at zero input and dt = 1, (H,)."""
-        return timescale_of_gate(self.kept(self.bias_total("forget"), 1.0)[0])
+        return timescale_of_gate(self.forget_and_input(self.bias_total("forget"), 1.0)[0])
 
 
 class HGRN(CellRNN):

@@ -64,11 +64,11 @@ class LEMCell(Cell):
         """The shares of z that are kept and written, the new value, and the shares of y; (..., H) each."""
         three = 3 * self.hidden_size
         step_y, step_z, u = (gx[..., :three] + gh[..., :three]).chunk(3, -1)
-        f_y, i_y = self.kept(step_y, dt)
-        f, i = self.kept(step_z, dt)
+        f_y, i_y = self.forget_and_input(step_y, dt)
+        f, i = self.forget_and_input(step_z, dt)
         return self.Act(f, i, u.tanh(), f_y, i_y)
 
-    def kept(self, s: Tensor, dt: Tensor | float) -> tuple[Tensor, Tensor]:
+    def forget_and_input(self, s: Tensor, dt: Tensor | float) -> tuple[Tensor, Tensor]:
         """f = (1 - delta sigmoid(s))^dt, and 1 - f."""
         if self.delta == 1.0:
             return retained(-s, dt)
@@ -83,7 +83,7 @@ class LEMCell(Cell):
 
     def timescales(self) -> Tensor:
         """-1 / ln(1 - d_z) at zero input and state and dt = 1, (H,)."""
-        f, _ = self.kept(self.bias_total("step_z"), 1.0)
+        f, _ = self.forget_and_input(self.bias_total("step_z"), 1.0)
         return -1.0 / f.log()
 
     def extra_repr(self) -> str:

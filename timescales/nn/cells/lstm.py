@@ -161,7 +161,7 @@ class LSTM(InitsPerLayer, DropIn, nn.LSTM):
     """
 
     cell_class = plain_cell = LSTMCell
-    torchs = nn.LSTM
+    torch_class = nn.LSTM
 
     def __init__(
         self,

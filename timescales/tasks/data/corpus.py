@@ -121,21 +121,21 @@ class Corpus:
         with self.reading(place):
             found, missing = places.files(place, self.layouts)
         if missing:
-            raise ValueError(f"{place} has no {', '.join(missing)}: put it there, or {self.again}")
-        return [file for part in found.values() for file in (part if self._many else part[:1])]
+            raise ValueError(f"{place} has no {', '.join(missing)}: put it there, or {self.refetch_hint}")
+        return [file for part in found.values() for file in (part if self._has_many_files else part[:1])]
 
     @property
-    def _many(self) -> bool:
+    def _has_many_files(self) -> bool:
         return any(layout.many for layout in self.layouts)
 
     def content_hash(self, place: Path) -> str:
         """A hash of the files of the copy at a place, for `cached`. Raises ValueError if they cannot be read."""
         paths = [Path(file.name) for file in self.files(place)] if place.is_dir() else [place]
         with self.reading(place):
-            return status_hash(place, paths) if place.is_dir() and self._many else content_hash(*paths)
+            return status_hash(place, paths) if place.is_dir() and self._has_many_files else content_hash(*paths)
 
     @property
-    def again(self) -> str:
+    def refetch_hint(self) -> str:
         """What to do about a damaged copy."""
         return f"move it elsewhere and fetch it again: `python scripts/fetch_data.py {self.name}`"
 
@@ -146,11 +146,11 @@ class Corpus:
             yield
         except UnicodeDecodeError as error:
             wrong = f"byte {error.object[error.start]:#x} at {error.start:,}"
-            raise ValueError(f"{name} is not UTF-8 ({wrong}): save it as UTF-8, or {self.again}") from error
+            raise ValueError(f"{name} is not UTF-8 ({wrong}): save it as UTF-8, or {self.refetch_hint}") from error
         except PermissionError as error:
             raise ValueError(f"{name} may not be read: make it readable") from error
         except places.DAMAGE as error:
-            raise ValueError(f"{name} cannot be read as {self.title} ({reason(error)}): {self.again}") from error
+            raise ValueError(f"{name} cannot be read as {self.title} ({reason(error)}): {self.refetch_hint}") from error
 
     def differs(self, counts: Mapping[str, int | str]) -> list[str]:
         """How a copy with these counts differs from the complete data set, in words; empty if it does not."""
@@ -170,8 +170,8 @@ class Corpus:
         differs = self.differs(counts)
         if differs and not allow_partial:
             raise ValueError(
-                f"{path} is not the complete {self.title}: {', '.join(differs)}. {self.again[0].upper()}"
-                f"{self.again[1:]}; or accept it, marked in the record, with task.allow_partial=true"
+                f"{path} is not the complete {self.title}: {', '.join(differs)}. {self.refetch_hint[0].upper()}"
+                f"{self.refetch_hint[1:]}; or accept it, marked in the record, with task.allow_partial=true"
             )
         return [f"{self.title} subset: {', '.join(differs)}"] if differs else []
 

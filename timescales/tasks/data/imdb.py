@@ -150,7 +150,7 @@ CORPUS = Corpus(
     title="IMDB",
     layouts=(
         Layout({"train/pos, train/neg, test/pos, test/neg": REVIEW}, many=True),
-        Layout(parquet_parts(*SPLITS), many=True, own=True),
+        Layout(parquet_parts(*SPLITS), many=True, needs_named_folder=True),
     ),
     named=Named(folders=r"(?:aclimdb|imdb|large.?movie).*", archives=r"aclimdb.*|imdb"),
     counts={"train reviews": 25_000, "test reviews": 25_000},

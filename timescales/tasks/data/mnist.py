@@ -39,7 +39,7 @@ def read(path: Path) -> Images:
     for images, labels, file in ((arrays[0], arrays[1], files[0]), (arrays[2], arrays[3], files[2])):
         if images.ndim != 3 or images.shape[1:] != (28, 28) or labels.shape != (len(images),):
             wrong = f"{images.shape} images with {labels.shape} labels are not MNIST's"
-            raise ValueError(f"{file.name}: {wrong}: {CORPUS.again}")
+            raise ValueError(f"{file.name}: {wrong}: {CORPUS.refetch_hint}")
     train, train_labels, test, test_labels = (torch.from_numpy(array) for array in arrays)
     return Images(train.flatten(1), train_labels, test.flatten(1), test_labels, partial=[])
 

@@ -26,8 +26,8 @@ LARGEST = 1 << 30  # bytes of a file in an archive; no real one is nearly as lar
 DEEPEST = 6  # folders below the root
 ZIPS = (".zip", ".npz")
 TARS = (".tar", ".tgz", ".tar.bz2", ".tbz", ".tbz2", ".tar.xz", ".txz")  # .tar.gz: `_plain` removes the .gz
-SEEN = ("..", ".data", ".vector_cache")  # the last two are the folders of torchtext
-UNPACKED = r"archive.*|datasets--.*"  # what Kaggle calls every zip, and so the folder made from it; the Hub's cache
+SHOWN_FOLDERS = ("..", ".data", ".vector_cache")  # the last two are the folders of torchtext
+GENERIC_FOLDERS = r"archive.*|datasets--.*"  # what Kaggle calls every zip, and so the folder made from it; the Hub's cache
 PARQUET = ".parquet"
 # What reading a damaged or encrypted file can raise.
 DAMAGE = (
@@ -92,7 +92,7 @@ class Layout(NamedTuple):
 
     parts: dict[str, str]
     many: bool = False
-    own: bool = False
+    needs_named_folder: bool = False
 
     @property
     def single(self) -> bool:
@@ -233,7 +233,7 @@ def _under(base: Path, named: Named) -> tuple[list[str], list[str], list[str]]:
     def enter(path: str) -> bool:
         """Whether to look into a folder or zip."""
         above = path.split("/")
-        return ours or any(named.folder(name) or re.fullmatch(UNPACKED, _stem(name)) for name in above)
+        return ours or any(named.folder(name) or re.fullmatch(GENERIC_FOLDERS, _stem(name)) for name in above)
 
     for path in _tree(base, DEEPEST, lambda path: "/" not in path or enter(path)):
         paths.append(path)
@@ -254,8 +254,8 @@ def _belongs(base: Path, folder: str, parts: dict[str, list[str]], layout: Layou
     if any(map(named.folder, (base.resolve().name, *above))):
         return True
     first = next(iter(parts.values()))[0]
-    unnamed = folder == "" or re.fullmatch(UNPACKED, _stem(above[-1]))
-    return not layout.own and bool(unnamed or named.folder(Path(first).name))
+    unnamed = folder == "" or re.fullmatch(GENERIC_FOLDERS, _stem(above[-1]))
+    return not layout.needs_named_folder and bool(unnamed or named.folder(Path(first).name))
 
 
 def _tree(folder: Path, depth: int, enter: Callable[[str], bool] = bool, above: str = "") -> Iterator[str]:
@@ -323,7 +323,7 @@ def _check_size(name: str, size: int) -> None:
 
 def _hidden(path: str) -> bool:
     """Whether a path is hidden: `.DS_Store`, `._name`, `.ipynb_checkpoints/name`, `__MACOSX/name`."""
-    return any((name.startswith(".") and name not in SEEN) or name.lower() == "__macosx" for name in path.split("/"))
+    return any((name.startswith(".") and name not in SHOWN_FOLDERS) or name.lower() == "__macosx" for name in path.split("/"))
 
 
 def _plain(path: str) -> str:

@@ -55,7 +55,7 @@ def _released(root: str | os.PathLike | None) -> list[np.ndarray]:
     place = CORPUS.locate(root)
     arrays = _read(place)
     if differs := CORPUS.differs(_counts(arrays)):
-        raise ValueError(f"{place} is not what was released ({', '.join(differs)}): {CORPUS.again}")
+        raise ValueError(f"{place} is not what was released ({', '.join(differs)}): {CORPUS.refetch_hint}")
     return arrays
 
 

@@ -246,12 +246,12 @@ def _counts(unit: str, *counts: int | str) -> dict[str, int | str]:
     return dict(zip((*(f"{unit} in {split}" for split in SPLITS), "types", "digest"), counts, strict=True))
 
 
-def _layouts(name: str, own: bool) -> tuple[Layout, ...]:
+def _layouts(name: str, generic: bool) -> tuple[Layout, ...]:
     """The three files under a name of their own, {} for the split, and as train.txt, valid.txt and test.txt."""
     in_regex = {"train": "train", "valid": "val(?:id(?:ation)?)?", "test": "test"}
     return tuple(
-        Layout({kind.format(split): re.escape(kind).replace(r"\{\}", in_regex[split]) for split in SPLITS}, own=alone)
-        for kind, alone in ((name, own), ("{}.txt", True))
+        Layout({kind.format(split): re.escape(kind).replace(r"\{\}", in_regex[split]) for split in SPLITS}, needs_named_folder=named)
+        for kind, named in ((name, generic), ("{}.txt", True))
     )
 
 
@@ -259,7 +259,7 @@ HUB = "https://huggingface.co/datasets"
 PTB: Corpus = Corpus(
     name="ptb",
     title="Penn Treebank",
-    layouts=_layouts("ptb.{}.txt", own=False),
+    layouts=_layouts("ptb.{}.txt", generic=False),
     named=Named(
         folders=r"(?!.*char)(?:ptb|penn|simple-examples).*", archives=r"simple-examples|ptb|penn[-_ ]?treebank"
     ),
@@ -276,7 +276,7 @@ PTB_CHARACTERS = dataclasses.replace(
 WIKITEXT2: Corpus = Corpus(
     name="wt2",
     title="WikiText-2",
-    layouts=(*_layouts("wiki.{}.tokens", own=False), Layout(parquet_parts("train", "validation", "test"), own=True)),
+    layouts=(*_layouts("wiki.{}.tokens", generic=False), Layout(parquet_parts("train", "validation", "test"), needs_named_folder=True)),
     named=Named(folders=r"wikitext[-_ ]?2(?!\d).*", archives=r"wikitext[-_ ]?2(?:-v1)?"),
     counts=_counts("words", 2_088_628, 217_646, 245_569, 33_278, "46ae20547edac753"),
     count=lambda path: _count("words", **_words(WIKITEXT2, path)),
@@ -286,7 +286,7 @@ WIKITEXT2: Corpus = Corpus(
 WIKITEXT103: Corpus = Corpus(
     name="wt103",
     title="WikiText-103",
-    layouts=_layouts("wiki.{}.tokens", own=True),
+    layouts=_layouts("wiki.{}.tokens", generic=True),
     named=Named(folders=r"wikitext[-_ ]?103.*", archives=r"wikitext[-_ ]?103(?:-v1)?"),
     counts={
         "words in train": 103_227_021,
@@ -309,4 +309,4 @@ TEXT8 = Corpus(
     download=_download_text8,
 )
 WORDS = {corpus.name: corpus for corpus in (PTB, WIKITEXT2, WIKITEXT103)}
-OF_WORDS = (*WORDS, "markov_ptb")  # the corpora of `words`
+WORD_CORPORA = (*WORDS, "markov_ptb")  # the corpora of `words`

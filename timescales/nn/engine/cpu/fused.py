@@ -25,13 +25,13 @@ from torch import Tensor
 
 from timescales.nn.cells.cell import Cell, Weights
 from timescales.nn.engine import eager, equations, trial
-from timescales.nn.engine.again import Again
+from timescales.nn.engine.reset import Resets
 from timescales.nn.engine.cpu import emit_cpp, shared_library
 from timescales.nn.engine.cpu.compiler import BuildError
 from timescales.nn.engine.cpu.shared_library import Problem
 from timescales.nn.engine.cpu.workspace import Workspace
 from timescales.nn.engine.equations import Equations
-from timescales.nn.engine.kept import tried, with_equations
+from timescales.nn.engine.caches import cached_on_equations, trial_result
 from timescales.nn.engine.kernel import (
     Named,
     address,
@@ -58,7 +58,7 @@ def compiled(cell: Cell, timed: bool) -> Compiled | str:
     return found if isinstance(found, str) else _compile(found, cell)
 
 
-@with_equations
+@cached_on_equations
 def _compile(found: Equations, cell: Cell) -> Compiled | str:
     code = emit_cpp.cell_code(found)
     try:
@@ -67,7 +67,7 @@ def _compile(found: Equations, cell: Cell) -> Compiled | str:
         return str(error)
     run_there = functools.partial(_run, made)
     key = code, found.hoisted.description()
-    return tried(key, lambda: trial.difference(cell, found.reads_dt, found.noises, run_there)) or made
+    return trial_result(key, lambda: trial.difference(cell, found.reads_dt, found.noises, run_there)) or made
 
 
 def call_reason(cell: Cell, x: Tensor, others: Named = ()) -> str | None:
@@ -87,7 +87,7 @@ def run(
     state: Any,
     dt: Tensor | None = None,
     mask: Tensor | None = None,
-    again: Again | None = None,
+    resets: Resets | None = None,
     states: bool = False,
     given: Compiled | None = None,
 ) -> tuple[Any, ...]:
@@ -100,11 +100,11 @@ def run(
     """
     S, B, _ = x.shape
     if S < 2 or not B:
-        return eager.run(cell, x, weights, state, dt, mask, again, states)
+        return eager.run(cell, x, weights, state, dt, mask, resets, states)
     found = given or compiled(cell, dt is not None)
     assert isinstance(found, Compiled), found
     noise = equations.draw_noise(found.equations, cell, S, B, x)
-    return _run(found, cell, x, weights, state, dt, mask, noise, again, states)
+    return _run(found, cell, x, weights, state, dt, mask, noise, resets, states)
 
 
 def _run(
@@ -116,13 +116,13 @@ def _run(
     dt: Tensor | None,
     mask: Tensor | None,
     noise: Sequence[Tensor],
-    again: Again | None = None,
+    resets: Resets | None = None,
     states: bool = False,
 ) -> tuple[Any, ...]:
     vectors = code.equations.vector_values(cell, weights.ih)
     dt = dt if code.equations.reads_dt else None
     keep = dt is not None and dt.requires_grad
-    after, initial = (None, ()) if again is None else again
+    after, initial = (None, ()) if resets is None else resets
     for tensor in (x, *weights, *state, *vectors, *initial):
         if tensor is not None:
             assert (tensor.dtype, tensor.is_cpu) == (torch.float32, True)  # not converted: results have its type
@@ -186,7 +186,7 @@ class Inputs(NamedTuple):
     """The tensors that the library reads, in the layout that it expects.
 
     x (S, B, I), weights, state and vectors as in `Cell`; dt (S, B); mask (S, B) bool; noise (S, B, H) each; order (B,)
-    int64, see `longest_first`; again (S, B) bool and initial as in `Again`. All others are float32.
+    int64, see `longest_first`; reset_after (S, B) bool and initial as in `Resets`. All others are float32.
     """
 
     x: Tensor
@@ -197,7 +197,7 @@ class Inputs(NamedTuple):
     dt: Tensor | None
     mask: Tensor | None
     order: Tensor | None
-    again: Tensor | None
+    reset_after: Tensor | None
     state: Sequence[Tensor]
     vectors: Sequence[Tensor]
     noise: Sequence[Tensor]
@@ -283,9 +283,9 @@ def _in_torch(
         x, ih, hh, bias_ih, bias_hh, dt, mask, _, after, *others = inputs
         assert x is not None
         assert ih is not None
-        again = None if after is None else Again(after, cell.State(*others[fields:]))
+        resets = None if after is None else Resets(after, cell.State(*others[fields:]))
         weights, state = Weights(ih, hh, bias_ih, bias_hh), cell.State(*others[:fields])
-        output, last, *every = eager.run(cell, x, weights, state, dt, mask, again, plan.states)
+        output, last, *every = eager.run(cell, x, weights, state, dt, mask, resets, plan.states)
     found = (output, *last, *(every[0][1:] if every else ()))
     results = [(y, grad) for y, grad in zip(found, grads, strict=True) if grad is not None]
     sources = [v for v, want in zip(inputs, wanted, strict=True) if want and v is not None]
@@ -379,12 +379,12 @@ def _problem(plan: Plan, keep: bool, inputs: Inputs) -> Problem:
         if is_needed and tensor is None:
             check_shape("fused", name, None, shape)
         places.append(address(name, tensor, shape, dtype))
-    x, ih, hh, bias_ih, bias_hh, dt, mask, order, again = places
+    x, ih, hh, bias_ih, bias_hh, dt, mask, order, resets = places
     initial: Any = inputs.initial or [None] * len(inputs.state)
     given: Any = (inputs.state, inputs.vectors, inputs.noise, initial)
     *arrays, initials = map(_addresses, ("state", "vectors", "noise", "initial"), given, lists)
     sizes, strides = (plan.threads, S, B, I, H, keep), inputs.x.stride()[:2]
-    return Problem(*sizes, x, ih, hh, bias_ih, bias_hh, *strides, *arrays, dt, mask, order, again, initials)
+    return Problem(*sizes, x, ih, hh, bias_ih, bias_hh, *strides, *arrays, dt, mask, order, resets, initials)
 
 
 def _every(plan: Plan, name: str, tensors: Sequence[Tensor | None], x: Tensor) -> Any:

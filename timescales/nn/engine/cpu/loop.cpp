@@ -155,13 +155,13 @@ Share share(const Problem& p, const Layout& w) {
 // ---------------------------------------------------------------------------------------------- expanded blocks
 
 // The numbers of all units of one row: `wide` (EXPANDED, units) from the row's pre-activations. The softmax of a cumax
-// is kept in their place; with `again` it is there already.
-[[maybe_unused]] void expand(const Layout& w, float* act, float* wide, bool again) {
+// overwrites them; with `has_softmax` it has done so already.
+[[maybe_unused]] void expand(const Layout& w, float* act, float* wide, bool has_softmax) {
     for (int k = 0; k < BLOCKS; k++) {
         if (!expanded(k)) continue;
         float *from = act + w.column[k], *to = wide + place_among_expanded(k) * w.units;
         int64_t n = w.height[k];
-        if (Cell::is_row(k) && !again) {
+        if (Cell::is_row(k) && !has_softmax) {
             float largest = from[0], sum = 0.0f;
             for (int64_t r = 1; r < n; r++) largest = from[r] > largest ? from[r] : largest;
             for (int64_t r = 0; r < n; r += WIDTH) {

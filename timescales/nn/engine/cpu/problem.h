@@ -11,7 +11,7 @@ extern "C" struct Problem {
     const float* dt;              // (S, B)
     const uint8_t* mask;          // (S, B)
     const int64_t* order;         // (B): the index in the batch of the loop's row b; with a mask, see fused.py
-    const uint8_t* again;         // (S, B): whether the state after a step is the initial one again
+    const uint8_t* reset_after;   // (S, B): whether the state is reset to the initial one after a step
     const float* const* initial;  // that state, (B, H) for each field
     float* output;
     float* const* last;    // state after the last step
@@ -29,13 +29,13 @@ extern "C" struct Problem {
     // The workspace has the loop's order of rows, the tensors have the batch's.
     int64_t place(int64_t b) const { return order ? order[b] : b; }
     bool exists(int64_t t, int64_t b) const { return !mask || mask[t * B + place(b)]; }
-    bool begins_after(int64_t t, int64_t b) const { return again && again[t * B + place(b)]; }
+    bool resets_after(int64_t t, int64_t b) const { return reset_after && reset_after[t * B + place(b)]; }
 };
 
 // h before step t, (H); t = S: after the last step.
 static const float* h_before(const Problem& p, int64_t t, int64_t b) {
     if (t == 0) return p.state[0] + p.place(b) * p.H;
-    if (p.begins_after(t - 1, b)) return p.initial[0] + p.place(b) * p.H;
+    if (p.resets_after(t - 1, b)) return p.initial[0] + p.place(b) * p.H;
     return p.output + ((t - 1) * p.B + p.place(b)) * p.H;
 }
 
@@ -72,13 +72,13 @@ static INLINE void leave_step(const Problem& p, int64_t t, int64_t b, int64_t u,
     store_cut(p.output + row, now[0], p.H - u);
     for (int f = 1; f < FIELDS; f++)
         if (p.states[f]) store_cut(p.states[f] + row, now[f], p.H - u);
-    if (p.begins_after(t, b))
+    if (p.resets_after(t, b))
         for (int f = 0; f < FIELDS; f++) now[f] = load_cut(p.initial[f] + p.place(b) * p.H + u, p.H - u);
 }
 // Backward: the gradient of the state after step t, from that of the state which the next step read.
 template <int FIELDS>
 static INLINE void fetch_step(const Problem& p, int64_t t, int64_t b, int64_t u, Vec* d) {
-    if (p.begins_after(t, b))
+    if (p.resets_after(t, b))
         for (int f = 0; f < FIELDS; f++) {
             if (float* sum = p.d_initial[f]) {
                 sum += p.place(b) * p.H + u;

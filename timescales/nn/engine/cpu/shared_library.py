@@ -26,7 +26,7 @@ class Problem(ctypes.Structure):
         *((name, ctypes.c_void_p) for name in ("x", "ih", "hh", "bias_ih", "bias_hh")),
         *((name, ctypes.c_int64) for name in ("x_step", "x_row")),
         *((name, Addresses) for name in ("state", "vectors", "noise")),
-        *((name, ctypes.c_void_p) for name in ("dt", "mask", "order", "again")),
+        *((name, ctypes.c_void_p) for name in ("dt", "mask", "order", "reset_after")),
         ("initial", Addresses),
         ("output", ctypes.c_void_p),
         *((name, Addresses) for name in ("last", "states")),
