@@ -8,4 +8,6 @@ from timescales.nn.drop_in import MinimumSizes
 @pytest.fixture(autouse=True)
 def short_sequences(monkeypatch):
     """After `accelerate` our engine takes these tests' short sequences, where torch's kernel is the faster one."""
-    monkeypatch.setattr(accelerate, "MINIMUM_SIZES", dict.fromkeys(accelerate.MINIMUM_SIZES, (MinimumSizes(), MinimumSizes())))
+    monkeypatch.setattr(
+        accelerate, "MINIMUM_SIZES", dict.fromkeys(accelerate.MINIMUM_SIZES, (MinimumSizes(), MinimumSizes()))
+    )

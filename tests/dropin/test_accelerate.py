@@ -125,7 +125,9 @@ def test_our_engine_takes_large_batches_and_layers(monkeypatch):
     ran = []
     run = accelerate.engine.run
     monkeypatch.setattr(accelerate.engine, "run", lambda *call, **more: ran.append(1) or run(*call, **more))
-    monkeypatch.setattr(accelerate, "MINIMUM_SIZES", {"LSTM": (MinimumSizes(2, 3, 5),) * 2, "GRU": (MinimumSizes(),) * 2})
+    monkeypatch.setattr(
+        accelerate, "MINIMUM_SIZES", {"LSTM": (MinimumSizes(2, 3, 5),) * 2, "GRU": (MinimumSizes(),) * 2}
+    )
     monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: True)
     for kind, batch_first, sequences, units in itertools.product(
         (nn.LSTM, nn.GRU), (True, False), (2, 3, 9), (4, 5, 8)

@@ -24,7 +24,7 @@ from torch.utils.checkpoint import checkpoint
 import timescales
 from timescales import GRU, LSTM, PLSTM, RNN, ChronoLSTM, GatedRNN
 from timescales.nn import cells, engine
-from timescales.nn.engine import eager, gpu, caches
+from timescales.nn.engine import caches, eager, gpu
 
 S, B, I, H = 7, 3, 4, 8  # noqa: E741
 CELLS = {cell_models.CELLS[name][0]: name for name in reversed(cell_models.CELLS)}  # one case of every class

@@ -13,7 +13,7 @@ from torch.nn.utils import parametrizations, parametrize
 from torch.testing._internal.two_tensor import TwoTensor
 
 import timescales
-from timescales.nn.engine import eager, caches
+from timescales.nn.engine import caches, eager
 from timescales.nn.engine.cpu import fused
 
 

@@ -23,8 +23,8 @@ from torch import Tensor
 from timescales.nn import engine as engines
 from timescales.nn.cells import Cell
 from timescales.nn.engine import eager, equations
-from timescales.nn.engine.cpu import fused
 from timescales.nn.engine.caches import WARNED
+from timescales.nn.engine.cpu import fused
 from timescales.nn.rnn import RNN
 
 S, B, INPUTS, H = 5, 3, 2, 4

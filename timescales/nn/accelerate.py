@@ -158,14 +158,21 @@ def cell_of(mode: str, hidden_size: int) -> Cell:
     return cell
 
 
-ACCELERATED_CLASSES: weakref.WeakValueDictionary[Any, Any] = weakref.WeakValueDictionary()  # those that layers have, by the original_class
+ACCELERATED_CLASSES: weakref.WeakValueDictionary[Any, Any] = (
+    weakref.WeakValueDictionary()
+)  # those that layers have, by the original_class
 
 
 def _accelerated(kind: Any) -> Any:
     """A class of torch's layers, or a subclass, in which `Accelerated` stands before torch's. It has the same name."""
     if (known := ACCELERATED_CLASSES.get(kind)) is not None:
         return known
-    names = {"__module__": kind.__module__, "__qualname__": kind.__qualname__, "__doc__": kind.__doc__, "original_class": kind}
+    names = {
+        "__module__": kind.__module__,
+        "__qualname__": kind.__qualname__,
+        "__doc__": kind.__doc__,
+        "original_class": kind,
+    }
     own = nn.LSTM if issubclass(kind, nn.LSTM) else nn.GRU
     made = type(kind.__name__, (Accelerated, kind) if kind is own else (kind, _accelerated(own)), names)
     return ACCELERATED_CLASSES.setdefault(kind, made)

@@ -35,7 +35,8 @@ class DefaultDtype(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if kwargs.get("dtype") is None and (
-            func in FLOAT_FACTORIES or (func in INFERRING_FACTORIES and func(*args, **kwargs).dtype is torch.get_default_dtype())
+            func in FLOAT_FACTORIES
+            or (func in INFERRING_FACTORIES and func(*args, **kwargs).dtype is torch.get_default_dtype())
         ):
             kwargs = kwargs | {"dtype": self.dtype}
         return func(*args, **kwargs)

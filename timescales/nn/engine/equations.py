@@ -113,7 +113,7 @@ class Equations:
 
     @property
     def reads_h(self) -> bool:
-        """Return whether the expressions read the output of the step before, other than through the recurrent weights."""
+        """Return whether the expressions read the h of the step before, other than through the recurrent weights."""
         h = self.input("state", 0)
         return any(node is h for node in in_order([*self.new, *self.backward]))
 
@@ -130,7 +130,7 @@ class Equations:
 
 
 def _stages(results: Iterable[Node], given: Sequence[Node]) -> list[list[Node]]:
-    """Put the means that the results need, except the given ones, into stages. Each mean is in the first possible stage."""
+    """Put the means that the results need, except the given ones, into stages. Each gets the first possible stage."""
     stages: list[list[Node]] = []
     first: dict[Node, int] = dict.fromkeys(given, 0)  # the first stage in which an expression can be computed
     for node in in_order(results):
@@ -221,7 +221,7 @@ def signature(cell: Cell, timed: bool) -> tuple[Any, ...]:
 
 
 def _kind(value: object) -> Any:
-    """Return what a signature contains of an object. The numbers of a tensor are not part of it: each call reads them."""
+    """Return what a signature contains of an object. It has no numbers of a tensor: each call reads these."""
     if isinstance(value, Tensor):
         return value.dtype, value.shape, value.requires_grad
     if value is None or isinstance(value, (tuple, list, dict, set, int, float, str)):
@@ -247,7 +247,7 @@ CACHE: weakref.WeakKeyDictionary[Cell, dict[Any, list[Cached]]] = weakref.WeakKe
 
 
 def known(cell: Cell, timed: bool) -> Equations | str:
-    """Return the equations of a cell's step as it is now, or the reason why there are none. They are cached for each cell.
+    """Return the equations of a cell's step as it is now, or the reason why there are none. Both are cached.
 
     A step that does not read dt has the same equations with and without dt.
     """
@@ -259,7 +259,7 @@ def known(cell: Cell, timed: bool) -> Equations | str:
     for entry in candidates:
         if entry.watch is None or entry.watch.change(cell) is None:
             if entry is not candidates[0]:
-                candidates[:] = [entry, *(other for other in candidates if other is not entry)]  # first at the next call
+                candidates[:] = [entry, *(other for other in candidates if other is not entry)]  # tried first next time
             return entry.found
     if len({id(entry.found) for entries in versions.values() for entry in entries}) >= MAX_VERSIONS:
         return TOO_MANY_CHANGES

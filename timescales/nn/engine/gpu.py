@@ -25,9 +25,9 @@ from torch.nn import functional as F
 
 from timescales import torch_private
 from timescales.nn.cells.cell import Cell, Weights
-from timescales.nn.engine import eager, caches
-from timescales.nn.engine.reset import Resets, reset_where
+from timescales.nn.engine import caches, eager
 from timescales.nn.engine.kernel import check_backward
+from timescales.nn.engine.reset import Resets, reset_where
 from timescales.torch_private import tree_leaves, tree_map_only
 
 BACKEND = "inductor"  # of torch.compile; "aot_eager" runs the same steps without writing kernels

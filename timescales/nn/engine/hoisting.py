@@ -72,7 +72,7 @@ class Hoisted:
         return [values[place] for place in self.used]
 
     def description(self) -> tuple[Any, ...]:
-        """Return a description of what is evaluated. It is equal for the same calls on attributes with the same names."""
+        """Return a description of what is evaluated, equal for the same calls on attributes of the same names."""
         calls = tuple((call.function, repr(call.args), repr(call.kwargs), call.gradients) for call in self.calls)
         return tuple(self.roots.items()), calls, tuple(self.used)
 

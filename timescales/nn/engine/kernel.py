@@ -69,7 +69,7 @@ def address(name: str, tensor: Tensor | None, shape: Sequence[int], dtype: torch
 
 
 def address_of_rows(name: str, tensor: Tensor, shape: Sequence[int]) -> int | None:
-    """Return the address as `address` does, for a float32 tensor (., ., n) of which only the last dimension is contiguous."""
+    """Return the address as `address` does, for a float32 tensor (., ., n) whose last dimension is contiguous."""
     last = tensor.stride()[-1:] == (1,) or tensor.shape[-1:] == (1,)
     numbers = 1 + sum((n - 1) * stride for n, stride in zip(tensor.shape, tensor.stride(), strict=True))
     return _address(name, tensor, shape, torch.float32, last, numbers if tensor.numel() else 0)

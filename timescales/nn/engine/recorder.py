@@ -298,7 +298,7 @@ class Recorder(DispatchMode):
 
     @staticmethod
     def _alignment(traced: Sequence[Traced]) -> tuple[Tensor, Tensor, Tensor]:
-        """Return unit, span and sequence of a combination. Raises NotTraceable if it combines different units or sequences."""
+        """Return unit, span and sequence of a combination. Raises NotTraceable if it mixes units or sequences."""
         first, *others = traced
         unit, span, sequence = first.unit, first.span, first.sequence
         for other in others:
@@ -315,8 +315,8 @@ class Recorder(DispatchMode):
     def _sum(self, args: Any, kwargs: Any, shape: Sequence[int]) -> Traced:
         """Record a sum in backward: over sequences, neighbouring units, gates, or several of these.
 
-        The result gets the expression of the numbers that are summed. The kernels sum at the very end, over all numbers that
-        the result's unit, span and sequence stand for. This is right because backward is linear in the gradients.
+        The result gets the expression of the numbers that are summed. The kernels sum at the very end, over all numbers
+        that the result's unit, span and sequence stand for. This is right because backward is linear in the gradients.
         """
         source = self.traced(args[0])
         dims = args[1] if len(args) > 1 and args[1] else list(range(source.node.dim()))

@@ -66,7 +66,7 @@ def fill(template: str, operands: Sequence[str], inner: Sequence[str], vectors: 
 def statements(
     language: Language, results: Sequence[Node], inputs: Mapping[Node, str], targets: Sequence[str]
 ) -> list[str]:
-    """Write the statements of a kernel, one for each operation, that compute the results and assign them to the targets."""
+    """Write a kernel's statements, one per operation, that compute the results and assign them to the targets."""
     names, lines = dict(inputs), list[str]()
     for node, opposite in schedule(results, inputs):
         value = language.expression(node, names)

@@ -102,8 +102,8 @@ class Expressions:
     def __call__(self, op: str, *args: Node) -> Node:
         """Return the node of an operation, simplified.
 
-        0 * x does not become 0, since x may be infinite or NaN. 1 - sigmoid(x) becomes sigmoid(-x), which keeps all digits
-        where the sigmoid is near 1.
+        0 * x does not become 0, since x may be infinite or NaN. 1 - sigmoid(x) becomes sigmoid(-x), which keeps all
+        digits where the sigmoid is near 1.
         """
         args = tuple(a if op in ("and", "or", "not", "select") else self.as_number(a) for a in args)
         values = [a.value if a.op == "constant" else None for a in args]

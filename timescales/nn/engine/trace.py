@@ -36,7 +36,7 @@ def float_type(cell: Cell) -> torch.dtype:
 
 
 def a_weight(cell: Cell) -> Tensor:
-    """Return a floating-point parameter of a cell, or its input weights if FSDP1 has turned all parameters into attributes."""
+    """Return a floating-point parameter of a cell. Under FSDP1, which has none, return its input weights."""
     found = next((p for p in cell.parameters() if p.is_floating_point()), None)
     return cell.weight_ih if found is None else found
 
@@ -88,7 +88,7 @@ def reason(cell: Cell, error: Exception) -> str:
 
 
 def _place(cell: Cell, error: BaseException) -> str:
-    """Return " (file:line)" of the line of the step that failed: the last frame outside torch and this package's engine."""
+    """Return " (file:line)" of the failing line of a step: the last frame outside torch and this engine."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [f for f in frames if "/torch/" not in f.filename and "/nn/engine/" not in f.filename]
     if not own:
@@ -201,8 +201,7 @@ def _gradients(recorder: Recorder, new: Sequence[Tensor], tensors: Sequence[Tens
 class Loss(torch.autograd.Function):
     """A loss whose gradient with respect to the new state is `d_new`.
 
-    torch.autograd.grad could take such gradients as an argument, but it would then import sympy, which takes a third of a
-    second.
+    torch.autograd.grad could take these gradients as an argument, but would then import sympy, which is slow.
     """
 
     @staticmethod
@@ -217,7 +216,7 @@ class Loss(torch.autograd.Function):
 
 
 def _check_gates(cell: Cell, pieces: int | None, error: Exception) -> None:
-    """Raise WrongGates if a step that failed had split the pre-activations into another number of pieces than `gates` has."""
+    """Raise WrongGates if a failed step had split the pre-activations into another number of pieces than `gates`."""
     gates = cell.gates
     if pieces is not None and pieces != len(gates):
         names = f"`gates` names {len(gates)} ({', '.join(gates)})"

@@ -123,8 +123,8 @@ def _furthest(
 ) -> tuple[str, float]:
     """Return the name of the tensor that differs most, and by how much, relative to its largest number.
 
-    rounded: results of the eager engine in float32. A difference that this rounding explains does not count. Where a number
-    of `expected` is not finite, nothing is compared.
+    rounded: results of the eager engine in float32. A difference that this rounding explains does not count.
+    Numbers of `expected` that are not finite are not compared.
     """
     errors = {}
     for name, exact in expected.items():

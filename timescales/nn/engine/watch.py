@@ -78,7 +78,7 @@ class Call(NamedTuple):
 
     arguments: first by position, then by name, in the form of `Watch.normal`.
     names: the names of the latter.
-    quick: the arguments themselves, for a fast comparison by identity, which nearly always succeeds. Where identity proves
+    quick: the arguments themselves, for a comparison by identity, which nearly always succeeds. Where identity proves
         nothing, an object that is never an argument.
     """
 
@@ -162,7 +162,7 @@ class Watch:
         return sum(map(sys.getrefcount, self.known))
 
     def is_kept(self, cell: Cell) -> bool:
-        """Return whether the step stores some of its tensors, as in a list of a module: each run would add references."""
+        """Return whether the step stores some of its tensors, as in a list of a module: each run adds references."""
         gc.collect()
         before = self.references()
         self.change(cell)

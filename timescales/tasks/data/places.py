@@ -27,7 +27,9 @@ DEEPEST = 6  # folders below the root
 ZIPS = (".zip", ".npz")
 TARS = (".tar", ".tgz", ".tar.bz2", ".tbz", ".tbz2", ".tar.xz", ".txz")  # .tar.gz: `_plain` removes the .gz
 SHOWN_FOLDERS = ("..", ".data", ".vector_cache")  # the last two are the folders of torchtext
-GENERIC_FOLDERS = r"archive.*|datasets--.*"  # what Kaggle calls every zip, and so the folder made from it; the Hub's cache
+GENERIC_FOLDERS = (
+    r"archive.*|datasets--.*"  # Kaggle calls every zip "archive"; the Hub's cache begins with "datasets--"
+)
 PARQUET = ".parquet"
 # What reading a damaged or encrypted file can raise.
 DAMAGE = (
@@ -323,7 +325,8 @@ def _check_size(name: str, size: int) -> None:
 
 def _hidden(path: str) -> bool:
     """Whether a path is hidden: `.DS_Store`, `._name`, `.ipynb_checkpoints/name`, `__MACOSX/name`."""
-    return any((name.startswith(".") and name not in SHOWN_FOLDERS) or name.lower() == "__macosx" for name in path.split("/"))
+    names = path.split("/")
+    return any((name.startswith(".") and name not in SHOWN_FOLDERS) or name.lower() == "__macosx" for name in names)
 
 
 def _plain(path: str) -> str:

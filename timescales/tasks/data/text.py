@@ -250,7 +250,10 @@ def _layouts(name: str, generic: bool) -> tuple[Layout, ...]:
     """The three files under a name of their own, {} for the split, and as train.txt, valid.txt and test.txt."""
     in_regex = {"train": "train", "valid": "val(?:id(?:ation)?)?", "test": "test"}
     return tuple(
-        Layout({kind.format(split): re.escape(kind).replace(r"\{\}", in_regex[split]) for split in SPLITS}, needs_named_folder=named)
+        Layout(
+            {kind.format(split): re.escape(kind).replace(r"\{\}", in_regex[split]) for split in SPLITS},
+            needs_named_folder=named,
+        )
         for kind, named in ((name, generic), ("{}.txt", True))
     )
 
@@ -276,7 +279,10 @@ PTB_CHARACTERS = dataclasses.replace(
 WIKITEXT2: Corpus = Corpus(
     name="wt2",
     title="WikiText-2",
-    layouts=(*_layouts("wiki.{}.tokens", generic=False), Layout(parquet_parts("train", "validation", "test"), needs_named_folder=True)),
+    layouts=(
+        *_layouts("wiki.{}.tokens", generic=False),
+        Layout(parquet_parts("train", "validation", "test"), needs_named_folder=True),
+    ),
     named=Named(folders=r"wikitext[-_ ]?2(?!\d).*", archives=r"wikitext[-_ ]?2(?:-v1)?"),
     counts=_counts("words", 2_088_628, 217_646, 245_569, 33_278, "46ae20547edac753"),
     count=lambda path: _count("words", **_words(WIKITEXT2, path)),
