@@ -280,7 +280,7 @@ def test_a_layer_whose_class_was_changed_later_is_not_restored():
     model = timescales.accelerate(nn.ModuleList([nn.GRU(3, 4), nn.GRU(3, 4)]))
     before = type(model[1])
     model[1].__class__ = type("Later", (before,), {})
-    with pytest.raises(ValueError, match="the class of a layer is Later, made after accelerate: undo this first"):
+    with pytest.raises(ValueError, match="class of a layer was changed to Later after accelerate: undo this first"):
         timescales.restore(model)
     assert all(map(is_fast, model))
     model[1].__class__ = before

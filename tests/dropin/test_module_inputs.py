@@ -103,7 +103,7 @@ def refused(kind, arguments):
     if arguments.get("proj_size") and kind != "LSTM":
         return "put an nn.Linear after it|only supported for LSTM"
     if not arguments.get("bias", True) and kind not in WITH_BIAS:
-        return "no bias for the forget gate to begin from|the biases are part of its cell's equations"
+        return "no bias of the forget gate to initialize|the biases are part of its cell's equations"
     return None
 
 

@@ -1,7 +1,7 @@
-"""What `LSTM` and `GRU` have in common: they are torch's classes, and run on our engines where these can run.
+"""The common part of `LSTM` and `GRU`: subclasses of torch's classes that run this package's engines if possible.
 
-Their parameters lie in the module under torch's names (weight_ih_l0, weight_hh_l0_reverse), where all of torch's tools
-look for them. Their cells read them there: `layers[0].weight_ih` is `weight_ih_l0`.
+Their parameters are stored in the module under torch's names (weight_ih_l0, weight_hh_l0_reverse), where torch's tools
+expect them. Their cells read them there: `layers[0].weight_ih` is `weight_ih_l0`.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ from timescales.nn.rnn import TORCH_WEIGHTS, CellRNN, one_of
 
 
 class ModuleTensors(MutableMapping[str, Tensor | None]):
-    """The parameters (or the buffers) of a cell, which lie in its module.
+    """The parameters or the buffers of a cell, which are stored in its module.
 
-    kind: "_parameters" or "_buffers". names: the name in the module, by the name in the cell. What is no parameter
-    there for the time being, as under weight_norm or pruning, is the module's attribute of this name.
+    kind: "_parameters" or "_buffers".
+    names: the name in the module, by the name in the cell. A name that is currently no parameter, as under weight_norm
+        or pruning, is read as an attribute of the module.
     """
 
     def __init__(self, module: nn.Module, kind: str, names: dict[str, str]) -> None:
@@ -34,7 +35,7 @@ class ModuleTensors(MutableMapping[str, Tensor | None]):
 
     @property
     def tensors(self) -> dict[str, Any]:
-        """The module's dictionary."""
+        """Return the module's dictionary of parameters or buffers."""
         tensors: dict[str, Any] = self.module.__dict__[self.kind]
         return tensors
 
@@ -62,10 +63,11 @@ class ModuleTensors(MutableMapping[str, Tensor | None]):
 
 
 class DropIn(CellRNN):
-    """Base class of `LSTM` and `GRU`, before torch's class.
+    """Base class of `LSTM` and `GRU`, placed before torch's class.
 
-    `forward` runs our engine where it can, and torch's own kernel where not: one step, other dtypes than float32,
-    torch.autocast, tracers and compilers, projections. `torch.compile` leaves the layer alone, as it does torch's.
+    `forward` runs this package's engine where it can, and otherwise torch's own kernel: for one step, dtypes other than
+    float32, torch.autocast, tracers and compilers, and projections. `torch.compile` does not compile the layer, just as
+    it does not compile torch's.
     """
 
     torch_class: ClassVar[Any]  # torch.nn.LSTM or GRU
@@ -91,7 +93,7 @@ class DropIn(CellRNN):
         **arguments: Any,
     ) -> None:
         # torch's constructor checks the arguments and sets the attributes. On the meta device it draws no numbers: the
-        # cells draw them, in torch's order. Projections are torch's alone.
+        # cells draw them, in torch's order. Layers with projections run only in torch.
         units: Any = hidden_size[-1] if isinstance(hidden_size, list | tuple) and hidden_size else hidden_size
         sizes = (input_size, units, num_layers, bias, batch_first, dropout, bidirectional)
         if proj_size:
@@ -102,7 +104,7 @@ class DropIn(CellRNN):
                 raise ValueError(f"{reason}: put an nn.Linear after it")
             self.torch_class.__init__(self, *sizes, proj_size=proj_size, device=device, dtype=dtype)
         else:
-            self.__dict__["reset_parameters"] = lambda: None  # a subclass may have its own, for which it is too early
+            self.__dict__["reset_parameters"] = lambda: None  # that of a subclass would run too early
             self.torch_class.__init__(self, *sizes, device="meta", dtype=dtype)
             del self.__dict__["reset_parameters"]
         self.between, self.engine, self._cells = None, checked(engine), []
@@ -114,7 +116,7 @@ class DropIn(CellRNN):
                 self.reset_parameters()
 
     def _adopt(self, cells: list[Cell]) -> None:
-        """Take the parameters and buffers of the cells, under torch's names."""
+        """Store the parameters and buffers of the cells in this module, under torch's names."""
         self._parameters.clear()
         for k, cell in enumerate(cells):
             end = f"_l{k // 2}{'_reverse' * (k % 2)}" if self.bidirectional else f"_l{k}"
@@ -127,13 +129,13 @@ class DropIn(CellRNN):
 
     @property
     def layers(self) -> Sequence[Cell]:  # type: ignore[override]
-        """The cells: one per layer; if bidirectional two, forward and backward."""
+        """Return the cells: one per layer; if bidirectional two, forward and backward."""
         if self.proj_size:
-            raise ValueError("a layer with proj_size has no cells: it is torch's alone")
+            raise ValueError("a layer with proj_size has no cells: it runs only in torch; leave out proj_size")
         return self._cells
 
     def _replicate_for_data_parallel(self) -> Self:
-        """As torch's, with cells that read the weights of the copy."""
+        """Copy the module as torch does, with cells that read the weights of the copy."""
         replica: Self = super()._replicate_for_data_parallel()
         replica._cells = [copy.copy(cell) for cell in self._cells]
         for cell in replica._cells:
@@ -156,17 +158,17 @@ class DropIn(CellRNN):
         x: Any = None,
         state: Any = None,
     ) -> tuple[Any, ...]:
-        """As `RNN.forward`. What torch's layer takes, this one takes, and returns the same."""
+        """Run the layers as `RNN.forward` does. Every call of torch's layer works too, and returns the same."""
         x, state = one_of("input", input, "x", x), one_of("hx", hx, "state", state)
         extras = states or dt is not None or mask is not None or reset is not None
         if self.proj_size and extras:
-            raise ValueError("a layer with proj_size is torch's alone: it takes the input and the state")
+            raise ValueError("a layer with proj_size runs only in torch: give it the input and the state, nothing else")
         if not extras and self._runs_in_torch(x, state):
             return self.torch_class.forward(self, x, state)
         return super().forward(x, state, dt, mask, reset=reset, states=states)
 
     def _runs_in_torch(self, x: Any, hx: Any) -> bool:
-        """Whether torch's kernel takes a call: one that torch's layer has, and that our engine does not take."""
+        """Return whether torch's kernel runs a call: torch's layer supports it, and this package's engine does not."""
         if self.proj_size:
             return True
         if self.engine != "auto" or not self._one_size or (self.between is not None and self.num_layers > 1):
@@ -191,7 +193,7 @@ class DropIn(CellRNN):
         return super().train(mode)
 
     def reset_parameters(self) -> None:
-        """Draw all parameters again: after the same seed, the layers have the numbers of new ones."""
+        """Draw all parameters again. After the same seed, the layers have the same parameters as new ones."""
         if self.proj_size:
             self.torch_class.reset_parameters(self)
         else:
@@ -199,11 +201,11 @@ class DropIn(CellRNN):
                 super().reset_parameters()
 
     def flatten_parameters(self) -> None:
-        """As torch's layer: put the weights side by side in the memory of a GPU, for cuDNN."""
+        """Put the weights side by side in the memory of a GPU for cuDNN, as torch's layer does."""
         self.torch_class.flatten_parameters(self)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *more: Any) -> None:
-        """Also what earlier versions saved, as `layers.0.weight_ih`."""
+        """Load a state_dict, also one of earlier versions, whose keys are like `layers.0.weight_ih`."""
         for k, cell in enumerate(self._cells):
             held: Any
             for held in (cell._parameters, cell._buffers):
@@ -218,10 +220,11 @@ class DropIn(CellRNN):
 
     @classmethod
     def from_torch(cls, module: nn.Module) -> Self:
-        """A layer of this class with the weights of torch's layer. Both give the same outputs.
+        """Make a layer of this class with the weights of torch's layer. Both give the same outputs.
 
-        `accelerate` lets torch's layer itself run on our engine. Raises ValueError for a weight that is computed, as
-        under weight_norm, and for a layer of another class.
+        `accelerate` instead makes torch's layer itself run on this package's engine.
+
+        Raises: ValueError for a layer of another class, and for a weight that is computed, as under weight_norm.
         """
         name = f"torch.nn.{cls.torch_class.__name__}"
         if not isinstance(module, cls.torch_class):
@@ -247,7 +250,10 @@ class DropIn(CellRNN):
         return rnn.train(module.training)
 
     def to_torch(self) -> Any:
-        """torch's layer with the same outputs. Raises ValueError if torch's cannot have them."""
+        """Return torch's layer with the same outputs.
+
+        Raises: ValueError if torch's layer cannot compute the same outputs.
+        """
         name = f"torch.nn.{self.torch_class.__name__}"
         if len({cell.hidden_size for cell in self.layers}) != 1:
             raise ValueError(f"only layers of equal hidden_size convert to {name}")
@@ -276,14 +282,14 @@ torch_private.leave_to_python(DropIn.forward)
 
 
 def is_torch_state(hx: Any) -> bool:
-    """Whether a state has the form of torch's layers: nothing, (h, c), or h."""
+    """Return whether a state has the form of torch's layers: nothing, (h, c), or h."""
     if hx is None or isinstance(hx, Tensor):
         return True
     return isinstance(hx, list | tuple) and len(hx) == 2 and all(isinstance(value, Tensor) for value in hx)
 
 
 class MinimumSizes(NamedTuple):
-    """The least sizes of a call that our engine takes."""
+    """The smallest sizes of a call that this package's engine runs."""
 
     steps: int = 2
     sequences: int = 1
@@ -294,9 +300,12 @@ ANY_SIZE = MinimumSizes()
 
 
 def can_run(rnn: Any, cell: Cell, x: Any, hx: Any, minimum: MinimumSizes = ANY_SIZE) -> bool:
-    """Whether our engine takes a call of a layer of torch's class; if not, torch's own kernel does.
+    """Return whether this package's engine can run a call of a layer of torch's class, instead of torch's kernel.
 
-    It takes none that torch refuses: torch says why. cell: one with the layer's equations.
+    A call that torch refuses is left to torch, which gives the reason.
+
+    Arguments:
+        cell: a cell with the layer's equations.
     """
     packed = isinstance(x, PackedSequence)
     data = x.data if packed else x

@@ -1,4 +1,4 @@
-"""Where parameters are made, and of which dtype. torch.set_default_dtype would count in all threads."""
+"""Choose the device and the dtype of new parameters. torch.set_default_dtype would change the dtype in all threads."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-# What makes tensors of the default dtype, and what does so unless it is given whole numbers, or truth values.
+# Functions that make tensors of the default dtype, and functions that do so unless they get integers or truth values.
 FLOAT_FACTORIES = frozenset((torch.empty, torch.zeros, torch.ones, torch.rand, torch.randn, torch.eye))
 INFERRING_FACTORIES = frozenset((torch.tensor, torch.full, torch.arange))
 
 
 @contextlib.contextmanager
 def made_on(device: torch.device | str | None, dtype: torch.dtype | None) -> Iterator[None]:
-    """Parameters that this thread makes within are on this device and of this dtype, and drawn in its precision."""
+    """Put the parameters that this thread makes in this context on a device, and draw them in a dtype."""
     with contextlib.ExitStack() as stack:
         if device is not None:
             stack.enter_context(torch.device(device))
@@ -26,7 +26,7 @@ def made_on(device: torch.device | str | None, dtype: torch.dtype | None) -> Ite
 
 
 class DefaultDtype(TorchFunctionMode):
-    """Tensors that would be of the default dtype are of this one."""
+    """Give tensors that would have torch's default dtype this dtype instead."""
 
     def __init__(self, dtype: torch.dtype | None) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The GRU."""
+"""The gated recurrent unit, and the drop-in replacement of torch.nn.GRU."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ def of_any_compiler(source: str) -> Path | None:
 
 
 def _ingredients(source: str) -> list[str]:
-    """Return what determines a library besides the compiler: the source, the shared code, the flags and the processor."""
+    """Return what determines a library besides the compiler: source, shared code, flags and processor."""
     shared = [file.read_text() for file in (*sorted(PRODUCTS.parent.glob("*.h")), PRODUCTS)]
     return [source, *shared, *FLAGS, processor()]
 

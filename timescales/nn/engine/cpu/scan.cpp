@@ -19,7 +19,7 @@ namespace {  // libraries in one process would share the names, and with them th
 #include CELL
 
 constexpr int BLOCKS = Cell::X_ONLY;
-static_assert(Cell::SUMS == 0 && Cell::H_ONLY == 0, "the gates of a scan cell read the input alone");
+static_assert(Cell::SUMS == 0 && Cell::H_ONLY == 0, "the gates of a scan cell read only the input");
 
 constexpr int64_t MOST = 96;           // rows of a chunk: pairs of a step and a sequence
 constexpr int64_t SEQUENCES = 8;       // of a chunk
