@@ -234,7 +234,9 @@ def test_zoneout_draws_what_it_draws_without():
 
 
 def test_torchs_kernel_is_not_taken():
-    with pytest.raises(ValueError, match=r"it can neither begin again within a sequence nor return states; use .*auto"):
+    with pytest.raises(
+        ValueError, match=r"it can neither reset the state within a sequence nor return states; use .*auto"
+    ):
         LSTM(I, H, engine="cudnn")(torch.zeros(S, B, I), reset=torch.zeros(S, B))
 
 

@@ -197,7 +197,7 @@ class Cell(nn.Module):
             self.bias_ih[self.rows(gate)] = 0.0
 
     def _set_forget_bias(self, init: ForgetInit, T_max: float | None = None, opposite: str | None = None) -> None:
-        """Set the bias of the forget gate to an initializer's b, and that of `opposite` to -b if the initializer is tied.
+        """Set the forget gate's bias to an initializer's b, and that of `opposite` to -b if the initializer is tied.
 
         init, T_max: as for `forget_initializer`. For torch's default the biases are not changed.
         """
@@ -216,16 +216,16 @@ class Cell(nn.Module):
         return added if bias is None else bias + added
 
     def initial_state(self, *batch: int) -> Any:
-        """Return the state before the first step: zeros (*batch, `width`) for every field, like the weights.
+        """Return the state before the first step: zeros (*batch, `width`) in every field.
 
-        A subclass may return another state, of any shape that broadcasts to (*batch, H): a learned vector (H,), a
-        number.
+        The dtype and the device are those of the weights. A subclass may return another state, of any shape that
+        broadcasts to (*batch, H): a learned vector (H,), a number.
         """
         like, fields = self.weight_ih, self.State._fields
         return self.State(*(like.new_zeros(*batch, self.width(field)) for field in fields))
 
     def weights(self) -> Weights:
-        """Return the weights that the equations use, without weight drop. Gradients flow from them to the parameters."""
+        """Return the weights of the equations, without weight drop. Gradients flow from them to the parameters."""
         if self.biases == 2:
             return Weights(self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh)
         return Weights(self.weight_ih, self.weight_hh, self.bias if self.biases else None)

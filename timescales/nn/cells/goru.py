@@ -66,7 +66,7 @@ class GORUCell(Cell):
             self.bias[self.rows("cell")] = 0.01
 
     def weights(self) -> Weights:
-        """Return weight_ih; weight_hh with O below; and the bias with zeros for the candidate: its bias is in `step`."""
+        """Return weight_ih; weight_hh with O below; and the bias with zeros for the candidate's, which `step` adds."""
         gates, cell = self.bias.split([2 * self.hidden_size, self.hidden_size])
         matrix = rotated(torch.diag(torch.ones_like(cell)), self.pairs, self.theta, None)
         hh = torch.cat([self.weight_hh, matrix])

@@ -142,7 +142,7 @@ static INLINE void exponential(Reg x, Reg& value, Reg& minus_one) {
 // The logarithm of a finite u > 0, given that u = 1 + x: x is more exact than u - 1 if u is close to 1. The relative error
 // is a few 1e-7. u = 2^e (1 + f), and f = x if e = 0.
 static INLINE Reg log_of_finite(Reg u, Reg x) {
-    Int root = Int{} + 0x3F3504F3;  // sqrt(1/2): 1 + f lies in [sqrt(1/2), sqrt(2))
+    Int root = Int{} + 0x3F3504F3;  // sqrt(1/2): 1 + f is in [sqrt(1/2), sqrt(2))
     Int offset = bits(u) - root, e = offset >> 23;
     Reg f = real((offset & 0x7FFFFF) + root) - 1.0f;
     f = (e == 0) ? x : f;
