@@ -103,7 +103,7 @@ class WikiText103(Words):
         return [(first, self.length) for first in range(0, len(self.streams["train"]) - 1, self.length)]
 
     def batches(self, split: str, epoch: int = 0, start: int = 0) -> Iterator[Batch]:
-        """Yield windows of all streams of a split, from window `start` on. Only windows with a new article have a reset."""
+        """Yield windows of all streams of a split from window `start` on. A reset marks an article in a window."""
         for k, batch in enumerate(super().batches(split, epoch, start), start):
             first = k * self.length
             begins = k in self.beginning.get(split, ())
