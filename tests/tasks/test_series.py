@@ -362,7 +362,7 @@ BAD = [
     ("t,y\n" + "".join(f"{k},\n" for k in range(20)), {}, "y has no number in the training part"),
     ("t,y\n" + TEN, {"season": 5}, "season 5 is longer than the window 3: give task.window=5 or more"),
     ("t,y\n" + TEN, {"split": "id"}, "has 1 series, and split=id needs three"),
-    ("t,y\n" + TEN, {"target": None}, "target is missing: name the column to predict with task.target=COLUMN"),
+    ("t,y\n" + TEN, {"target": None}, "target is missing: give task.target=COLUMN"),
     ("t,y\n" + TEN, {"kind": "classification", "split": "id"}, "give task.id=COLUMN"),
     ("t,y\n" + TEN, {"kind": "classification", "id": "t"}, "puts whole series into the parts: give task.split=id"),
     ("t,y\n" + TEN, {"kind": "classification", "id": "t", "split": "id"}, "give task.inputs=[COLUMN,...]"),

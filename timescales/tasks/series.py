@@ -362,7 +362,7 @@ def _check_arguments(
 ) -> None:
     """Raise ValueError for arguments that contradict each other."""
     if not target:
-        raise ValueError("target is missing: name the column to predict with task.target=COLUMN")
+        raise ValueError("target is missing: give task.target=COLUMN, the column to predict")
     if len(set(inputs)) < len(inputs):
         raise ValueError("inputs names a column twice: leave one out")
     if kind == "forecast":
@@ -374,6 +374,6 @@ def _check_arguments(
     if split != "id":
         raise ValueError("classification puts whole series into the parts: give task.split=id")
     if not inputs:
-        raise ValueError("inputs is empty: name the columns that the model reads with task.inputs=[COLUMN,...]")
+        raise ValueError("inputs is empty: give task.inputs=[COLUMN,...], the columns that the model reads")
     if target in inputs:
         raise ValueError(f"inputs has the class, {target}: leave it out")
