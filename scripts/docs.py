@@ -38,10 +38,10 @@ FILE_NAME = re.compile(r"\[[\w./-]+\.md\](?=\((?!https?:)[^)\s]+\.md[)#])")  # a
 # What no pattern finds goes below the page of its folder.
 NAVIGATION = {
     "Start": ("docs/README", "docs/tour", "docs/tutorial/README", "docs/memory", "docs/teach", "README"),
-    "Layers": ("docs/library", "docs/dropin", "docs/weights"),
+    "Layers": ("docs/library", "docs/dropin"),
     "Write a gate": ("docs/gates",),
     "Train": ("docs/train", "docs/own_*", "docs/data", "docs/scaling", "docs/loggers"),
-    "Tasks": ("docs/tasks/README", "docs/tasks/*", "docs/pairs"),
+    "Tasks": ("docs/tasks/README", "docs/tasks/*"),
     "Models": ("docs/models/README", "docs/models/*"),
     "Reproduce": ("docs/reproduce", "docs/papers/*", "docs/statistics", "docs/coverage", "docs/deviations"),
     "Results": (

@@ -1,7 +1,7 @@
 """Count how often each verdict comes out where the truth is known: `python scripts/error_rates.py`.
 
 Runs are drawn from known distributions, with a fixed seed, and judged by timescales/papers/judge.py. Writes
-results/statistics/README.md, in about two minutes on one core. --draws N draws fewer times.
+results/statistics/README.md, in about a minute on one core. --draws N draws fewer times.
 """
 
 from __future__ import annotations
@@ -24,17 +24,15 @@ from timescales import paths  # noqa: E402
 from timescales.files import write_atomic  # noqa: E402
 from timescales.papers import judge  # noqa: E402
 from timescales.papers.judge import Interval  # noqa: E402
-from timescales.papers.ladder import FLAT  # noqa: E402
 from timescales.reports.markdown import grid  # noqa: E402
 
 INF = math.inf
-INTRO = f"""\
+INTRO = """\
 # How often each verdict comes out where the truth is known
 
 Written by `python scripts/error_rates.py`. Runs are drawn from known distributions, by a fixed seed, and judged by the
 rules of [docs/statistics.md](../../docs/statistics.md). Units are standard deviations of a run. n is the number of runs
-of each side. Of a ladder, *flat* is a change by less than 2 standard deviations over the ladder; the project's default
-for times is a factor of {FLAT}.
+of each side.
 """
 Draw = Callable[[float, int], np.ndarray]
 Row = list[str | int]
@@ -54,24 +52,18 @@ class Simulation:
         """Draw runs of which a share falls to chance, 30 standard deviations below."""
         return lambda mean, n: self.normal(mean, n) - 30.0 * (self.random.random(n) < share)
 
-    def row(self, name: str, n: int, place: Callable[[], int], draws: int | None = None) -> Row:
+    def row(self, name: str, n: int, place: Callable[[], int]) -> Row:
         """Count how often an interval lies inside, outside and across: a row of a table."""
-        times = draws or self.draws
-        found = Counter(place() for _ in range(times))
-        return [name, n, *(f"{100 * found[where] / times:.1f}" for where in (1, -1, 0))]
+        found = Counter(place() for _ in range(self.draws))
+        return [name, n, *(f"{100 * found[where] / self.draws:.1f}" for where in (1, -1, 0))]
 
     def tables(self) -> Iterable[tuple[str, Sequence[str], list[Row]]]:
         """The title, the words and the rows of each table."""
-        claim, value, trend = ("holds", "refuted"), ("agrees", "differs"), ("grows", "shrinks or flat")
+        claim, value = ("holds", "refuted"), ("agrees", "differs")
         yield "A better than B: the difference of means", claim, self.differences(judge.contrast_of)
         yield "A better than B by ranks, where a table names chance", claim, self.differences(judge.ranks_of)
         yield "A like B, within 2 standard deviations", claim, self.likeness()
         yield "A printed value: mean and spread of 5 runs of the paper, margin 2 printed spreads", value, self.values()
-        yield "Times to a threshold (their logarithm spreads by .5): A faster than B", claim, self.times()
-        yield "A fails: more than half of its runs", claim, self.rates()
-        yield "A fails more often than B", claim, self.more_often()
-        yield "A better than B at the best of four learning rates (0, -.5, -1, -3)", claim, self.best_rates()
-        yield "Four rungs, each twice the size of the one before: the slope of the effect", trend, self.slopes()
 
     def differences(self, of: Callable[[judge.Values, judge.Values], Interval]) -> list[Row]:
         """A better than B."""
@@ -120,71 +112,6 @@ class Simulation:
         ]
         return [self.row(name, n, partial(place, a, b, d, n)) for name, a, b, d in truths for n in (3, 5, 10)]
 
-    def times(self) -> list[Row]:
-        """A faster than B; a time beyond the last step is known only as later."""
-
-        def place(factor: float, last: float, n: int) -> int:
-            sides = [np.exp(self.random.normal(math.log(100 / f), 0.5, n)) for f in (factor, 1)]
-            first, second = ([(last, INF) if x > last else (x, x) for x in side] for side in sides)
-            return judge.shift(second, first).place(0, INF)
-
-        truths = [("equal", 1, INF), ("A twice as fast", 2, INF), ("A four times as fast", 4, INF)]
-        truths += [("A four times as fast, half of B never get there", 4, 100), ("equal, half never get there", 1, 100)]
-        return [self.row(name, n, partial(place, f, last, n)) for name, f, last in truths for n in (3, 4, 5, 10)]
-
-    def failed(self, share: float, n: int) -> Interval:
-        """The share of n runs that fail."""
-        return judge.rate(int(self.random.binomial(n, share)), n)
-
-    def rates(self) -> list[Row]:
-        """A fails."""
-
-        def place(p: float, n: int) -> int:
-            return self.failed(p, n).place(0.5, INF)
-
-        return [
-            self.row(f"{p:.0%} of its runs fail", n, partial(place, p, n))
-            for p in (0.1, 0.4, 0.5, 0.6, 0.9, 1.0)
-            for n in (3, 5, 10)
-        ]
-
-    def more_often(self) -> list[Row]:
-        """A fails more often than B."""
-
-        def place(p: float, q: float, n: int) -> int:
-            return judge.combined([self.failed(p, n), self.failed(q, n)], (1, -1)).place(0, INF)
-
-        return [
-            self.row(f"{p:.0%} against {q:.0%}", n, partial(place, p, q, n))
-            for p, q in ((0.2, 0.2), (0.5, 0.5), (0.6, 0.2), (0.9, 0.1))
-            for n in (3, 5, 10)
-        ]
-
-    def best_rates(self) -> list[Row]:
-        """A better than B, each at its best learning rate."""
-        rates = np.array([0, -0.5, -1, -3.0])[:, None]
-
-        def place(apart: float, n: int) -> int:
-            sides = [self.random.normal(rates + x, 1, (4, n)) for x in (apart, 0)]
-            return judge.contrast_of(*(side[side.mean(1).argmax()] for side in sides)).place(0, INF)
-
-        return [self.row(f"A {d} better" if d else "equal", n, partial(place, d, n)) for d in (0, 1, 2) for n in (3, 5)]
-
-    def slopes(self) -> list[Row]:
-        """The slope of an effect over four rungs."""
-        x = np.arange(4) - 1.5
-
-        def place(step: float, n: int) -> int:
-            slope = judge.combined([self.difference(1 + step * k, n) for k in range(4)], [*(x / (x @ x))])
-            where = slope.place(0, INF)
-            return where or (-1 if slope.place(-2 / 3, 2 / 3) == 1 else 0)
-
-        return [
-            self.row(f"{d} more with each doubling" if d else "the effect stays", n, partial(place, d, n))
-            for d in (0, 0.5, 1)
-            for n in (3, 5, 10)
-        ]
-
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
@@ -192,7 +119,7 @@ def main() -> None:
     parser.add_argument("--to", type=Path, default=paths.RESULTS / "statistics" / "README.md")
     options = parser.parse_args()
     lines = [INTRO]
-    for title, (yes, no), rows in tqdm(Simulation(options.draws).tables(), total=9, desc="tables"):
+    for title, (yes, no), rows in tqdm(Simulation(options.draws).tables(), total=4, desc="tables"):
         lines += [f"## {title}", "", *grid(["truth", "n", f"{yes} %", f"{no} %", "undecided %"], rows), ""]
     options.to.parent.mkdir(parents=True, exist_ok=True)
     write_atomic(options.to, "\n".join(lines).encode())

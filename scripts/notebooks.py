@@ -1,15 +1,13 @@
-"""Write the tour and the tutorial as notebooks: `python scripts/notebooks.py`, into docs/notebooks.
+"""Write the tour and the tutorial as notebooks into docs/notebooks: `pages.py notebooks`.
 
 Their sources are docs/tour.md, whose `text` blocks are what the cells before them print, and docs/tutorial/tutorial.py,
-which is run for its outputs (--check compares all but these, and runs nothing). `execute` runs a notebook in a kernel.
+which is run for its outputs.
 """
 
 from __future__ import annotations
 
-import argparse
 import re
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -144,37 +142,25 @@ def add_pages(source: Path) -> None:
         path.write_text(f"{title}\n\n{words}.\n{text}")
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
-    )
-    parser.add_argument("--check", action="store_true", help="write nothing; fail if one is stale")
-    options = parser.parse_args()
-    stale = [name for name, make in BOOKS.items() if cells(make()) != cells(read(name))] if options.check else []
-    if stale:
-        sys.exit(f"python scripts/notebooks.py writes again: {', '.join(stale)}")
-    if options.check:
-        return
+def texts(check: bool) -> Iterator[tuple[Path, str]]:
+    """Yield the notebooks and their texts. check: the tutorial is not run, and keeps its outputs."""
     import nbformat
 
-    FOLDER.mkdir(exist_ok=True)
     for name, make in BOOKS.items():
-        book = execute(make()) if name == "tutorial" else make()
-        nbformat.write(book, FOLDER / f"{name}.ipynb")
-        print(f"written: {FOLDER / name}.ipynb")
+        path, book = FOLDER / f"{name}.ipynb", make()
+        if name == "tutorial" and not check:
+            book = execute(book)
+        kept = name == "tutorial" and check and path.is_file() and cells(book) == cells(read(name))
+        yield path, path.read_text() if kept else nbformat.writes(book) + "\n"
 
 
 def read(name: str) -> Any:
-    """A committed notebook."""
+    """Read a committed notebook."""
     import nbformat
 
     return nbformat.read(FOLDER / f"{name}.ipynb", 4)
 
 
 def cells(book: Any) -> list[tuple[str, str]]:
-    """What the cells of a notebook hold, without outputs."""
+    """Return what the cells of a notebook hold, without outputs."""
     return [(cell.cell_type, cell.source) for cell in book.cells]
-
-
-if __name__ == "__main__":
-    main()

@@ -1,8 +1,14 @@
-"""Write the generated parts of docs/models, docs/tasks, and of docs/pairs.md, gates.md and dropin.md.
+"""Write what is generated: `python scripts/pages.py [PART ...]`; --check compares, and writes nothing.
 
-A page is prose with blocks between marks; a block comes from conf/, the docstrings, results/bench, the task itself or
-the list of uses in tests/dropin. `python scripts/pages.py` writes all of them.
---check compares the pages and writes nothing; the pictures are only looked for.
+    matched     conf/matched.yaml, the units with which models have equally many parameters
+    stub        timescales/__init__.pyi, the signatures for editors and type checkers
+    docs        parts of docs/models, docs/tasks, gates.md and dropin.md, from conf/, docstrings, results/bench, the
+                tasks and the list of uses in tests/dropin; the pictures of the tasks. The rest is written by hand
+    coverage    docs/coverage.md, what judges each table and figure of the papers
+    atlas       docs/atlas.md, the atlas's tables and pictures, and the scores that the package has
+    notebooks   docs/notebooks, from the tour and the tutorial, which is run
+
+Reports have a script of their own, report.py, which reads runs.
 """
 
 from __future__ import annotations
@@ -12,6 +18,7 @@ import contextlib
 import functools
 import importlib
 import io
+import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -21,8 +28,12 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), *(str(ROOT / folder) for folder in ("docs/tutorial", "tests/dropin", "tests/support"))]
 
-import pairs  # noqa: E402
+import atlas  # noqa: E402
+import coverage_page  # noqa: E402
+import matched  # noqa: E402
+import notebooks  # noqa: E402
 import sample_data  # noqa: E402
+import stub  # noqa: E402
 import task_pages  # noqa: E402
 from decay import Decay  # noqa: E402
 from omegaconf import OmegaConf  # noqa: E402
@@ -30,6 +41,7 @@ from tqdm import tqdm  # noqa: E402
 from uses.registry import GROUPS, USES, Differs, Refused, Use  # noqa: E402
 
 import timescales  # noqa: E402
+from timescales.errors import ConfigError  # noqa: E402
 from timescales.files import csv_rows, write_atomic  # noqa: E402
 from timescales.nn import registry  # noqa: E402
 from timescales.nn.cells.gates import MECHANISMS  # noqa: E402
@@ -152,15 +164,6 @@ def task_blocks(name: str) -> dict[str, Callable[[], str]]:
         "settings": lambda: settings(CONF / "task" / f"{name}.yaml", "task"),
         "recipes": lambda: task_pages.recipes(name),
         "tables": lambda: tables(lambda runs: name in cards.values(runs, "task")),
-    }
-
-
-def pair_blocks() -> dict[str, Callable[[], str]]:
-    """The blocks of docs/pairs.md."""
-    commands = {task: task_pages.command(task) for task in task_pages.EXAMPLES if task not in task_pages.OWN}
-    return {
-        "five": lambda: pairs.tables(commands, pairs.FIVE),
-        "others": lambda: pairs.tables(commands, pairs.OTHERS),
     }
 
 
@@ -348,33 +351,68 @@ def pages() -> dict[Path, dict[str, Callable[[], str]]]:
     """Every page with generated blocks, and the blocks that it may have."""
     models = {DOCS / "models" / f"{name}.md": model_blocks(name) for name in registry.BY_NAME}
     tasks = {DOCS / "tasks" / f"{name}.md": task_blocks(name) for name in task_pages.EXAMPLES}
-    more = {"pairs.md": pair_blocks(), "gates.md": gate_blocks(), "dropin.md": dropin_blocks()}
+    more = {"gates.md": gate_blocks(), "dropin.md": dropin_blocks()}
     more |= {"models/README.md": {"models": model_list}}
     return models | tasks | {DOCS / name: blocks for name, blocks in more.items()}
+
+
+def docs(check: bool) -> Iterator[tuple[Path, str | None]]:
+    """Yield the pages with generated blocks and their texts, and the pictures of the tasks, which are not compared."""
+    with sample_data.folder():
+        for path, blocks in tqdm(pages().items(), leave=False):
+            yield path, page(path.read_text() if path.is_file() else new_page(registry.BY_NAME[path.stem]), blocks)
+        for task in task_pages.EXAMPLES:
+            if not check:
+                task_pages.draw(task)
+            yield DOCS / "tasks" / "img" / f"{task}.png", None
+
+
+# What is written, in this order: each part yields files with their texts, or None for a picture that must be there.
+PARTS: dict[str, Callable[[bool], Any]] = {
+    "matched": matched.texts,
+    "stub": stub.texts,
+    "docs": docs,
+    "coverage": coverage_page.texts,
+    "atlas": atlas.texts,
+    "notebooks": notebooks.texts,
+}
+
+
+def stale(texts: Callable[[bool], Any]) -> list[Path]:
+    """List the files of a part that are not what they should be."""
+    return [path for path, text in texts(True) if not is_as(path, text)]
+
+
+def is_as(path: Path, text: str | None) -> bool:
+    """Tell whether a file has a text; for a picture (None), whether it is there."""
+    return path.is_file() and (text is None or path.read_text() == text)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
-    parser.add_argument("--check", action="store_true", help="write nothing; fail if a page is not what it should be")
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)}; default: all")
+    parser.add_argument("--check", action="store_true", help="write nothing; fail if a file is not what it should be")
+    parser.add_argument("--price", action="store_true", help="of the atlas: time each kind of run that is not known")
     options = parser.parse_args()
-    stale = []
-    with sample_data.folder(), tqdm(pages().items(), leave=False) as bar:
-        for path, blocks in bar:
-            bar.set_postfix_str(path.stem)
-            text = path.read_text() if path.is_file() else new_page(registry.BY_NAME[path.stem])
-            written = page(text, blocks)
+    if unknown := set(options.parts) - set(PARTS):
+        parser.error(f"no part {', '.join(sorted(unknown))}: there are {', '.join(PARTS)}")
+    parts, wrong = PARTS | ({"atlas": functools.partial(atlas.texts, price=True)} if options.price else {}), []
+    try:
+        for part in options.parts or PARTS:
             if options.check:
-                stale += [path.relative_to(ROOT)] if written != text else []
-            else:
-                write_atomic(path, written.encode())
-                if path.parent.name == "tasks":
-                    task_pages.draw(path.stem)
-    pictures = [DOCS / "tasks" / "img" / f"{name}.png" for name in task_pages.EXAMPLES]
-    stale += [path.relative_to(ROOT) for path in pictures if not path.is_file()]
-    if stale:
-        sys.exit(f"python scripts/pages.py writes again: {', '.join(map(str, stale))}")
+                wrong += stale(parts[part])
+                continue
+            for path, text in parts[part](False):
+                if text is not None and not is_as(path, text):
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    write_atomic(path, text.encode())
+                    print(f"written: {os.path.relpath(path, ROOT)}")
+    except ConfigError as error:  # such as data that are not here
+        sys.exit(f"error: {error}")
+    if wrong:
+        sys.exit(f"python scripts/pages.py writes again: {', '.join(os.path.relpath(path, ROOT) for path in wrong)}")
 
 
 if __name__ == "__main__":

@@ -1,15 +1,15 @@
-"""Write timescales/__init__.pyi: the public names for editors and type checkers, which do not run the code.
+"""Write timescales/__init__.pyi, the public names for editors and type checkers: `pages.py stub`.
 
 The names are those of the registry. Of a class whose constructor passes `**arguments` on, the stub has the signature
-that `inspect.signature` shows. --check compares and writes nothing.
+that `inspect.signature` shows.
 """
 
 from __future__ import annotations
 
-import argparse
 import inspect
 import sys
 import textwrap
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +17,10 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 import timescales  # noqa: E402
-from timescales.files import write_atomic  # noqa: E402
 from timescales.nn import inits  # noqa: E402
 
 PATH = ROOT / "timescales" / "__init__.pyi"
-HEAD = '''"""The public names, for editors and type checkers. Written by scripts/stub.py: `make stub`."""
+HEAD = '''"""The public names, for editors and type checkers. Written by scripts/pages.py."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -32,8 +31,8 @@ from timescales.nn.inits import ForgetInit
 '''
 
 
-def text() -> str:
-    """The text of the stub."""
+def texts(check: bool) -> Iterator[tuple[Path, str]]:
+    """Yield the stub's file and its text."""
     imports, classes = [], []
     for name in sorted(set(timescales.__all__) - {"__version__"}):
         found: Any = getattr(timescales, name)
@@ -44,7 +43,7 @@ def text() -> str:
         else:
             imports.append(f"from {module} import {name} as {name}")
     version = [f"__version__: str\n__all__ = {[*timescales.__all__]!r}".replace("'", '"')]
-    return "\n".join([HEAD + "\n".join(imports), "", *version, "", *classes])
+    yield PATH, "\n".join([HEAD + "\n".join(imports), "", *version, "", *classes])
 
 
 def described(kind: type) -> str:
@@ -67,18 +66,3 @@ class Type:
         for long, short in ((inspect.formatannotation(inits.ForgetInit), "ForgetInit"), ("collections.abc.", "")):
             shown = shown.replace(long, short)
         return shown.replace("typing.", "")
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
-    )
-    parser.add_argument("--check", action="store_true", help="write nothing; fail if the file is not what it should be")
-    if not parser.parse_args().check:
-        write_atomic(PATH, text().encode())
-    elif PATH.read_text() != text():
-        sys.exit("timescales/__init__.pyi is not what the classes give: python scripts/stub.py writes it again")
-
-
-if __name__ == "__main__":
-    main()

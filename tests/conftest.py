@@ -20,7 +20,6 @@ import synthetic
 import texts
 import torch
 import yaml
-from everyday import pytest_addoption, pytest_collection_modifyitems  # noqa: F401  # pytest calls them
 
 from timescales.config import compose, folders
 

@@ -18,6 +18,7 @@ import timescales
 from timescales.config import compose
 from timescales.config.run import run_of
 
+pytestmark = pytest.mark.slow  # a wheel is built and installed
 ROOT = Path(__file__).resolve().parents[1]
 SMALL = [
     "task.train_size=8",
@@ -129,7 +130,6 @@ def test_a_run_and_its_mistakes(installed, tmp_path):
         assert line in err
 
 
-@pytest.mark.full
 def test_a_sweep_and_a_table(installed, tmp_path):
     status, _, err = call(
         installed, tmp_path, "timescales-train", "-m", "model=lstm,plstm", "task=copy", "task.T=3", *SMALL
@@ -165,7 +165,6 @@ table:
 """
 
 
-@pytest.mark.full
 def test_a_cell_and_a_table_of_ones_own_and_their_report(installed, tmp_path):
     own = tmp_path / "own"
     for name in ("decay.py", "model/decay.yaml"):
@@ -198,7 +197,6 @@ def test_a_cell_and_a_table_of_ones_own_and_their_report(installed, tmp_path):
     assert (tmp_path / "reports" / "mine" / "table.md").read_text() == text
 
 
-@pytest.mark.full
 def test_a_report_of_the_wheel_is_that_of_the_checkout(installed, tmp_path):
     committed = ROOT / "results" / "chien_table3"
     shutil.copytree(committed, tmp_path / "results" / "chien_table3")
@@ -218,7 +216,6 @@ def test_a_report_of_the_wheel_is_that_of_the_checkout(installed, tmp_path):
     assert (paper[:3], int(paper[3]) + int(paper[6])) == (["chien_table3", "paper", "0"], rows)
 
 
-@pytest.mark.full
 def test_a_folder_that_has_no_reports_is_one_line(installed, tmp_path):
     (tmp_path / "results" / "other").mkdir(parents=True)
     (tmp_path / "results" / "other" / "runs.csv").write_text("run,score\na,b\n")

@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[1]
 QUICK = [*QUICK, "engine=eager", "logger=csv"]
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_joblib_trains_in_processes_and_collects_failures(tmp_path, train_process):
     pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
     of_joblib = [f"hydra.launcher.{setting}" for setting in ("n_jobs=2", "batch_size=1", "max_nbytes=100000")]
@@ -83,7 +83,7 @@ def assert_saved(directory):
     assert not [path.name for path in directory.iterdir() if path.name.startswith(".")]
 
 
-@pytest.mark.full
+@pytest.mark.slow
 @pytest.mark.parametrize("whole_group", [True, False], ids=["Ctrl-C", "SIGTERM to the sweep alone"])
 def test_a_signal_ends_a_joblib_sweep_when_each_worker_has_saved(tmp_path, start_sweep, whole_group):
     process = start_sweep("seed=0,1,2,3,4,5")
@@ -103,7 +103,7 @@ def test_a_signal_ends_a_joblib_sweep_when_each_worker_has_saved(tmp_path, start
     assert len(list((tmp_path / "runs").glob("*/record.json"))) == 2  # no further one has begun
 
 
-@pytest.mark.full
+@pytest.mark.slow
 @pytest.mark.parametrize("second", ["Ctrl-C", "Ctrl-C, late at the sweep", "SIGTERM to the sweep alone"])
 def test_a_second_signal_ends_a_joblib_sweep_at_once(tmp_path, start_sweep, monkeypatch, second):
     """While the workers are in a step of a minute, which the first signal would let them finish."""
@@ -137,7 +137,7 @@ def test_a_second_signal_ends_a_joblib_sweep_at_once(tmp_path, start_sweep, monk
             time.sleep(0.02)
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_a_signal_to_a_worker_ends_its_run_alone(tmp_path, start_sweep):
     process = start_sweep("seed=0,1,2")
     first, second = wait_for_two_runs(tmp_path, process)
@@ -153,7 +153,7 @@ def test_a_signal_to_a_worker_ends_its_run_alone(tmp_path, start_sweep):
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="needs /proc to see the workers")
-@pytest.mark.full
+@pytest.mark.slow
 def test_a_signal_while_workers_start_kills_none_of_them(tmp_path, start_sweep):
     """They load torch for seconds; joblib would kill all others as soon as it misses one."""
     process = start_sweep("seed=0,1,2")

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[1]
 # What users set for papers of their own. LaTeX is not installed on every machine.
 HOSTILE = """\
@@ -67,6 +69,7 @@ def drawn(folder, settings):
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*.png"))}
 
 
+@pytest.mark.slow
 def test_a_users_matplotlibrc_changes_no_picture(tmp_path):
     plain, hostile = drawn(tmp_path / "plain", ""), drawn(tmp_path / "hostile", HOSTILE)
     assert {"chien_copy/figure.png", "chien_copy/verdicts.png", "other.png", "times.png"} <= {*plain}

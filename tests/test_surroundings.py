@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[1]
 # Each of them once failed so, the last one in a folder with a blank in its name.
 SENSITIVE = (
@@ -22,6 +24,7 @@ def deaf():
         signal.signal(number, signal.SIG_IGN)
 
 
+@pytest.mark.slow
 def test_tests_pass_in_the_background_offline_and_without_a_home():
     environment = {key: value for key, value in os.environ.items() if key not in ("HOME", "XDG_CACHE_HOME")}
     environment |= {"HF_HUB_OFFLINE": "1", "TZ": "Pacific/Chatham", "LC_ALL": "POSIX"}

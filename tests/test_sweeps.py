@@ -68,12 +68,11 @@ def test_sweep_survives_a_bug_in_one_job(train, monkeypatch):
     assert [saved["status"] for saved in records()] == ["failed", "finished", "finished"]
 
 
-@pytest.mark.parametrize("seeds", ["seed=0,1,2", "seeds=3"])
-def test_a_damaged_record_ends_no_other_seed(train, tmp_path, seeds):
+def test_a_damaged_record_ends_no_other_seed(train, tmp_path):
     assert train(*QUICK, "seed=1").status == 0
     (damaged,) = (tmp_path / "runs").glob("*/record.json")
     damaged.write_text("{")
-    outcome = train("-m", *QUICK, seeds)
+    outcome = train("-m", *QUICK, "seeds=3")
     assert outcome.status == 1
     assert outcome.out.count("record.json is damaged") == 1
     assert "1 of 3 runs failed" in outcome.err
@@ -115,7 +114,7 @@ def test_sweep_into_a_directory_of_any_name(train):
 
 def test_a_sweep_over_files_and_over_what_makes_no_other_run(train, tmp_path):
     outcome = train("-m", *QUICK, f"run_dir={tmp_path}", "model=glob(j*)", "engine=eager,auto", "model.hidden_size=4")
-    assert "2 runs: 0 already finished, 1 to train, 1 duplicates" in outcome.out
+    assert "2 runs: 0 already finished, 1 to train, 1 asked for more than once" in outcome.out
     assert [saved["config"]["model"]["name"] for saved in records(tmp_path)] == ["janet"]
 
 
@@ -132,7 +131,7 @@ def test_a_forced_sweep_that_fails_does_not_report_what_was_there(train, tmp_pat
     assert "2 already finished" in train(*sweep).out  # what was there is still there
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_two_sweeps_share_a_table(train_process, tmp_path):
     """Each run is trained by one of them, and both end well."""
     sweep = ["-m", *LONGER, "seed=0,1,2,3", "loop.max_steps=200", "loop.eval_every=50"]
@@ -246,8 +245,13 @@ def test_a_setting_holds_for_those_models_that_have_it(train, sweep, words, epsi
         assert {model.get("epsilon") for model in models if model["name"] == name} == set(values)
 
 
-def test_runs_of_different_tasks_are_not_compared(train, monkeypatch):
+def test_runs_of_different_tasks_are_not_compared(train, tmp_path, monkeypatch):
     monkeypatch.setattr(*UNTRAINED)
+    for name, delay in (("short", 2), ("long", 3)):
+        (tmp_path / "mine" / "delay").mkdir(parents=True, exist_ok=True)
+        (tmp_path / "mine" / "delay" / f"{name}.yaml").write_text(f"# @package _global_\ntask:\n  T: {delay}\n")
+    own = [setting for setting in QUICK if setting != "task.T=2"]
+    assert note(train("--config-dir", "mine", "-m", *own, "+delay=short,long")) == []
     task = ["task=copy,adding", "task.T=12", *(setting for setting in QUICK if not setting.startswith("task"))]
     small = ["task.train_size=8", "task.valid_size=4", "task.test_size=4", "model.hidden_size=4"]
     assert note(train("-m", *task, *small)) == []
@@ -255,7 +259,7 @@ def test_runs_of_different_tasks_are_not_compared(train, monkeypatch):
     assert "0.1 (sgd), 0.001 (adam) on copy; 0.1 (sgd), 0.001 (adam) on adding" in found
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_failing_jobs_leave_no_memory_behind(train):
     """Fifty failures in one sweep, each with 20 MB in the frames that its error remembers."""
     outcome = train("-m", *LONGER, "task._target_=failing.Failing", "loop.max_steps=20", "seed=range(0,50)")

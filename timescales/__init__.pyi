@@ -1,4 +1,4 @@
-"""The public names, for editors and type checkers. Written by scripts/stub.py: `make stub`."""
+"""The public names, for editors and type checkers. Written by scripts/pages.py."""
 
 from collections.abc import Sequence
 from typing import Any

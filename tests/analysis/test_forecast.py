@@ -9,7 +9,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from everyday import only
 from PIL import Image
 
 from timescales.analysis import forecast, study
@@ -78,7 +77,7 @@ def test_other_tasks_are_refused(saw):
         forecast.study(run_of(saw, None))
 
 
-@pytest.mark.parametrize("name", only(["shop"], ["tides", "shop"]))
+@pytest.mark.parametrize("name", ["shop", pytest.param("tides", marks=pytest.mark.slow)])
 def test_the_files_of_the_page_from_data_to_picture(train, analyse, tmp_path, name):
     """Some epochs of a small model, which then knows more than the best simple rule."""
     exec(compile(FILES, "docs/own_data.md", "exec"), {"__name__": "own_data"})

@@ -1,6 +1,5 @@
 """Learning curves of runs, beside what papers print."""
 
-import contextlib
 import functools
 import math
 from dataclasses import replace
@@ -8,13 +7,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from analysed import SMALL, rows, run_of, run_of_words
+from analysed import rows, run_of, run_of_words
 from matplotlib.figure import Figure
 
-from timescales import LSTM, analysis, plotting
+from timescales import LSTM
 from timescales.analysis import learning_curves, study
 from timescales.analysis.run import load
-from timescales.config import compose, identity
+from timescales.config import compose, folders, identity
 from timescales.models.sequence import SequenceModel
 from timescales.papers import load as load_table
 from timescales.papers import printed
@@ -25,11 +24,8 @@ from timescales.training import build
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def test_curves_of_a_finished_and_an_interrupted_run_side_by_side(train, tmp_path):
-    runs = [tmp_path / name for name in ("lstm", "plstm")]
-    for run in runs:
-        more = ["loop.eval_every=1", "logger=csv", f"run_dir={run}"]
-        assert train(*SMALL, f"model={run.name}", *more).status == 0
+def test_curves_of_a_finished_and_an_interrupted_run_side_by_side(trained, tmp_path):
+    runs = [trained(name) for name in ("lstm", "plstm")]
     loaded = [load(run) for run in runs]
     whole = [replace(run.record) for run in loaded]
     loaded[1].record.change(status="interrupted", curve=[])  # it goes on: its curve.csv knows
@@ -71,20 +67,23 @@ def test_curves_of_a_finished_and_an_interrupted_run_side_by_side(train, tmp_pat
 
 
 @pytest.fixture(scope="module", autouse=True)
-def tables_are_read_once():
-    """What papers print of a run stands in any table."""
+def few_tables():
+    """What papers print of a run may be in any table; these are enough here, and are read once."""
+    few = ["chien_copy", "chien_table1", "chien_table2", "chien_table3", "gu_table5"]
+    choices = folders.choices
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setattr(load_table, "table", functools.cache(load_table.table))
+        monkeypatch.setattr(folders, "choices", lambda group: few if group == "table" else choices(group))
+        printed._scores.cache_clear()
         yield
+    printed._scores.cache_clear()
 
 
-def test_curves_need_no_weights(train, analyse, tmp_path):
+def test_curves_need_no_weights(trained, analyse, tmp_path):
     """Records alone will do, as they lie in results/, and a run before its first checkpoint."""
-    runs = [tmp_path / name for name in ("lstm", "plstm")]
-    for run in runs:
-        assert train(*SMALL, f"model={run.name}", "logger=none", f"run_dir={run}").status == 0
-        for path in run.glob("*.pt"):
-            path.unlink()
+    runs = [trained(name) for name in ("lstm", "plstm")]
+    for path in [file for run in runs for file in (*run.glob("*.pt"), run / "curve.csv")]:
+        path.unlink()
     record.update(runs[1], status="interrupted", curve=[])
     said = analyse(*runs, "--only=learning_curves", f"--to={tmp_path / 'both'}")
     assert said.splitlines()[-1] == "  plstm: no validation in its record or curve.csv"
@@ -134,14 +133,6 @@ def test_seeds_are_a_mean_and_a_band_as_far_as_all_of_them_go():
     assert corners == {(10, 0.2), (10, 0.4), (20, 0.4), (20, 0.8)}
 
 
-def test_a_model_of_ones_own_has_a_strong_colour_of_its_own():
-    own, lstm = (drawn([made(name)]).axes[0].lines[0].get_color() for name in ("mine", "lstm"))
-    bright = [int(own[k : k + 2], 16) for k in (1, 3, 5)]
-    assert max(bright) - min(bright) > 150  # no grey
-    assert own not in plotting.COLOURS.values()
-    assert lstm == plotting.COLOURS["lstm"]
-
-
 @pytest.mark.parametrize(
     ("task", "metric", "value"),
     [
@@ -172,57 +163,16 @@ def test_a_legend_of_mixed_settings_stays_on_the_page():
     assert min(axes.get_window_extent().height for axes in figure.axes) > 250
 
 
-@pytest.mark.parametrize(
-    ("folder", "runs"),
-    [
-        ("copy_T200", ["copy-plstm-s0-13403dd51704", "copy-chrono-s0-be36e84924a8", "copy-lstm-s0-8c702aa0450c"]),
-        ("first_epochs/dyck2", ["dyck2-lstm-s1-d470a8dd2a69", "dyck2-mts-s1-639f486a4072"]),
-    ],
-)
-@pytest.mark.full
-def test_committed_curves_are_those_of_the_archived_runs(folder, runs, tmp_path):
-    loaded = [load(ROOT / "results" / "archived" / run, None) for run in runs]
-    path, _ = study.write(
-        analysis.compare_runs(loaded, "learning_curves", printed=printed.printed), tmp_path, "learning_curves"
-    )
-    assert path.read_text() == (ROOT / "results" / "analysis" / folder / path.name).read_text()
-
-
-@pytest.fixture(scope="module")
-def composer():
-    """One for all configurations: each model of a table is composed once."""
-    with compose.composing() as composer, pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setattr(compose, "composing", lambda: contextlib.nullcontext(composer))
-        yield composer
+PIXELS = ["task=pmnist", "task.permutation=random", "model.hidden_size=256"]
+OFTEN = ["loop.eval_every=100", "loop.log_every=1", "loop.max_eval_batches=2"]
 
 
 @pytest.mark.parametrize(
     ("overrides", "values"),
     [
-        (
-            [
-                "task=pmnist",
-                "task.permutation=random",
-                "model=plstm",
-                "model.hidden_size=256",
-                "loop.max_epochs=3",
-                "seed=9",
-            ],
-            [("test/accuracy", 0.944, "chien_table1")],
-        ),
-        (["task=pmnist", "task.permutation=random", "model=plstm", "model.hidden_size=256", "task.batch_size=64"], []),
-        (
-            [
-                "task=pmnist",
-                "task.permutation=random",
-                "model=lstm",
-                "model.hidden_size=256",
-                "loop.eval_every=100",
-                "loop.log_every=1",
-                "loop.max_eval_batches=2",
-            ],
-            [("test/accuracy", 0.913, "chien_table1")],
-        ),
+        ([*PIXELS, "model=plstm", "loop.max_epochs=3", "seed=9"], [("test/accuracy", 0.944, "chien_table1")]),
+        ([*PIXELS, "model=plstm", "task.batch_size=64"], []),
+        ([*PIXELS, "model=lstm", *OFTEN], [("test/accuracy", 0.913, "chien_table1")]),
         (
             ["task=frequency", "task.sampling=async", "task.time_input=false", "model=chrono"],
             [("test/accuracy", 0.6964, "chien_table3")],
@@ -235,8 +185,9 @@ def composer():
         (["task=copy", "task.T=200", "model=plstm"], []),  # steps to 99 %: no score
     ],
 )
-def test_what_papers_print_of_a_configuration(overrides, values, composer):
-    config = identity.resolved(composer(overrides))
+def test_what_papers_print_of_a_configuration(overrides, values):
+    with compose.composing() as composer:
+        config = identity.resolved(composer(overrides))
     build.fill_horizon(config["model"], 125)  # as a run records it
     found = printed.printed(config, 125)
     assert [(one.metric, pytest.approx(one.value), one.table) for one in found] == values

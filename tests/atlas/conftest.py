@@ -8,7 +8,6 @@ import pytest
 from timescales.atlas.definition import atlas
 
 ROOT = Path(__file__).resolve().parents[2]
-
 SMALL = """\
 name: small_atlas
 settings:

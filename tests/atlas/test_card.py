@@ -1,4 +1,4 @@
-"""timescales-card: a gate of ten lines from its file to its card; what is wrong with a cell is one line."""
+"""Check `timescales-card`: a gate of ten lines from its file to its card; what is wrong with a cell is one line."""
 
 import re
 import sys
@@ -7,9 +7,11 @@ import pytest
 import torch
 
 import timescales
-from timescales import commands
+from timescales import commands, paths
 from timescales.atlas import card, measures, own, pictures, scores
+from timescales.atlas.definition import atlas
 from timescales.atlas.inference import Interval
+from timescales.atlas.own import OwnLayers
 from timescales.atlas.scores import Score
 from timescales.atlas.trial import Trial, progress
 from timescales.errors import ConfigError
@@ -25,7 +27,7 @@ def committed(small):
     ]
 
 
-@pytest.mark.parametrize("quick", [True, False])
+@pytest.mark.parametrize("quick", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_a_gate_of_ten_lines_has_a_card(small, mine, monkeypatch, quick):
     monkeypatch.setattr(scores, "committed", lambda: committed(small))
     trial = Trial("mine.py:DecayCell", {}, mine / "card", quick, small)
@@ -209,3 +211,40 @@ def test_words_go_no_further_than_intervals():
     assert pictures.two_digits(0.934) == ".93"
     with pytest.raises(ConfigError, match="give a file and a class"):
         own.load("MyCell")
+
+
+# --- The gates of docs/cards -----------------------------------------------------------------------------------------
+
+FOLDER = paths.ROOT / "docs" / "cards"
+GATES = sorted(FOLDER.glob("*/*.py"))
+
+
+def source(path):
+    """FILE:CLASS, as on the command line."""
+    name = re.search(r"^class (\w+)\(Cell\)", path.read_text(), re.MULTILINE)
+    return f"{path}:{name[1]}"
+
+
+@pytest.mark.parametrize("path", GATES, ids=lambda path: path.stem)
+def test_a_gate_is_compiled_and_has_the_numbers_of_the_eager_engine(path):
+    torch.manual_seed(0)
+    x, dt = torch.randn(12, 3, 4), 0.5 + torch.rand(12, 3)
+    made = {name: OwnLayers(4, 8, source=source(path), engine=name) for name in ("fused", "eager")}
+    made["eager"].load_state_dict(made["fused"].state_dict())
+    found = {}
+    for name, layers in made.items():
+        output = layers(x, dt=dt)[0]
+        output.square().sum().backward()
+        found[name] = [output.detach(), *(p.grad for p in layers.parameters())]
+    for fused, eager in zip(found["fused"], found["eager"], strict=True):
+        torch.testing.assert_close(fused, eager, rtol=1e-4, atol=1e-5)
+    assert all(torch.isfinite(value).all() for value in found["eager"])
+
+
+@pytest.mark.parametrize("path", GATES, ids=lambda path: path.stem)
+def test_a_gate_has_a_card_of_todays_rungs(path):
+    text = (path.parent / "card.md").read_text()
+    assert f"timescales-card {path.name}:{source(path).rpartition(':')[2]} --quick" in text
+    assert all(f"| {rung} |" in text for rung in atlas().quick)
+    assert (path.parent / "card.png").is_file()
+    assert path.stem in (FOLDER / "README.md").read_text()

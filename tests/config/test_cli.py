@@ -104,6 +104,7 @@ def test_a_bug_keeps_its_traceback_whatever_its_kind(train, monkeypatch):
             train()
 
 
+@pytest.mark.slow
 def test_a_closed_output_gets_no_traceback(tmp_path):
     command = f"{shlex.quote(sys.executable)} {shlex.quote(str(ROOT / 'train.py'))} --help | head -n 1"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, cwd=tmp_path, check=True)
@@ -117,7 +118,7 @@ def test_shell_completion_knows_the_models(train, monkeypatch):
     assert "model=plstm" in train("-sc", "query=bash").out
 
 
-@pytest.mark.parametrize("option", [["--cfg", "job"], ["--cfg=job"], ["-c", "job"]])
+@pytest.mark.parametrize("option", [["--cfg=job"], ["-c", "job"]])
 def test_settings_may_stand_on_both_sides_of_an_option(train, option):
     outcome = train("task=copy", *option, "task.T=7", "model=gru")
     assert outcome.status == 0, outcome
@@ -125,6 +126,7 @@ def test_settings_may_stand_on_both_sides_of_an_option(train, option):
     assert "  T: 7\n" in outcome.out
 
 
+@pytest.mark.slow
 def test_only_1_asks_hydra_for_the_full_error(tmp_path):
     for value, traceback in (("0", False), ("", False), ("1", True)):
         done = subprocess.run(
@@ -139,7 +141,8 @@ def test_only_1_asks_hydra_for_the_full_error(tmp_path):
         assert traceback or done.stderr.startswith("error: device must be auto")
 
 
-@pytest.mark.parametrize("closed", ["2>&-", "1>&-", "0<&- 1>&- 2>&-"])
+@pytest.mark.slow
+@pytest.mark.parametrize("closed", ["2>&-", "0<&- 1>&- 2>&-", "-m hydra/launcher=joblib 1>&- 2>&-"])
 def test_a_run_needs_no_streams(tmp_path, closed):
     """Its files get no number of a stream, into which libraries write."""
     command = f"{shlex.quote(sys.executable)} {shlex.quote(str(ROOT / 'train.py'))} {shlex.join(QUICK)} {closed}"
@@ -148,6 +151,7 @@ def test_a_run_needs_no_streams(tmp_path, closed):
     assert [saved["status"] for saved in records(tmp_path / "runs")] == ["finished"]
 
 
+@pytest.mark.slow
 def test_python_without_assertions_is_refused_in_one_line(tmp_path):
     """Hydra's parser works by assertions: seed=range(0,2) would end in a traceback."""
     done = subprocess.run(

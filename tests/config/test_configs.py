@@ -16,9 +16,7 @@ from timescales.training import build
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
 import matched
-import pairs
 import sample_data
-import task_pages
 
 MODELS, TASKS, OPTIMIZERS = (folders.choices(group) for group in ("model", "task", "optimizer"))
 # Arguments that do not come from a yaml: the loop's own, and what only the library's users choose.
@@ -107,7 +105,9 @@ DIFFERENT_SIZES = {
 def test_like_is_compared_with_like(task):
     """Models differ in model.* alone, in one size. The learning rate of pLSTM on IMDB is the paper's own."""
     given = {
-        model: identity.comparable(identity.resolved(config(f"task={task}", f"model={model}"))) for model in pairs.FIVE
+        model.name: identity.comparable(identity.resolved(config(f"task={task}", f"model={model.name}")))
+        for model in registry.MODELS
+        if model.family == registry.FIVE
     }
     shared = [{k: v for k, v in each.items() if not k.startswith("model.")} for each in given.values()]
     if task == "imdb":
@@ -125,23 +125,17 @@ def made_up():
         yield
 
 
-@pytest.mark.full  # ten seconds a task
+@pytest.mark.slow
 @pytest.mark.parametrize("task", MATCHED)
-def test_sizes_match_the_parameters(task, made_up):
-    models = [name for name in MODELS if registry.BY_NAME[name].family != registry.DEEP]
-    found = {each.model: each.parameters for each in pairs.pairs(task, task_pages.command(task), models)}
-    assert found["lstm"] == MATCHED[task]
-    assert all(count == pytest.approx(MATCHED[task], rel=0.01) for count in found.values())
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("task", MATCHED)
-def test_no_other_number_of_units_is_nearer(task, made_up):
-    parameters, lstm = matched.counted(task)
+def test_sizes_match_the_parameters_and_no_other_number_of_units_is_nearer(task, made_up):
+    parameters, _ = matched.counted(task)
+    assert parameters("lstm", None) == MATCHED[task]
+    for model in [name for name in MODELS if registry.BY_NAME[name].family != registry.DEEP]:
+        assert parameters(model, None) == pytest.approx(MATCHED[task], rel=0.01), model
     for model, units in folders.matched()[task].items():
         counts = {n: parameters(model, n) for n in (units - 2, units - 1, units, units + 1, units + 2)}
         near = {n: count for n, count in counts.items() if count is not None}
-        assert min(near, key=lambda n: abs(near[n] - lstm.parameters)) == units, model
+        assert min(near, key=lambda n: abs(near[n] - MATCHED[task])) == units, model
 
 
 def test_the_nearest_number_of_units_that_can_be_built():

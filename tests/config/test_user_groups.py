@@ -46,14 +46,11 @@ FILES = {
 LINES = [
     ["+experiment=small"],
     ["+experiment=small", "model=gru"],  # the command line has the last word
-    ["+experiment=small", "model.hidden_size=7"],
     ["+experiment=long", "task=frequency", "paper=gu"],
     ["+experiment=[small,long]"],
     ["+experiment=ours/deep", "model=ur"],
     ["+head=wide", "~model.frozen"],
     ["model.hidden_size=4", "model={hidden_size:5}"],  # a group's name, and yet a value
-    ["model={hidden_size:5}", "model.hidden_size=4"],
-    ["model=plstm", "task=copy", "task.T=50", "seed=3"],
     ["task=pmnist", "model=lstm", "model.hidden_size=[8,9]", "+model.extra=1", "loop.clip_norm=null"],
     ["paper=gu", "model=ur", "model.forget_init={law:chrono,T_max:750}", "run_dir=x"],
     ["task={T:4}", "loop={max_epochs:3}", "loop.max_epochs=2"],

@@ -1,8 +1,13 @@
-"""Every use of tests/dropin/uses with every layer: it works, is refused or differs, as docs/dropin.md says."""
+"""Every use of tests/dropin/uses with both engines: it works, is refused or differs, as docs/dropin.md says."""
+
+import re
+from collections import Counter
+from pathlib import Path
 
 import pytest
+import torch
 from uses import parallel
-from uses.registry import KINDS, USES, WORKS, Differs
+from uses.registry import COLUMNS, KINDS, LAYERS, USES, WORKS, Differs
 
 import timescales
 
@@ -10,19 +15,36 @@ pytestmark = [  # what torch says of the uses, and our engine of tensor subclass
     pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning", "ignore:.*torch.jit:DeprecationWarning"),
     pytest.mark.filterwarnings("ignore:Anomaly Detection has been enabled", "ignore:.*runs on the eager engine"),
 ]
-CASES = [pytest.param(use, layer, id=f"{use.run.__name__}-{layer}") for use in USES for layer in use.layers()]
+PAGE = (Path(__file__).parents[2] / "docs/dropin.md").read_text()
 
 
-@pytest.fixture(scope="module", autouse=True)
-def one_start_of_two_processes(request):
-    """For those cases that are run, which are few in `make test`."""
-    tests = [item.callspec.params for item in request.session.items if getattr(item, "function", None) is test_use]
-    cases = [(test["use"].run.__name__, test["layer"]) for test in tests]
-    parallel.CASES[:] = [(use, layer) for use, layer in cases if use in parallel.CHECKS]
+def chosen_cases():
+    """Each use with torch's layer and, on each engine, with that one of our layers which was used least before it."""
+    used, cases = Counter(), []
+    for use in USES:
+        for column in COLUMNS:
+            if layers := [layer for layer in use.layers() if layer.column == column]:
+                layer = min(layers, key=lambda layer: used[str(layer)])
+                used[str(layer)] += 1
+                cases.append((use, layer))
+    return cases
 
 
-@pytest.mark.covering("use,layer.column", "layer")
-@pytest.mark.parametrize(("use", "layer"), CASES)
+CASES = chosen_cases()
+# One start of two processes runs all that needs them.
+parallel.CASES[:] = [(use.run.__name__, layer) for use, layer in CASES if use.run.__name__ in parallel.CHECKS]
+
+
+IN_PROCESSES = {*parallel.CHECKS, "collected"}
+
+
+def parameter(use, layer):
+    """A case, slow if it starts processes."""
+    name = use.run.__name__
+    return pytest.param(use, layer, id=f"{name}-{layer}", marks=[pytest.mark.slow] * (name in IN_PROCESSES))
+
+
+@pytest.mark.parametrize(("use", "layer"), [parameter(*case) for case in CASES])
 def test_use(use, layer):
     outcome = use.outcome(layer)
     if outcome is WORKS:
@@ -47,3 +69,24 @@ def test_every_public_layer_is_used():
 def test_every_use_has_a_line_of_its_own():
     assert len({use.text for use in USES}) == len(USES)
     assert len({use.run.__name__ for use in USES}) == len(USES)
+
+
+def test_every_layer_is_used_on_each_of_its_engines():
+    ours = {str(layer) for layer in LAYERS if layer.column != "torch"}
+    assert ours <= {str(layer) for _, layer in CASES}
+
+
+@pytest.mark.parametrize("kind", ["timescales.LSTM", "torch.nn.LSTM"])
+def test_three_models(kind):
+    """The code of docs/dropin.md, with either class in the place of the other."""
+    tagger, decoder, classifier = re.findall(r"```python\n(.*?)```", PAGE, re.S)
+    names = {}
+    exec(tagger.replace("timescales.LSTM", kind), names)
+    assert names["padded"].shape == (3, 9, 32)
+    assert names["summary"].shape == (3, 32)
+    assert not names["padded"][0, 4:].any()
+    torch.testing.assert_close(names["summary"][:, 16:], names["padded"][:, 0, 16:])  # backward ends at the first step
+    exec(decoder.replace("timescales.LSTM", kind), names)
+    assert names["output"].shape == (4, 3, 16)
+    assert names["state"].age.shape == (4, 3, 16)
+    exec(classifier.replace("timescales.LSTM", kind), names)

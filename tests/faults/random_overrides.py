@@ -26,7 +26,6 @@ from typing import Any, NamedTuple
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-import odd_values as odd  # noqa: E402
 from hydra.core.global_hydra import GlobalHydra  # noqa: E402
 
 import train  # noqa: E402
@@ -39,25 +38,81 @@ from timescales.experiment.sweep import Sweep  # noqa: E402
 GROUPS = ("model", "task", "optimizer", "paper")
 SECONDS = 30  # a case that takes longer counts as hanging
 
-# ------------------------------------------------------------------------------------------------------ drawing a case
+
+def words(text: str) -> list[str]:
+    """Split at blanks."""
+    return text.split()
+
+
+# Unusual values: what is drawn follows from their order and number.
+WORDS = [
+    *words("paper authors async ur auto random fused cpu cuda tf32 learned chrono uniform x None nan ünï 日本 🙂 a=b"),
+    *["a,b", "a:b", "[", "{", "(", "\\", "$", "#", "!x", "&a", "*a", "%", "'", '"'],
+    *("", " ", "a b", "\t", "x" * 5000),
+]
+NESTED = words(
+    """[] {} [1,2] [[1],[2,[3]]] [null] [a,1,true] {a:1} {law:chrono,T_max:5} {law:chrono} {law:constant,value:1}
+    {law:inverse_gamma,alpha:1.5} {law:nope} {a:{b:{c:[1]}}} [forget] [forget,input] {law:uniform,low:1,high:0}
+    [5,5] {law:chrono,T_max:-1} [{law:constant,value:0}] {_target_:os.system}"""
+)
+INTERPOLATIONS = words(
+    """${seed} ${nope} ${model} ${task} ${model.hidden_size} ${oc.env:HOME} ${oc.env:NOPE} ${oc.env:NOPE,3}
+    ${oc.env:NOPE,null} ${oc.decode:'1'} ${run_dir:} ${ ${nope:1} ${hydra:job.name} ${.name} ${..seed} ${${seed}}
+    ${oc.dict.keys:model} ${oc.select:nope,2} ${oc.create:{a:1}} ???"""
+)
+PLACES = ["/proc/nowhere", "nowhere", "a/b/c", "x" * 300, "~nobody/x", "con:", "ü/ñ"]
+TARGETS = words(
+    """os.system builtins.eval torch.load torch.nn.Linear torch.optim.LBFGS torch.optim.AdamW timescales.LSTM
+    timescales.tasks.Task timescales.tasks.Copy timescales.nope.X . .. a. .a timescales 5 ü.ñ timescales.URLSTM
+    timescales.optim.NTASGD torch.optim.SparseAdam"""
+)
+KEYS = ["", *words("ü . a.b.c model. task..T loop hydra.nope task@x model/x x[0]")]
+SMALL_INTEGERS = words("-1 0 1 2 3 4 5 7 50")
+LARGE = ["1" + "0" * 40, *words("1000 1000000 2147483648 9223372036854775808 1e300 1e-300 0x10 1_000")]
+FLOATS = words("0.0 0.5 -0.5 1.0 1.5 1e-3 1e-9 inf -inf nan .5 1.")
+CONSTANTS = words("true false null True NULL yes")
+SWEEPS = words(
+    """A,B A,B,C A, ,A choice(A,B) choice() range(1,3) range(3) range(A) interval(0,1) interval(A,B) glob(*) glob(A)
+    sort(2,1) shuffle(1,2) tag(x,A,B) nope(A) int(A) float(A) str(A) json_str(A) extend_list(A) choice(A,B [A,B]
+    {A:B}"""
+)
+MARKS = [
+    " ",
+    "\n",
+    *["'", '"', "[", "]", "{", "}", "(", ")", "\\", ",", ":", "=", "$", "${", "#", "&", "@", "~", "+", "é"],
+]
+HYDRA_KEYS = words(
+    """hydra hydra.job hydra.job.name hydra.verbose hydra.mode hydra.searchpath hydra.sweeper hydra.sweeper.minutes
+    hydra.sweeper.nope hydra.run.dir hydra.sweep.dir hydra.nope hydra.job.chdir hydra.callbacks hydra.launcher
+    hydra/launcher hydra/sweeper hydra/job_logging hydra/nope hydra.runtime.cwd hydra.overrides"""
+)
+OPTIONS = [
+    option.split()
+    for option in (
+        *("--model plstm", "--config-dir nowhere", "--config-dir", "--cfg job", "--cfg nope", "--resolve", "--run"),
+        *("--config-name nope", "--config-path nope", "--package nope", "--info nope", "--info config", "--help"),
+        *("--version", "--nope=1", "-x", "--", "table=chien_copy rung=small seed=200", "table=chien_copi", "table="),
+        *("rung=small", "table=null", "hydra/sweeper=basic", "hydra/sweeper=optuna", "hydra/launcher=nope"),
+    )
+]
 
 
 def value(rng: random.Random, key: str, small: bool) -> str:
     """A random value for a key, as it is typed."""
     if key.endswith("_target_") and rng.random() < 0.8:
-        return rng.choice(odd.TARGETS)
+        return rng.choice(TARGETS)
     if key in ("run_dir", "data_root"):
-        return quoted(rng.choice(odd.HARMLESS_PLACES if small else odd.PLACES))
+        return quoted(rng.choice(PLACES))
     kinds: list[Callable[[], str]] = [
-        lambda: rng.choice(odd.SMALL_INTEGERS if small else odd.SMALL_INTEGERS + odd.LARGE_NUMBERS),
+        lambda: rng.choice(SMALL_INTEGERS if small else SMALL_INTEGERS + LARGE),
         lambda: str(rng.randint(-3, 50)),
-        lambda: rng.choice(odd.FLOATS),
+        lambda: rng.choice(FLOATS),
         lambda: f"{rng.uniform(-1, 2):.3g}",
-        lambda: rng.choice(odd.CONSTANTS),
-        lambda: quoted(rng.choice(odd.WORDS)) if rng.random() < 0.7 else rng.choice(odd.WORDS),
+        lambda: rng.choice(CONSTANTS),
+        lambda: quoted(rng.choice(WORDS)) if rng.random() < 0.7 else rng.choice(WORDS),
         lambda: quoted("".join(chr(rng.choice([rng.randint(1, 126), rng.randint(160, 0x2FFF)])) for _ in range(6))),
-        lambda: rng.choice(odd.NESTED),
-        lambda: rng.choice(odd.INTERPOLATIONS) if rng.random() < 0.5 else quoted(rng.choice(odd.INTERPOLATIONS)),
+        lambda: rng.choice(NESTED),
+        lambda: rng.choice(INTERPOLATIONS) if rng.random() < 0.5 else quoted(rng.choice(INTERPOLATIONS)),
     ]
     return rng.choice(kinds)()
 
@@ -73,7 +128,7 @@ def override(rng: random.Random, known: list[str], small: bool) -> str:
     if kind < 0.06:
         key = key[: rng.randrange(1, len(key) + 1)] + rng.choice("xé_. -@/0")
     elif kind < 0.09:
-        key = rng.choice(odd.KEYS)
+        key = rng.choice(KEYS)
     sign = rng.choices(["", "+", "++", "~"], [88, 3, 6, 3])[0]
     if sign == "~" and rng.random() < 0.7:
         return f"~{key}"
@@ -84,14 +139,14 @@ def sweeping(rng: random.Random, known: list[str]) -> str:
     """A random override with several values, or with a function of Hydra's grammar."""
     key = rng.choice([*GROUPS, *known])
     values = [rng.choice(folders.choices(key)) if key in GROUPS else value(rng, key, True) for _ in range(3)]
-    form = rng.choice(odd.SWEEPS)
+    form = rng.choice(SWEEPS)
     return f"{key}={form.replace('A', values[0]).replace('B', values[1]).replace('C', values[2])}"
 
 
 def broken(rng: random.Random, text: str) -> str:
     """An override with a character too much or too few."""
     at = rng.randrange(len(text) + 1)
-    return text[:at] + rng.choice(odd.MARKS) + text[at + rng.randrange(2) :]
+    return text[:at] + rng.choice(MARKS) + text[at + rng.randrange(2) :]
 
 
 def command(seed: int, number: int, small: bool, keys: Callable[[list[str]], list[str]]) -> list[str]:
@@ -122,15 +177,12 @@ def command(seed: int, number: int, small: bool, keys: Callable[[list[str]], lis
         k = rng.randrange(len(case))
         case[k] = broken(rng, case[k])
     if rng.random() < 0.05:
-        case.append(f"{rng.choice(odd.HYDRA_KEYS)}={value(rng, '', small)}")
+        case.append(f"{rng.choice(HYDRA_KEYS)}={value(rng, '', small)}")
     if rng.random() < 0.05:
-        case += rng.choice(odd.OPTIONS)
+        case += rng.choice(OPTIONS)
     if rng.random() < 0.15:
         case.append("-m")
     return case
-
-
-# --------------------------------------------------------------------------------------------------- what becomes of it
 
 
 class Late(BaseException):
@@ -206,6 +258,11 @@ def outcome(status: int, out: str, err: str, case: list[str]) -> Outcome:
     if re.fullmatch(r"\d+ of \d+ runs? failed", line):  # each has a line of its own
         line = re.findall(r"^failed: .*\n  (.*)$", out, re.MULTILINE)[-1]
     return Outcome("clear", line, case)
+
+
+def read(printed: str) -> list[Outcome]:
+    """The outcomes that a process of this file has printed."""
+    return [Outcome(*json.loads(line)) for line in printed.splitlines()]
 
 
 def main() -> None:

@@ -1,7 +1,4 @@
-"""Faults that the fault-injection tests have found, and a small part of those tests.
-
-Broken runs continue, damage is detected, and nonsense on the command line gives one line of error.
-"""
+"""Faults that injection has found (test_injection.py): full disks, damaged files, nonsense on the command line."""
 
 import csv
 import errno
@@ -9,15 +6,9 @@ import fcntl
 import json
 import os
 import shutil
-import subprocess
-import sys
-from pathlib import Path
 
-import fuzz
 import pytest
-import random_overrides
 import torch
-from everyday import only
 
 from timescales import files
 from timescales.errors import ConfigError
@@ -25,41 +16,8 @@ from timescales.runs import loggers
 from timescales.runs.record import Record
 from timescales.training import checkpoint
 
-FOLDER = Path(__file__).resolve().parent
 SIZES = ["task.T=2", "task.train_size=16", "task.valid_size=8", "task.test_size=8", "task.batch_size=8"]
 QUICK = ["task=copy", *SIZES, "model.hidden_size=4", "loop.max_steps=4", "loop.log_every=1", "logger=csv"]
-
-
-# --- random overrides -----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("first", only([0], range(0, 200, 25)))
-def test_random_command_lines_are_valid_or_one_line(tmp_path, first):
-    """200 cases of `make faults`, in a process that must not load torch; a failure names its seed and number."""
-    command = [sys.executable, random_overrides.__file__, "1", str(first), str(first + 25)]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
-    assert done.returncode == 0, done.stderr
-    cases = [json.loads(line) for line in done.stdout.splitlines()]
-    assert len(cases) == 25
-    kinds = {kind for kind, *_ in cases}
-    assert [
-        (f"seed 1, case {k}", *case) for k, case in enumerate(cases, first) if case[0] not in ("valid", "clear")
-    ] == []
-    assert kinds == {"valid", "clear"}
-
-
-@pytest.mark.parametrize("first", only([0], [0, 12]))
-def test_random_valid_overrides_take_a_step(train, corpora, tmp_path, first):
-    command = [sys.executable, random_overrides.__file__, "1", str(first), str(first + 12), "small"]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=True)
-    cases = [random_overrides.Outcome(*json.loads(line)) for line in done.stdout.splitlines()]
-    valid = [(number, case.overrides) for number, case in enumerate(cases, first) if case.kind == "valid"][:3]
-    assert len(valid) == 3
-    for number, overrides in valid:
-        outcome = train(*fuzz.one_step(overrides, corpora), f"run_dir={tmp_path / str(number)}")
-        errors = [line for line in outcome.err.splitlines() if line.startswith("error: ")]
-        clear = outcome.status == 1 and len(errors) == 1
-        assert outcome.status == 0 or clear, (f"seed 1, case {number}", overrides, outcome)
 
 
 FOUND = [
@@ -203,17 +161,3 @@ def test_leftovers_of_a_killed_compilation_are_removed(tmp_path, monkeypatch):
     with pytest.raises(compiler.BuildError, match="failed"):
         compiler.write_compiled(library, ["false"], [])
     assert [p.name for p in tmp_path.iterdir()] == ["cell-2.x.build"]
-
-
-# --- run.py itself ---------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.full
-def test_one_part_of_the_fault_tests(tmp_path):
-    """The script runs, and finds no fault in the part that trains nothing."""
-    command = [sys.executable, str(FOLDER / "run.py"), "--only", "corpora", "--share", "0.03", "--dry"]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
-    assert done.returncode == 0, done.stderr
-    assert "No faults." in done.stdout
-    wrong = subprocess.run([*command, "--only", "kil"], capture_output=True, text=True, check=False)
-    assert wrong.stderr == "error: --only kil: no such part; there are kill, disk, damage, corpora, fuzz\n"

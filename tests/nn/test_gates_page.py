@@ -32,6 +32,7 @@ def test_every_block_runs():
     assert names["RNN"]([names["Average"](3, 4)])(x)[0].shape == (5, 2, 4)
 
 
+@pytest.mark.slow
 def test_the_complete_example_trains_and_is_analysed(mine, train):
     assert sorted(FILES) == ["mine/leak.py", "mine/model/leak.yaml"]
     words = shlex.split(COMMAND)

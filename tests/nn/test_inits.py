@@ -2,13 +2,40 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from distributions import same_distribution
 from scipy import stats
 
 import timescales
-from timescales.nn.cells import GRUCell, JANETCell, LSTMCell, PGRUCell, PLSTMCell, URLSTMCell
+from timescales.nn.cells import (
+    ELSTMCell,
+    EURNNCell,
+    ExpRNNCell,
+    GORUCell,
+    GRUCell,
+    IndRNNCell,
+    JANETCell,
+    LeakyRNNCell,
+    LRUCell,
+    LSTMCell,
+    MinGRUCell,
+    MinLSTMCell,
+    NRUCell,
+    ParaGRUCell,
+    ParaLSTMCell,
+    PGRUCell,
+    PhasedLSTMCell,
+    PLSTMCell,
+    RGLRUCell,
+    RMCCell,
+    SLSTMCell,
+    SRUCell,
+    SuRNNCell,
+    URLSTMCell,
+    URNNCell,
+)
 from timescales.nn.inits import (
     Assigned,
     Chrono,
@@ -24,6 +51,7 @@ from timescales.nn.inits import (
 )
 
 WIDTHS = [1, 2, 1151]
+CHRONO = {"forget_init": {"law": "chrono", "T_max": 50}}
 
 
 def draws(width, one):
@@ -32,13 +60,12 @@ def draws(width, one):
     return torch.cat([one().detach().double().flatten() for _ in range(-(-1151 // width))]).numpy()
 
 
-@pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.parametrize("T_max", [3, 30.5, 750])
+@pytest.mark.parametrize(("width", "T_max"), [(1, 3), (2, 30.5), (1151, 750)])
 def test_chrono_is_the_log_of_a_uniform(width, T_max):
     same_distribution(draws(width, lambda: Chrono(T_max).bias(width).exp()), stats.uniform(1, T_max - 2))
 
 
-@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("width", [2, 1151])
 def test_chrono_reaches_the_cells_biases(width):
     def cell():
         return LSTMCell(1, width, forget_init={"law": "chrono", "T_max": 50})
@@ -63,8 +90,7 @@ def test_uniform_gate_init_of_a_small_layer():
     same_distribution(draws(4, lambda: URLSTMCell(1, 4).gate_bias.sigmoid()), stats.uniform(0.25, 0.5))
 
 
-@pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.parametrize(("low", "high"), [(0.0, 1.0), (0.2, 0.4)])
+@pytest.mark.parametrize(("width", "low", "high"), [(2, 0.0, 1.0), (1151, 0.0, 1.0), (1151, 0.2, 0.4)])
 def test_powers_are_uniform(width, low, high):
     def powers():
         return PLSTMCell(1, width, power_init=(low, high)).p
@@ -82,7 +108,7 @@ def test_powers_stay_inside_the_open_interval():
     torch.testing.assert_close(cells[1].p, torch.full((50,), 1 - 1e-4), rtol=1e-6, atol=0)
 
 
-@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("width", [2, 400])
 @pytest.mark.parametrize("kind", [LSTMCell, URLSTMCell, PLSTMCell, GRUCell, JANETCell, PGRUCell])
 def test_everything_else_is_uniform_on_1_over_sqrt_h(kind, width):
     torch.manual_seed(width)
@@ -94,8 +120,7 @@ def test_everything_else_is_uniform_on_1_over_sqrt_h(kind, width):
         same_distribution(sample, stats.uniform(-bound, 2 * bound))
 
 
-@pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.parametrize("alpha", [0.56, 1.5])
+@pytest.mark.parametrize(("width", "alpha"), [(1, 0.56), (2, 1.5), (1151, 0.56)])
 def test_inverse_gamma_quantiles_are_the_distribution(width, alpha):
     """Quantiles, not samples: the distribution function at T_k is 1 - k/(n+1) exactly, its KS distance 1/(n+1)."""
     T = InverseGamma(alpha, 2.0).timescales(width)
@@ -105,8 +130,10 @@ def test_inverse_gamma_quantiles_are_the_distribution(width, alpha):
     assert stats.kstest(T.numpy(), stats.invgamma(alpha, scale=2.0).cdf).statistic <= 1 / (width + 1) + 1e-9
 
 
-@pytest.mark.parametrize("alpha", [0.05, 0.1, 0.56, 1.0, 1.4, 5.0, 20.0, 50.0, 1e4])
-@pytest.mark.parametrize("scale", [1.0, 0.25, 30.0])
+@pytest.mark.parametrize(
+    ("alpha", "scale"),
+    [(0.05, 1.0), (0.1, 0.25), (0.56, 30.0), (1.0, 1.0), (5.0, 0.25), (20.0, 1.0), (50.0, 1.0), (1e4, 30.0)],
+)
 def test_isf_equals_scipys(alpha, scale):
     q = torch.cat([torch.logspace(-8, -1, 30), torch.linspace(0.1, 0.999, 50)]).double()
     ours, theirs = inverse_gamma_isf(q, alpha, scale), stats.invgamma.isf(q.numpy(), alpha, scale=scale)
@@ -270,12 +297,11 @@ def test_mts_layers_with_another_timescale():
     [
         (4, 256, 1, 2 * 4 * 256),
         (5, [115, 115, 4], 3, 1_840),
-        pytest.param(5, [1150, 1150, 4], 3, 18_400, marks=pytest.mark.full),
     ],
-    ids=["dyck", "small_language_model", "language_model"],
+    ids=["dyck", "small_language_model"],
 )
 def test_the_authors_code_freezes_whole_biases(size, hidden, layers, count):
-    """2,048 of Dyck-2's 268,802 parameters, 18,400 of the language model's: these never get a gradient."""
+    """2,048 of Dyck-2's 268,802 parameters, 1,840 of a language model of a tenth of the units get no gradient."""
     rnn = timescales.MTSLSTM(size, hidden, layers, freeze_gates="ifgo")
     biases = [p for key, p in rnn.named_parameters() if "bias" in key]
     output, state = rnn(torch.randn(2, 1, size))
@@ -351,65 +377,162 @@ def test_an_initializer_without_arguments_is_the_papers():
     assert forget_initializer("constant") == Constant(1.0)
 
 
-@pytest.mark.parametrize(
-    ("spec", "fix"),
-    [
-        ("chrno", "chrono"),
-        (True, "chrono"),
-        ({"T_max": 750}, "chrono"),
-        ({"law": None}, "chrono"),
-        (["chrono"], "chrono"),
-        ({"law": ["chrono"]}, "chrono"),
-        ("chrono", "T_max"),
-        ({"law": "chrono"}, "T_max"),
-        ({"law": "chrono", "T_max": 750, "alpha": 1}, "alpha"),
-        ({"law": "chrono", "t_max": 750}, "T_max"),
-        ({"law": "chrono", "T_max": 2}, "above 2"),
-        ({"law": "chrono", "T_max": -5}, "above 2"),
-        ({"law": "chrono", "T_max": "auto"}, "above 2"),
-        ({"law": "chrono", "T_max": True}, "above 2"),
-        ({"law": "chrono", "T_max": math.nan}, "above 2"),
-        ({"law": "chrono", "T_max": math.inf}, "above 2"),
-        ({"law": "uniform", "low": 0}, "low"),
-        ({"law": "inverse_gamma", "alpha": 0}, "above 0"),
-        ({"law": "inverse_gamma", "alpha": -1.0}, "above 0"),
-        ({"law": "inverse_gamma", "scale": 0.0}, "above 0"),
-        ({"law": "inverse_gamma", "alpha": math.nan}, "above 0"),
-        ({"law": "inverse_gamma", "alpha": math.inf}, "above 0"),
-        ({"law": "inverse_gamma", "alpha": "large"}, "above 0"),
-        ({"law": "inverse_gamma", "alpha": 0.04}, "between 0.05 and 10000"),
-        ({"law": "inverse_gamma", "alpha": 1e6}, "between 0.05 and 10000"),
-        ({"law": "inverse_gamma", "quantiles": "both"}, "interior or authors"),
-        ({"law": "assigned", "timescales": []}, "above 0"),
-        ({"law": "assigned", "timescales": [3, 0]}, "above 0"),
-        ({"law": "assigned", "timescales": [3, "4"]}, "above 0"),
-        ({"law": "assigned", "timescales": 3}, "above 0"),
-        ({"law": "assigned", "timescales": [1, 4], "form": "log_t_minus_1"}, "above 1"),
-        ({"law": "assigned", "form": "eq6"}, "eq5 or log_t_minus_1"),
-        ({"law": "constant", "b": "one"}, "number"),
-        ({"law": "constant", "b": math.nan}, "number"),
-        (math.nan, "number"),
-        (math.inf, "number"),
-    ],
-    ids=str,
-)
-def test_a_bad_initializer_says_what_to_write(spec, fix):
-    with pytest.raises(ValueError, match=fix):
-        LSTMCell(2, 3, forget_init=spec)
+# --- what other cells draw ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("arguments", "fix"),
-    [
-        ({"num_layers": 2}, "1 or 3 layers"),
-        ({"freeze_gates": "fi"}, "if or ifgo"),
-        ({"alpha": 0}, "above 0"),
-        ({"quantiles": "ends"}, "interior or authors"),
-        ({"num_layers": 3, "layer1_bias": "log"}, "eq5 or log_t_minus_1"),
-        ({"layer1_timescale": 20}, "need num_layers=3"),
-        ({"num_layers": 3, "layer3_timescale": 0}, "numbers above 0"),
-    ],
-)
-def test_mts_says_what_its_arguments_must_be(arguments, fix):
-    with pytest.raises(ValueError, match=fix):
-        timescales.MTSLSTM(3, 4, **arguments)
+def uniform(low, high):
+    return stats.uniform(low, high - low)
+
+
+def decays(cell):
+    """The squared radii of an LRU's eigenvalues."""
+    return torch.exp(-2.0 / cell.timescales())
+
+
+BOUND = 190**-0.5
+# The cell, the numbers of it, and their distribution.
+DRAWN = {
+    "janet": (lambda: JANETCell(1, 1151, **CHRONO), lambda c: c.bias_total("forget").exp(), uniform(1, 49)),
+    "elstm": (lambda: ELSTMCell(1, 1151, **CHRONO), lambda c: c.bias_total("forget").exp(), uniform(1, 49)),
+    "mingru": (lambda: MinGRUCell(1, 1151, **CHRONO), lambda c: c.bias_total("forget").exp(), uniform(1, 49)),
+    "minlstm": (
+        lambda: MinLSTMCell(1, 1151, **CHRONO),
+        lambda c: 1.0 / torch.expm1(1.0 / c.timescales()),
+        uniform(1, 49),
+    ),
+    "slstm": (lambda: SLSTMCell(1, 1151, **CHRONO), lambda c: c.bias_total("forget").exp(), uniform(1, 49)),
+    "leaky": (lambda: LeakyRNNCell(1, 2001, T_max=400.0), lambda c: c.log_tau, uniform(0, math.log(400))),
+    "indrnn": (lambda: IndRNNCell(3, 20_000, u_init=(0.2, 0.7)), lambda c: c.u, uniform(0.2, 0.7)),
+    "rglru": (
+        lambda: RGLRUCell(3, 20_000, decay_init=(0.2, 0.7)),
+        lambda c: c.decay.double().sigmoid() ** 8,
+        uniform(0.2, 0.7),
+    ),
+    "paragru": (lambda: ParaGRUCell(2, 10_000), lambda c: c.diagonal, stats.norm(0, 0.01)),
+    "paralstm": (lambda: ParaLSTMCell(2, 10_000), lambda c: c.diagonal, stats.norm(0, 0.01)),
+    "paralstm's peephole": (lambda: ParaLSTMCell(2, 10_000), lambda c: c.peephole, stats.norm(0, 0.01)),
+    "lru": (lambda: LRUCell(3, 2001, r_min=0.5, r_max=0.9, max_phase=1.0), decays, uniform(0.25, 0.81)),
+    "lru's phase": (lambda: LRUCell(3, 2001, max_phase=1.0), lambda c: c.theta_log.double().exp(), uniform(0, 1)),
+    "lru's B": (lambda: LRUCell(3, 2001), lambda c: c.weight_ih, stats.norm(0, 6**-0.5)),
+    "sru": (lambda: SRUCell(3, 80), lambda c: c.weight_output, uniform(-0.05, 0.05)),
+    "urnn's phases": (lambda: URNNCell(20, 600), lambda c: c.phases, uniform(-math.pi, math.pi)),
+    "urnn's reflections": (
+        lambda: URNNCell(20, 600),
+        lambda c: c.reflections,
+        uniform(-((3 / 301) ** 0.5), (3 / 301) ** 0.5),
+    ),
+    "urnn's start": (lambda: URNNCell(20, 600), lambda c: c.start, uniform(-(0.005**0.5), 0.005**0.5)),
+    "urnn's input": (lambda: URNNCell(20, 600), lambda c: c.weight_ih, uniform(-((6 / 620) ** 0.5), (6 / 620) ** 0.5)),
+    "eurnn": (lambda: EURNNCell(20, 800), lambda c: c.theta, uniform(-math.pi, math.pi)),
+    "eurnn's phi": (lambda: EURNNCell(20, 800), lambda c: c.phi, uniform(-math.pi, math.pi)),
+    "eurnn's phases": (lambda: EURNNCell(20, 800), lambda c: c.phases, uniform(-math.pi, math.pi)),
+    "eurnn's input": (lambda: EURNNCell(20, 800), lambda c: c.weight_ih, uniform(-0.01, 0.01)),
+    "goru": (lambda: GORUCell(20, 200, capacity=4), lambda c: c.theta, uniform(-math.pi, math.pi)),
+    "goru's weights": (lambda: GORUCell(20, 200), lambda c: c.weight_hh, uniform(-0.01, 0.01)),
+    "nru's strengths": (
+        lambda: NRUCell(3, 90, memory_size=100, heads=4),
+        lambda c: 10 * c.weight_heads[:8],
+        uniform(-BOUND, BOUND),
+    ),
+    "nru's factors": (
+        lambda: NRUCell(3, 90, memory_size=100, heads=4),
+        lambda c: c.weight_heads[8:],
+        uniform(-BOUND, BOUND),
+    ),
+    "nru's memory": (
+        lambda: NRUCell(3, 90, memory_size=100, heads=4),
+        lambda c: c.weight_memory,
+        uniform(-(193**-0.5), 193**-0.5),
+    ),
+    "phased": (lambda: PhasedLSTMCell(1, 1_000), lambda c: c.period.log(), uniform(0, 3)),
+    "phased's shift": (lambda: PhasedLSTMCell(1, 1_000), lambda c: c.shift / c.period, uniform(0, 1)),
+    "phased's peephole": (lambda: PhasedLSTMCell(1, 1_000), lambda c: c.peephole_forget, stats.norm(0, 0.1)),
+    "phased, other arguments": (
+        lambda: PhasedLSTMCell(1, 1_000, period_init=(1, 3), shift_init=(0, 100)),
+        lambda c: c.shift,
+        uniform(0, 100),
+    ),
+    "surnn": (lambda: SuRNNCell(1, 500), lambda c: c.amplitude, stats.norm(0, 1)),
+    "surnn's phase": (lambda: SuRNNCell(1, 500), lambda c: c.phase, uniform(0, 2 * math.pi)),
+}
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_what_a_cell_draws(name):
+    make, numbers, distribution = DRAWN[name]
+    torch.manual_seed(0)
+    same_distribution(numbers(make()).detach().double().flatten(), distribution)
+
+
+def test_numbers_that_are_not_drawn():
+    assert not JANETCell(1, 40, **CHRONO).bias_total("cell").any()
+    separate = ELSTMCell(1, 40, coupled=False, **CHRONO)
+    assert torch.equal(separate.bias_total("input"), -separate.bias_total("forget"))
+    for name in ("JANET", "ELSTM", "MinGRU", "MinLSTM"):  # without T_max torch's default
+        bias = getattr(timescales, name)(1, 99).layers[0].bias_total("forget")
+        assert 0 < bias.abs().max() < 1 / math.sqrt(99)
+    assert torch.equal(timescales.LeakyRNN(1, 3, T_max=1.0).timescales()[0], torch.ones(3))
+    for kind in (ParaGRUCell, ParaLSTMCell):
+        cell = kind(2, 9, forget_init=2.0)
+        assert cell.timescales()[0].item() == pytest.approx(1.0 / math.log1p(math.exp(-2.0)), rel=1e-5)
+    assert RGLRUCell(3, 1000).decay.sigmoid().pow(8.0).min() >= 0.9
+    squared = decays(LRUCell(3, 200, r_min=0.5, r_max=0.9))
+    lru = LRUCell(3, 20_001)
+    assert all(p.isfinite().all() for p in lru.parameters())
+    torch.testing.assert_close(lru.gamma_log.exp().square(), 1.0 - decays(lru), rtol=1e-3, atol=1e-5)
+    assert squared.min() >= 0.25 - 1e-6
+    assert not lru.bias.any()
+    assert LRUCell(1, 3, r_min=1.0).timescales().min() > 1e11  # a radius of 1, as far as gamma can be positive
+    assert EURNNCell(20, 800).theta.shape == (399,)  # 200 pairs, and 199 between them
+    assert not EURNNCell(20, 800).bias.any()
+    goru = GORUCell(20, 200, capacity=4)
+    assert goru.bias.view(3, 200).unique(dim=1).flatten().tolist() == pytest.approx([0.0, 2.0, 0.01])
+    assert goru.theta.shape == (2 * 100 + 2 * 99,)
+    assert goru.timescales().tolist() == pytest.approx([1 / math.log(2)] * 200)
+    assert sum(p.numel() for p in URNNCell(20, 600).parameters()) == 20 * 600 + 7 * 300 + 300 + 600
+    # Six linear maps of torch as the released code has them, which gives 212 units and a memory of 256 for digits
+    count = sum(p.numel() for p in NRUCell(1, 212, memory_size=256, heads=4).parameters())
+    assert count == 212 * (1 + 212 + 256 + 1) + (4 * 32 + 2 * 4) * (212 + 256 + 1)
+    assert PhasedLSTMCell(1, 9).open_ratio.unique().tolist() == pytest.approx([0.05])
+    assert "open_ratio" not in dict(PhasedLSTMCell(1, 9).named_parameters())
+    surnn = SuRNNCell(1, 500)
+    assert surnn.amplitude.shape == surnn.phase.shape == (2_000,)
+    assert not surnn.switch_bias.any()
+    low, high = surnn.timescales().quantile(torch.tensor([0.1, 0.9])).tolist()
+    assert 1.5 < low < 2.5 < 8.0 < high < 20.0
+    slstm = SLSTMCell(1, 500, **CHRONO)
+    assert slstm.bias_total("input").abs().max() <= 500**-0.5
+
+
+@pytest.mark.parametrize("skew_init", ["cayley", "henaff"])
+def test_angles_of_an_exprnn(skew_init):
+    torch.manual_seed(0)
+    A = torch.zeros(2001, 2001)
+    cell = ExpRNNCell(1, 2001, skew_init=skew_init)
+    j, k = torch.tril_indices(2001, 2001, -1)
+    A[j, k] = cell.skew.detach()
+    angles = A[A != 0]
+    assert len(angles) == 1000  # the odd one out has none
+    assert 0.009 < cell.bias.abs().max() <= 0.01
+    assert torch.equal(A.diagonal(-1)[::2], angles)
+    if skew_init == "henaff":
+        same_distribution(angles.double(), uniform(-math.pi, math.pi))
+    else:  # s = sqrt((1 - cos v) / (1 + cos v)) = tan(v / 2), v ~ U(0, pi / 2)
+        same_distribution(angles.double(), lambda s: 4 / math.pi * np.arctan(s))
+
+
+def test_what_an_rmc_draws():
+    """Normal with deviation 1/sqrt(fan-in), cut at two of them; biases 0, gains 1. f = sigmoid(1) at zero input."""
+    torch.manual_seed(0)
+    cell = RMCCell(30, 120, memories=2, heads=2, key_size=7, blocks=2)
+    for name, parameter in cell.named_parameters():
+        if parameter.dim() == 2:
+            standard = parameter.detach().double().flatten() * math.sqrt(parameter.shape[1])
+            same_distribution(standard, stats.truncnorm(-2, 2))
+            assert standard.abs().max() <= 2.0
+        else:
+            assert (parameter == (0.0 if "bias" in name else 1.0)).all(), name
+    for style, rows in (("unit", 12), ("memory", 4)):
+        cell = RMCCell(3, 12, memories=4, gate_style=style)
+        assert cell.height("forget") == rows
+        torch.testing.assert_close(cell.timescales(), torch.full((12,), 1 / math.log1p(math.exp(-1))))

@@ -1,7 +1,6 @@
 """The code in docs/library.md does what the page says of it."""
 
 import re
-import tomllib
 from pathlib import Path
 
 import pytest
@@ -39,6 +38,7 @@ def test_skipped_time_reaches_the_next_step(kind):
         assert torch.allclose(dropped[exists], short, atol=1e-6) == all(mask)
 
 
+@pytest.mark.slow
 def test_the_classifier_is_saved_and_exported_for_any_number_of_series(tmp_path, monkeypatch):
     """Loaded, and as a program, it gives the same numbers; masked steps count for nothing."""
     torch.manual_seed(0)
@@ -73,33 +73,6 @@ def test_a_trained_model_is_loaded():
     model = run('timescales.load("')["model"]
     assert model.card["id"] == "2e471ad7b7ea"
     assert [len(times) for times in model.rnn.timescales()] == [model.rnn.hidden_size]
-
-
-def test_what_is_stable_names_every_command_and_the_loader():
-    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
-    (row,) = re.findall(r"^\| commands \| (.*) \|$", PAGE, re.M)
-    assert {*project["scripts"]} == {*re.findall(r"`(timescales-\w+)`", row)}
-    stable = PAGE.partition("## What is stable")[2]
-    assert "load" in timescales.__all__
-    assert "`timescales.load`" in stable
-
-
-def ignores_dt(kind: str) -> bool:
-    """Whether dt does not change the output."""
-    arguments = {"ChronoLSTM": {"T_max": 9}, "JANET": {"T_max": 9}, "RMC": {"memories": 1}}.get(kind, {})
-    torch.manual_seed(0)
-    rnn, x = getattr(timescales, kind)(I, 8, **arguments).eval(), torch.randn(S, B, I)
-    return torch.equal(rnn(x, dt=torch.full((S, B), 3.0))[0], rnn(x)[0])
-
-
-def test_the_layers_that_use_dt_are_named():
-    item = PAGE[PAGE.index("- `dt` (S, B)") : PAGE.index("All others take it and ignore it")]
-    named = set(re.findall(r"`([A-Z]\w+)`", item))
-    classes = {name: getattr(timescales, name) for name in timescales.__all__}
-    layers = {name for name, kind in classes.items() if isinstance(kind, type) and issubclass(kind, timescales.RNN)}
-    layers -= {"RNN", "CellRNN"}  # of any cell
-    assert "IndRNN" in layers
-    assert {kind for kind in layers if not ignores_dt(kind)} == named
 
 
 def test_a_policys_loop_over_steps_is_one_call_with_resets():

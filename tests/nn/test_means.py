@@ -90,8 +90,10 @@ CELLS = [LayerNormLSTM, EachGate, Statistics, OfInputs]
 SHAPES = [(2, 5, 3, 17), (9, 3, 1, 64), (4, 33, 40, 30)]  # S, B, inputs, H
 
 
-@pytest.mark.parametrize("kind", CELLS)
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize(
+    ("kind", "shape"),
+    [(kind, SHAPES[k % 3]) for k, kind in enumerate(CELLS)] + [(LayerNormLSTM, v) for v in SHAPES[1:]],
+)
 def test_results_and_gradients_are_those_of_plain_torch(kind, shape):
     S, B, inputs, H = shape
     torch.manual_seed(0)
@@ -165,26 +167,6 @@ def test_the_deviation_of_equal_numbers_has_the_gradient_0():
         torch.testing.assert_close(compiled, eager, rtol=1e-4, atol=1e-5)
 
 
-def test_derivatives_by_differences():
-    """Of a loss of the compiled cell, without torch's derivatives: also those of the norms' weights."""
-    torch.manual_seed(0)
-    rnn = RNN([LayerNormLSTM(3, 16)], engine="fused")
-    x = torch.randn(5, 2, 3)
-    factor = torch.randn(5, 2, 16, dtype=torch.float64)
-    (rnn(x)[0].double() * factor).sum().backward()
-    for name, p in rnn.named_parameters():
-        direction = torch.randn_like(p)
-        direction /= direction.norm()
-        with torch.no_grad():
-            values = []
-            for sign in (1, -1):
-                p.add_(sign * 1e-2 * direction)
-                values.append((rnn(x)[0].double() * factor).sum().item())
-                p.sub_(sign * 1e-2 * direction)
-        slope = (values[0] - values[1]) / 2e-2
-        assert (p.grad * direction).sum().item() == pytest.approx(slope, rel=0.02, abs=1e-3), name
-
-
 def test_without_gradients_and_with_two_threads():
     torch.manual_seed(0)
     rnn, x = RNN([LayerNormLSTM(3, 16)], engine="fused"), torch.randn(6, 5, 3)
@@ -238,16 +220,11 @@ H = 6
 REFUSED = {
     "all numbers": (lambda h: h - h.mean(), "mixes units or sequences with mean"),
     "sequences": (lambda h: h - h.mean(0), "mixes units or sequences with mean"),
-    "both": (lambda h: h - h.mean((0, 1)), "mixes units or sequences with mean"),
-    "bool": (lambda h: h / h.var(True), "mixes units or sequences with var"),
-    "dtype": (lambda h: h - h.mean(-1, True, dtype=torch.float64).float(), "mixes units or sequences with mean"),
     "other sequence": (lambda h: h - h.flip(0).mean(-1, True), "a mean of something else than a number for each unit"),
     "half": (lambda h: h - h[:, : H // 2].mean(-1, True), "a mean of something else than a number for each unit"),
     "heads": (lambda h: F.layer_norm(h.view(2, 2, 3), (3,)).view(2, H), "a mean of something else"),
-    "unequal": (lambda h: h - torch.cat([h[:, :3], 2 * h[:, 3:]], -1).mean(-1, True), "a mean of something else"),
     "two dimensions": (lambda h: F.layer_norm(h, (2, H)), "normalizes several dimensions"),
     "sum": (lambda h: h / h.sum(-1, True), "mixes units or sequences with sum"),
-    "group": (lambda h: F.group_norm(h, 2), "group_norm"),
     "one gate": (lambda h: torch.cat([h[:, :1], (h - h.mean(-1, True))[:, 1:]], -1), "treats units differently"),
 }
 

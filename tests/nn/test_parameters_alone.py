@@ -40,20 +40,14 @@ class Own(Cell):
 # Several of these write in place to a tensor that they have made, or read its numbers.
 ANY = {
     "v @ w": lambda c: c.v @ c.w,
-    "w @ v": lambda c: c.w @ c.v,
     "w @ m": lambda c: (c.w @ c.m).squeeze(-1),
-    "row @ w": lambda c: c.row @ c.w,
     "F.linear": lambda c: functional.linear(c.v, c.w),
-    "F.linear of a row": lambda c: functional.linear(c.row, c.w, c.v),
     "nn.Linear": lambda c: c.layer(c.v),
     "einsum": lambda c: torch.einsum("ij,j->i", c.w, c.v),
     "solve": lambda c: torch.linalg.solve(c.w, c.v),
-    "pinv": lambda c: torch.linalg.pinv(c.w)[0],
     "rms_norm": lambda c: functional.rms_norm(c.v, (H,)),
     "conv1d": lambda c: functional.conv1d(c.row[None], c.w[:1, None, :3], padding=1)[0, 0],
     "one_hot": lambda c: functional.one_hot(c.place, H).float() @ c.v,
-    "quantile": lambda c: c.v - torch.quantile(c.v, 0.5),
-    "attention": lambda c: functional.scaled_dot_product_attention(c.w[None], c.w[None], c.w[None])[0, 0],
 }
 
 
@@ -84,7 +78,7 @@ def test_its_numbers_and_gradients_are_those_of_the_function(name):
             cell.w.mul_(-0.7)
 
 
-@pytest.mark.parametrize("name", ["v @ w", "F.linear"])
+@pytest.mark.parametrize("name", ["F.linear"])
 def test_an_engine_equals_the_eager_one(name):
     results = {}
     for engine in ("eager", "fused"):
@@ -105,7 +99,6 @@ def test_an_engine_equals_the_eager_one(name):
         (lambda c: torch.where(c.v > 0, c.v, c.kept.__setitem__(0, 1.0) or c.v), "writes in place with"),
         (lambda c: functional.dropout(c.v, 0.5, training=True), "draws random numbers with bernoulli_"),
         (lambda c: c.v * c.v.sum().item(), "reads numbers with item"),
-        (lambda c: c.v * float(torch.equal(c.v, c.v)), "reads a number from a tensor"),
         (lambda c: c.v if torch.allclose(c.v, c.v) else -c.v, "reads a number from a tensor"),
     ],
 )

@@ -35,7 +35,7 @@ def python(cache: Path, **environment: str) -> subprocess.Popen[str]:
     )
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_build_shared_by_processes_and_repaired(tmp_path):
     """Two processes at once compile once; a damaged library is compiled again, a whole one is not."""
     both = [python(tmp_path), python(tmp_path)]
@@ -102,10 +102,8 @@ def test_the_matrix_products_are_compiled_once(tmp_path, monkeypatch):
     assert [arguments[-1] for arguments in commands] == [str(compilers.PRODUCTS), str(products), str(products)]
 
 
-@pytest.mark.parametrize(
-    ("compiler", "reason"),
-    [("no-such-compiler", "not on the path"), pytest.param("false", "failed", marks=pytest.mark.full)],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("compiler", "reason"), [("no-such-compiler", "not on the path"), ("false", "failed")])
 def test_without_a_compiler(tmp_path, compiler, reason):
     """Eager, with one line that says why."""
     process = python(tmp_path, CXX=compiler)
@@ -118,7 +116,7 @@ def test_without_a_compiler(tmp_path, compiler, reason):
     assert float(out.split()[0]) == pytest.approx(model(torch.ones(4, 2, 3))[0].sum().item(), abs=2e-4)
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_a_cache_is_used_without_a_compiler(tmp_path):
     """As where one machine builds and another one, without a compiler, runs. Only a whole library is used."""
     built, _ = python(tmp_path).communicate()
@@ -163,6 +161,7 @@ def test_a_failed_compilation_is_not_repeated(tmp_path, monkeypatch, capsys):
     assert capsys.readouterr().err.count("compiling PLSTMCell with true") == 1
 
 
+@pytest.mark.slow
 def test_a_cache_that_cannot_be_written_names_the_variable(tmp_path):
     (tmp_path / "timescales").touch()  # a file where the directory would be: root, too, cannot write there
     _, said = python(tmp_path).communicate()
@@ -172,7 +171,7 @@ def test_a_cache_that_cannot_be_written_names_the_variable(tmp_path):
 
 @pytest.mark.parametrize(
     ("unknown", "kept"),
-    [((), 2), (("-fopenmp",), 1), (("-march=native",), 1), (("-fopenmp", "-march=native"), 0)],
+    [((), 2), (("-fopenmp",), 1), (("-fopenmp", "-march=native"), 0)],
     ids=str,
 )
 def test_a_compiler_is_spared_only_the_flags_it_does_not_know(tmp_path, unknown, kept):

@@ -67,15 +67,6 @@ def test_a_layer_of_ones_own_cell_is_two_lines():
         Own(I, H, betta=0.5)
 
 
-def test_t_max_is_short_for_chrono():
-    with pytest.raises(ValueError, match="give forget_init or T_max"):
-        timescales.JANET(I, H, T_max=20, forget_init=1.0)
-
-
-def test_the_stub_is_what_the_classes_give():
-    assert stub.PATH.read_text() == stub.text()
-
-
 WRONG = """
 from timescales import PLSTM, GatedRNN, RNN
 rnn: RNN = PLSTM(10, 128, epsilon=0.01)
@@ -85,7 +76,7 @@ GatedRNN(10, [128, 64], 2, gate="um", zoneout_c=0.1)
 """
 
 
-@pytest.mark.full  # half a minute
+@pytest.mark.slow  # half a minute
 def test_a_type_checker_sees_wrong_arguments(tmp_path):
     path = tmp_path / "wrong.py"
     path.write_text(WRONG)

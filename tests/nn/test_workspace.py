@@ -86,12 +86,13 @@ def test_a_workspace_may_die_at_any_line_of_another():
     assert os.waitstatus_to_exitcode(status) == 0
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_the_garbage_collector_may_run_at_any_moment():
     done = subprocess.run([sys.executable, "-c", CYCLES], capture_output=True, text=True, timeout=120, check=True)
     assert done.stdout == "done\n"
 
 
+@pytest.mark.slow
 def test_the_end_of_a_process_is_quiet():
     code = "import torch, timescales; kept = timescales.LSTM(3, 5, 12)(torch.randn(6, 2, 3))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)

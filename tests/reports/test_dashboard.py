@@ -66,7 +66,7 @@ def test_a_tables_view_shows_its_runs_and_no_others(dashboard):
     assert not set(filtered(built(dashboard, "chien_table3", "epochs14"))[1][:-1]) & set(groups)
 
 
-@pytest.mark.full  # seven seconds
+@pytest.mark.slow
 def test_a_tables_view_has_its_values_curves_and_colours(dashboard):
     model = built(dashboard, "chien_table3")
     assert (model.display_name, model.entity, model.project) == ("chien_table3", "someone", "timescales")
@@ -99,12 +99,11 @@ def test_what_no_summary_holds_gets_no_bars(dashboard, name):
 TABLES = folders.choices("table")
 
 
-@pytest.mark.parametrize(
-    "tables", [TABLES[:1] + TABLES[-2:], pytest.param(TABLES, marks=pytest.mark.full)], ids=["three", "all"]
-)
-def test_every_view_is_written_and_read_again(dashboard, tmp_path, monkeypatch, tables):
+def test_every_view_is_written_and_read_again(dashboard, tmp_path, monkeypatch):
     """The front page and one view for each table, through the command line; W&B's own classes read them back."""
     from wandb_workspaces.workspaces import Workspace, internal
+
+    tables = [*TABLES[:1], *TABLES[-2:]]
 
     def made(name, composer, results, runs):  # without its hundreds of runs, which other tests gather
         table = load.table(name)
@@ -127,6 +126,7 @@ def test_every_view_is_written_and_read_again(dashboard, tmp_path, monkeypatch, 
     assert all(name in text["value"] for name in tables)
 
 
+@pytest.mark.slow
 def test_without_a_key_it_says_so_in_one_line(dashboard, tmp_path, monkeypatch):
     for name in ("WANDB_API_KEY", "WANDB_ENTITY"):
         monkeypatch.delenv(name, raising=False)

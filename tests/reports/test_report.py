@@ -284,7 +284,7 @@ def test_a_check_names_what_the_committed_runs_do_not_give(made, tmp_path, monke
         reporting.check([], whole=True)
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_committed_reports_are_what_their_runs_give():
     done = subprocess.run(
         [sys.executable, str(ROOT / "scripts" / "report.py"), "--check"],

@@ -84,7 +84,7 @@ assert "torch" not in sys.modules
     return done.returncode, (done.stdout or done.stderr).splitlines()
 
 
-@pytest.mark.full  # nine seconds
+@pytest.mark.slow
 def test_the_runs_of_a_table_are_listed_without_torch(said):
     code, lines = listed("chien_table3", "model=plstm", "seed=0,1", "task.sampling=async", "task.time_input=true")
     assert code == 0, lines
@@ -111,7 +111,7 @@ def test_a_list_is_of_one_table_that_there_is(said):
     assert "no viable alternative at input '[1'" in said("chien_table3", "--list", "seed=[1")[0]
 
 
-@pytest.mark.parametrize("words", [["seed=0"], ["--rung", "small"], ["--config", "mine"]])
+@pytest.mark.parametrize("words", [["seed=0"], ["--rung", "small"]])
 def test_what_an_overview_does_not_read_is_an_error(said, capsys, words):
     lines = said("gu_table2", *words)
     assert words[0].split("=")[0] in "".join(lines)

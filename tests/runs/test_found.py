@@ -86,23 +86,6 @@ def test_force_stale_skips_a_run_that_is_not_stale(train):
     assert "finished, skipped" in train(*QUICK, "force=stale").out
 
 
-def test_a_requeued_job_goes_on_whatever_its_command_says(train, tmp_path, monkeypatch):
-    mine, other = (
-        [*QUICK, f"run_dir={tmp_path}/mine", "force=true"],
-        [*QUICK, f"run_dir={tmp_path}/other", "force=true"],
-    )
-    assert train(*other).status == 0
-    monkeypatch.setenv("SLURM_JOB_ID", "17")
-    monkeypatch.setenv("SLURM_RESTART_COUNT", "0")
-    assert "skipped" not in train(*mine).out
-    assert "skipped" not in train(*mine).out
-    monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
-    assert "finished, skipped" in train(*mine).out
-    assert "skipped" not in train(*other).out  # which it has not begun
-    monkeypatch.setenv("SLURM_JOB_ID", "18")
-    assert "skipped" not in train(*mine).out
-
-
 def test_resume_false_restarts(train, tmp_path):
     from timescales.training import checkpoint
 

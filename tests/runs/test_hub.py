@@ -14,6 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 WEIGHTS = ROOT / "results" / "chien_table3" / "weights"
 ID = "2e471ad7b7ea"
 pytest.importorskip("huggingface_hub")
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture

@@ -84,7 +84,7 @@ def test_the_bar_shows_progress_loss_and_metric(monkeypatch, capsys):
     assert "chance" not in capsys.readouterr().err
 
 
-@pytest.mark.full  # seven seconds
+@pytest.mark.slow
 def test_wandb_offline(train_process, tmp_path, monkeypatch):
     """A real offline run: one line says so, and W&B's own tool finds values, configuration and summary in it."""
     monkeypatch.delenv("WANDB_MODE")
@@ -143,6 +143,7 @@ def test_wandb_knows_runs_of_one_configuration_by_their_group(train, tmp_path):
     assert json.loads((tmp_path / "0" / "record.json").read_text())["group"] == runs[0]["run_group"]
 
 
+@pytest.mark.slow
 def test_a_resumed_run_is_the_same_run_at_wandb(train, tmp_path, monkeypatch):
     """Interrupted and continued, offline: two files of one W&B id, and the second curve begins where the first ends."""
     directory, log = tmp_path / "mine", loggers.Curve.log
@@ -232,6 +233,7 @@ def test_a_loss_that_waited_keeps_its_step(monkeypatch, tmp_path):
     assert [v["global_step"] for v in sink.sent if "valid/accuracy" in v] == [0, 120, 240, 360, 480, 600]
 
 
+@pytest.mark.slow
 def test_a_run_that_fails_says_so_at_wandb(train, tmp_path, monkeypatch):
     from timescales.training import loop
 
@@ -245,6 +247,7 @@ def test_a_run_that_fails_says_so_at_wandb(train, tmp_path, monkeypatch):
     assert "seconds" not in last
 
 
+@pytest.mark.slow
 def test_a_restarted_run_is_not_joined_to_the_old_one(train, tmp_path):
     arguments = [*QUICK, "logger=wandb", f"run_dir={tmp_path / 'mine'}"]
     assert train(*arguments).status == 0
@@ -276,6 +279,7 @@ for folder in sys.argv[1:]:
 """
 
 
+@pytest.mark.slow
 def test_the_settings_and_keys_of_wandb_count(tmp_path, monkeypatch):
     """In a folder where `wandb offline` was said nothing is sent; a key may lie where W&B looks for it."""
     cases = [(None, None, "offline"), (None, "disabled", "disabled"), ("short", None, "offline")]
@@ -298,7 +302,7 @@ def test_the_settings_and_keys_of_wandb_count(tmp_path, monkeypatch):
         assert ("has 5, logging offline" in err) == (key == "short")
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_a_mode_that_there_is_not_is_one_line(train_process, tmp_path, monkeypatch):
     monkeypatch.setenv("WANDB_MODE", "Offline")
     out, _ = train_process(*QUICK, "logger=wandb").communicate()
@@ -306,7 +310,7 @@ def test_a_mode_that_there_is_not_is_one_line(train_process, tmp_path, monkeypat
     assert "Traceback" not in out
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_a_key_without_a_network_costs_no_training(train_process, tmp_path, monkeypatch):
     """W&B gives up after 20 seconds, once for all seeds of a process."""
     monkeypatch.setenv("WANDB_MODE", "online")
@@ -332,6 +336,7 @@ def test_histograms_count_every_unit_in_tenths_of_a_decade():
     assert found == {-1.0: 1, -0.4: 1, 0.0: 1, 1.0: 1, 1.9: 1, 4.9: 2}
 
 
+@pytest.mark.slow
 def test_pictures_go_to_their_run(train, tmp_path):
     from matplotlib import image
 

@@ -3,8 +3,6 @@
 import csv
 import itertools
 import json
-import signal
-import time
 
 import pytest
 import torch
@@ -124,30 +122,6 @@ def test_what_came_after_the_checkpoint_is_dropped_and_nothing_before_it(tmp_pat
     restarted.log({"train/loss_nats": 1.0}, 2)
     restarted.finish(None)
     assert scalars(tmp_path)["train/loss_nats"] == {2: 1.0}
-
-
-@pytest.mark.full  # seven seconds
-def test_a_run_that_is_killed_and_continued_has_every_step_once(train, train_process, tmp_path):
-    directory = tmp_path / "mine"
-    long = ["task.train_size=8000", "loop.max_steps=400", "loop.eval_every=50", "loop.checkpoint_every=0"]
-    arguments = [*QUICK, *long, "logger=tensorboard", f"run_dir={directory}"]
-    process = train_process(*arguments)
-    deadline = time.monotonic() + 120
-    while not (directory / "last.pt").is_file() or (directory / "curve.csv").read_text().count("\n") < 60:
-        assert process.poll() is None, process.communicate()[0]
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    (first,) = directory.glob("events.out.tfevents.*")
-    while int(time.time()) <= int(first.name.split(".")[3]):  # TensorBoard orders files by the second in their names
-        time.sleep(0.01)
-    assert train(*arguments).status == 0
-    assert len(list(directory.glob("events.out.tfevents.*"))) == 2
-    found, logged = scalars(directory), curve(directory)
-    assert {name: found[name] for name in logged} == logged
-    assert list(found["train/loss_nats"]) == list(range(2, 401, 2))
-    assert list(found["valid/loss"]) == list(range(50, 401, 50))
 
 
 def test_the_last_row_is_not_logged_twice(tmp_path):

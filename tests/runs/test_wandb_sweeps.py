@@ -56,7 +56,7 @@ def test_the_metric_is_the_one_that_chooses_the_checkpoint():
     assert SWEEP["metric"] == {"name": f"valid/{name}", "goal": f"{direction}imize"}
 
 
-@pytest.mark.full  # ten seconds
+@pytest.mark.slow
 def test_an_agents_command_trains_and_logs_as_the_agents_run(tmp_path):
     """Offline, with the environment and the file of settings that an agent gives."""
     from test_loggers import inspected, of_type

@@ -29,8 +29,7 @@ def row(accuracy, newest=None):
 
 
 @pytest.mark.parametrize(("kind", "answer"), CASES)
-@pytest.mark.parametrize("N", [2, 3, 8])
-@pytest.mark.parametrize("curriculum", ["single", "multi"])
+@pytest.mark.parametrize(("N", "curriculum"), [(2, "single"), (3, "multi"), (8, "single"), (8, "multi")])
 def test_answers_are_those_of_plain_python(kind, answer, N, curriculum):
     task = kind(N=N, N_max=12, curriculum=curriculum, **SIZES)
     batch = next(task.batches("train"))
@@ -42,20 +41,10 @@ def test_answers_are_those_of_plain_python(kind, answer, N, curriculum):
         assert batch.target[k].tolist() == [answer(bits, n) for n in trained]
 
 
-@pytest.mark.parametrize(("kind", "answer"), CASES)
-def test_the_docstring_examples(kind, answer):
-    bits = [0, 1, 1, 0, 1, 0, 0]
-    single, multi = (kind(N=N, curriculum=c) for N, c in ((3, "single"), (4, "multi")))
-    backwards = torch.tensor(bits).flip(0).unsqueeze(1)
-    assert single.answers(backwards).tolist() == [[1]] if kind is NParity else [[0]]
-    shown = {NParity: [0, 1, 1], NDelayedMatch: [1, 0, 1]}[kind]
-    assert multi.answers(backwards)[:, 0].tolist() == shown == [answer(bits, n) for n in (2, 3, 4)]
-
-
 @pytest.mark.parametrize(("kind", "longest"), [(NParity, {2: 6, 3: 8, 10: 26}), (NDelayedMatch, {2: 9, 3: 13, 10: 41})])
 def test_lengths_are_uniform_from_N_plus_2(kind, longest):
     for N, most in longest.items():
-        task = kind(N=N, train_size=2000, batch_size=1)
+        task = kind(N=N, train_size=1000, batch_size=1)
         lengths = torch.tensor([len(batch.x) for batch in task.batches("train")])
         counts = torch.bincount(lengths - (N + 2))
         assert int(lengths.min()) == N + 2
@@ -63,7 +52,7 @@ def test_lengths_are_uniform_from_N_plus_2(kind, longest):
         assert stats.chisquare(counts.numpy()).pvalue > 1e-3
 
 
-@pytest.mark.parametrize("N", [2, 3, 4, 9])
+@pytest.mark.parametrize("N", [2, 3, 4])
 def test_chance_of_mixed_and_fair_bits(N):
     """The share of odd counts, measured: 1/3 for two mixed bits, 2/5 for four."""
     sizes = {"train_size": 40_000, "batch_size": 40_000}
@@ -156,13 +145,6 @@ def test_scores_of_several_heads(kind):
     assert task.correct(logits, batch).tolist() == [False, False]
     assert task.derived({"accuracy": 0.75}) == {"accuracy": 0.75, "N": 4.0, "score": 4.75}
     assert task.spec.select == ("score", "max")
-
-
-def test_sizes_of_the_outputs():
-    assert NParity().spec.output_size == 2
-    assert NParity(curriculum="multi").spec.output_size == 198  # 2 to 100
-    assert NParity(N_max=30).spec.horizon == 30
-    assert (NParity().n_batches("train"), NParity().N) == (600, 2)
 
 
 def test_validation_sets_are_fixed_by_seed_and_N():

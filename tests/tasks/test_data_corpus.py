@@ -1,21 +1,26 @@
-"""Data sets: found, downloaded, counted; fetch_data.py."""
+"""Check how data sets are found, downloaded, counted and cached; `scripts/fetch_data.py`; the released arrays."""
 
+import io
 import os
 import re
 import sys
+import urllib.request
 from pathlib import Path
 
+import numpy as np
 import pytest
+import released_files
 import synthetic
-from omegaconf import OmegaConf
+import torch
 
 from timescales.errors import MissingData
-from timescales.tasks.data import cifar, glove, imdb
+from timescales.files import cache_dir
+from timescales.tasks.data import cifar, corpus, glove, imdb, released
+from timescales.tasks.data.cache import cached, content_hash, status_hash
 from timescales.tasks.data.corpus import Corpus, data_root, whole
 from timescales.tasks.data.places import Layout, Named
 
 pytestmark = pytest.mark.usefixtures("cache")
-
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -33,14 +38,6 @@ def toy(download=None):
         url="https://example.invalid/toy",
         download=download or offline,
     )
-
-
-@pytest.mark.parametrize("place", ["toy.txt", "toy/toy.txt", "mine/toy.train.txt"])
-def test_what_people_have_is_found(tmp_path, place):
-    path = tmp_path / place
-    path.parent.mkdir(exist_ok=True)
-    path.write_text("x")
-    assert toy().locate(tmp_path) == path
 
 
 def test_a_broken_link_or_a_folder_of_its_name_is_no_corpus(tmp_path):
@@ -112,9 +109,9 @@ def test_a_file_that_may_not_be_read_is_not_called_damaged():
 def test_tables_need_what_can_be_fetched():
     import fetch_data
 
-    found = [OmegaConf.load(path).table for path in (ROOT / "conf" / "table").glob("*.yaml")]
-    needs = {name for table in found for name in table.get("needs", [])}
-    assert {"ptb", "wt2"} < needs <= set(fetch_data.CORPORA)
+    lines = [line for path in (ROOT / "conf" / "table").glob("*.yaml") for line in path.read_text().splitlines()]
+    found = [re.findall(r"\w+", line.partition(":")[2]) for line in lines if line.strip().startswith("needs:")]
+    assert {"ptb", "wt2"} < {name for names in found for name in names} <= set(fetch_data.CORPORA)
 
 
 def test_fetch_data_looks_counts_and_says_so(tmp_path, monkeypatch, capsys):
@@ -146,8 +143,6 @@ def test_fetch_data_looks_counts_and_says_so(tmp_path, monkeypatch, capsys):
         assert leaving.value.code == status
 
 
-REAL = bool(os.environ.get("TIMESCALES_DATA"))
-
 SMALL = {
     "imdb": ("aclImdb.tar.gz", synthetic.write_imdb, [600, 100]),
     "glove": ("glove.6B.100d.txt", synthetic.write_glove, [8]),
@@ -155,13 +150,152 @@ SMALL = {
 }
 
 
+@pytest.mark.parametrize("real", [False, pytest.param(True, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("corpus", [imdb.CORPUS, glove.CORPUS, cifar.CORPUS], ids=lambda c: c.name)
-def test_real_counts(corpus, tmp_path):
-    """Of the real data where they are, else of small ones."""
+def test_counts(corpus, tmp_path, real):
+    """Of small data, and of the real ones where they are."""
     name, write, expected = SMALL[corpus.name]
-    if path := corpus.find(data_root(None)) if REAL else None:
+    path = corpus.find(data_root(None)) if os.environ.get("TIMESCALES_DATA") and real else write(tmp_path / name)
+    if real:
+        if path is None:
+            pytest.skip("needs the real data under TIMESCALES_DATA")
         part = re.search(r"first(\d+)", path.name)  # the name of a part says how large it is
         expected = [int(part[1])] if part else list(corpus.counts.values())
-    else:
-        path = write(tmp_path / name)
     assert list(corpus.count(path).values()) == expected
+
+
+# --- The cache -------------------------------------------------------------------------------------------------------
+
+
+def counting(content):
+    calls = []
+
+    def make():
+        calls.append(1)
+        return content
+
+    return make, calls
+
+
+def test_made_once_per_key(cache):
+    make, calls = counting({"tokens": torch.arange(5, dtype=torch.int32), "words": ["a", "b"], "n": 3})
+    for _ in range(2):
+        found = cached("toy", {"lower": False, "file": "abc"}, make)
+        assert found["tokens"].tolist() == [0, 1, 2, 3, 4]
+        assert found["tokens"].dtype == torch.int32
+        assert (found["words"], found["n"]) == (["a", "b"], 3)
+    assert len(calls) == 1
+    cached("toy", {"lower": True, "file": "abc"}, make)
+    cached("other", {"lower": True, "file": "abc"}, make)
+    assert len(calls) == 3
+    assert len(list(cache.glob("*.pt"))) == 3
+
+
+@pytest.mark.parametrize("damage", [lambda data: data[:100], lambda data: b"", lambda data: b"<html>" + data])
+def test_a_damaged_cache_is_made_again(cache, damage):
+    make, calls = counting({"x": torch.ones(1000)})
+    cached("toy", {}, make)
+    (path,) = cache.glob("*")
+    path.write_bytes(damage(path.read_bytes()))
+    assert torch.equal(cached("toy", {}, make)["x"], torch.ones(1000))
+    assert torch.equal(cached("toy", {}, make)["x"], torch.ones(1000))
+    assert len(calls) == 2
+
+
+def test_what_fails_leaves_nothing(cache):
+    def make():
+        raise ValueError("no such corpus")
+
+    with pytest.raises(ValueError, match="no such corpus"):
+        cached("toy", {}, make)
+    assert not list(cache.glob("*"))
+
+
+def test_without_a_place_for_the_cache(tmp_path, monkeypatch, capsys):
+    (tmp_path / "file").write_text("not a folder")
+    monkeypatch.setattr("timescales.tasks.data.cache.cache_dir", lambda: tmp_path / "file")
+    make, calls = counting({"n": 1})
+    assert cached("toy", {}, make) == cached("toy", {}, make) == {"n": 1}
+    assert len(calls) == 2
+    assert "cannot be written" in capsys.readouterr().err
+
+
+def test_content_hash_is_the_contents(tmp_path):
+    first, second = tmp_path / "a.txt", tmp_path / "b.txt"
+    first.write_text("one")
+    second.write_text("one")
+    assert content_hash(first) == content_hash(second)
+    assert content_hash(first) != content_hash(first, second)
+    before = status_hash(tmp_path, [first, second])
+    assert before == status_hash(tmp_path, [second, first])
+    second.write_text("other")
+    assert content_hash(first) != content_hash(second)
+    assert status_hash(tmp_path, [first, second]) != before
+
+
+@pytest.mark.parametrize("said", [None, "", "~/elsewhere", "relative", "/absolute"])
+def test_the_users_cache_is_never_a_folder_called_tilde(monkeypatch, tmp_path, said):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    assert cache_dir() == tmp_path / ".cache" / "timescales"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache") if said is None else said)
+    assert "~" not in str(cache_dir())
+    assert said is not None or cache_dir() == tmp_path / "cache" / "timescales"
+
+
+# --- The arrays that Mahto et al. 2021 released ----------------------------------------------------------------------
+
+
+def test_arrays_by_model_and_layer(tmp_path, monkeypatch):
+    folder = released_files.real() or released_files.write(tmp_path)
+    if released_files.real() is None:
+        released_files.accepted(monkeypatch, folder)
+    times, ratios = released.time_scales(folder.parent), released.ratios(folder.parent)
+    assert list(times) == ["PTB", "PTB-mts", "WT2", "WT2-mts"]
+    units = (1150, 1150, 400) if released_files.real() else released_files.UNITS
+    assert all([layer.shape for layer in layers] == [(n,) for n in units] for layers in times.values())
+    assert ratios.shape == (4, 23)
+    second = "estimated_timescales/WT2_timescale_layer_2_output.npy"
+    assert np.array_equal(times["WT2"][1], np.load(folder / second))
+
+
+@pytest.mark.skipif(released_files.real() is None, reason="needs the released arrays under TIMESCALES_DATA")
+def test_the_real_arrays():
+    times, ratios = released.time_scales(), released.ratios()
+    largest = [round(max(float(layer.max()) for layer in times[model]), 1) for model in ("PTB", "WT2")]
+    assert largest == [88.8, 205.9]
+    # Table 3's perplexities of the multi-timescale model, and table 1's: only the first give two decimals.
+    for printed, fits in (([6.79, 26.68, 167.97, 1902.37], True), ([6.84, 27.14, 176.11, 2100.89], False)):
+        silenced = ratios * np.array(printed)[:, None]
+        assert np.allclose(silenced, silenced.round(2), rtol=0, atol=1e-9) == fits
+
+
+def test_other_arrays_are_refused(tmp_path):
+    folder = released_files.write(tmp_path)
+    with pytest.raises(ValueError, match=r"is not what was released \(432 of 10,800 time scales\): move it"):
+        released.time_scales(tmp_path)
+    (folder / released.FILES[0]).write_bytes(b"\x93NUMPY")
+    with pytest.raises(ValueError, match=r"layer_1_output\.npy cannot be read .*: move it elsewhere"):
+        released.ratios(tmp_path)
+
+
+def test_a_download_is_of_one_commit_and_checked(tmp_path, monkeypatch):
+    there = released_files.write(tmp_path / "server")
+    asked = []
+
+    def urlopen(url, timeout):
+        asked.append(url)
+        return io.BytesIO((there / url.partition("/results/")[2]).read_bytes())
+
+    monkeypatch.setattr(urllib.request, "urlopen", urlopen)
+    monkeypatch.setattr(corpus, "_check_reachable", lambda url: None)
+    with pytest.raises(MissingData, match="something else than what was released"):
+        released.time_scales(tmp_path / "mine")
+    assert not (tmp_path / "mine" / released.FOLDER).exists()
+    assert len(asked) == 16
+    assert all(f"/{released.COMMIT}/results/" in url for url in asked)
+    released_files.accepted(monkeypatch, there)
+    assert len(released.time_scales(tmp_path / "mine")["PTB"][0]) == released_files.UNITS[0]
+    assert len(asked) == 32
+    released.ratios(tmp_path / "mine")
+    assert len(asked) == 32  # what is there is not fetched again

@@ -1,4 +1,4 @@
-"""Corpora of language modelling: found, counted, numbered; what differs from the real ones is refused or marked."""
+"""Check corpora of language modelling: found, counted, numbered, refused or marked; articles of WikiText-103."""
 
 import dataclasses
 import functools
@@ -12,9 +12,11 @@ from collections import Counter
 import pytest
 import texts
 import torch
+from language import wikitext103, words
 
 from timescales.errors import MissingData
 from timescales.tasks.data import text
+from timescales.tasks.data.text import SPLITS, article_begins
 
 
 @pytest.fixture(autouse=True)
@@ -71,36 +73,6 @@ def test_text8_is_cut_in_nineties_and_fives(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("corpus", "folder", "names"),
-    [
-        ("ptb", "ptb", texts.PTB),
-        ("ptb", "ptb/simple-examples/data", texts.PTB),
-        ("ptb", ".", texts.PTB),
-        ("wt2", "wikitext-2", texts.WIKITEXT2),
-        ("wt2", ".", texts.WIKITEXT2),
-        ("wt2", "wikitext-2-v1/data", ("train.txt", "valid.txt", "test.txt")),
-        ("wt103", "wikitext-103", texts.WIKITEXT2),
-        ("wt103", "wikitext-103-v1/data", ("train.txt", "valid.txt", "test.txt")),
-    ],
-)
-def test_where_words_may_lie(tmp_path, corpus, folder, names):
-    write(tmp_path / folder, SMALL, names)
-    assert text.words(corpus, tmp_path, allow_partial=True).sizes == {"train_size": 7, "valid_size": 3, "test_size": 4}
-
-
-@pytest.mark.parametrize("place", ["text8/text8", "text8/text8.prefix-2000", "text8.zip", "text8"])
-def test_where_text8_may_lie(tmp_path, place):
-    path = texts.write_text8(tmp_path / "made", 2000)
-    (tmp_path / place).parent.mkdir(exist_ok=True)
-    if place.endswith("zip"):
-        with zipfile.ZipFile(tmp_path / place, "w") as archive:
-            archive.write(path, "text8")
-    else:
-        path.rename(tmp_path / place)
-    assert text.text8(tmp_path, allow_partial=True).sizes["train_size"] == 1800
-
-
-@pytest.mark.parametrize(
     ("load", "differs"),
     [
         (lambda root: text.words("ptb", root), "594 of 929,589 words in train"),
@@ -144,15 +116,6 @@ def test_what_is_damaged_is_named(tmp_path):
         with pytest.raises(ValueError, match=rf"{name}.*(contains b'C'|cannot be read).*fetch it again"):
             text.text8(tmp_path, True)
         (tmp_path / name / name).unlink()
-
-
-def test_words_are_tokenised_once(tmp_path, monkeypatch):
-    write(tmp_path / "ptb", SMALL)
-    first = text.words("ptb", tmp_path, allow_partial=True)
-    monkeypatch.setattr(text, "_tokenise", lambda paths: pytest.fail("again"))
-    again = text.words("ptb", tmp_path, allow_partial=True)
-    assert all(map(torch.equal, first[:3], again[:3]))
-    assert first[3:] == again[3:]
 
 
 def test_a_corpus_is_read_once_and_counted_from_that(tmp_path, monkeypatch):
@@ -209,8 +172,7 @@ def test_download(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "load",
-    [*(functools.partial(text.words, corpus) for corpus in text.WORDS), text.ptb_characters, text.text8],
+    "load", [*(functools.partial(text.words, corpus) for corpus in text.WORDS), text.ptb_characters, text.text8]
 )
 def test_missing_without_network_is_one_clear_line(tmp_path, monkeypatch, load):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
@@ -224,6 +186,7 @@ def test_missing_without_network_is_one_clear_line(tmp_path, monkeypatch, load):
 MD5 = ["874909f99060142f6b88cc74c34baaa2", "9e0fe5bec2a8bf43fd686dc23d5ab8bb", "1f9a2d1afe00f76e8bfbe09a65439681"]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not os.environ.get("TIMESCALES_DATA"), reason="needs the real corpora under TIMESCALES_DATA")
 def test_the_real_corpora():
     for corpus in ("ptb", "wt2"):
@@ -285,3 +248,125 @@ def test_the_markov_corpus_is_as_large_as_the_real_one(tmp_path, monkeypatch):
     assert all(map(torch.equal, made[:3], again[:3]))
     with pytest.raises(ValueError, match=r"is not the complete Penn Treebank"):
         text.words("markov_ptb", tmp_path)
+
+
+# --- WikiText-103 ----------------------------------------------------------------------------------------------------
+
+LINES = """
+ = Valkyria =
+
+ Senjō no Valkyria 3 : <unk> Chronicles
+ = = Gameplay = =
+ = = = Characters = = =
+ = a
+ =
+ = =
+ a = b
+ = Two words =
+ = x
+ = x = =
+ E = m c =
+ = E = m =
+ the end"""
+
+
+def tokens_of(lines):
+    found = [word for line in lines.split("\n") for word in (*line.split(), text.EOS)]
+    symbols = list(dict.fromkeys(found))
+    return torch.tensor([symbols.index(word) for word in found], dtype=torch.int32), symbols
+
+
+def is_title(line):
+    """One sign at each end, and something between them."""
+    words = line.split()
+    return len(words) > 2 and words[0] == words[-1] == "=" and "=" not in (words[1], words[-2])
+
+
+def begins_of(lines):
+    """The same, line by line."""
+    return [title and k == 0 for line in lines for title in [is_title(line)] for k in range(len(line.split()) + 1)]
+
+
+def test_articles_begin_at_titles_alone():
+    tokens, symbols = tokens_of(LINES)
+    found = article_begins(tokens, symbols)
+    assert found.tolist() == begins_of(LINES.split("\n"))
+    lines = [line for line in LINES.split("\n") if is_title(line)]
+    assert lines == [" = Valkyria =", " = Two words =", " = E = m ="]
+    assert not article_begins(*tokens_of("no sign\nat all")).any()
+    assert article_begins(*tokens_of("= At once =\nx")).tolist() == [True, *[False] * 6]
+    cut = tokens_of("x\n= Cut off =")[0][:-1], tokens_of("x\n= Cut off =")[1]
+    assert not article_begins(*cut).any()  # a text need not end with a line
+
+
+@pytest.mark.parametrize("split", SPLITS)
+def test_words_are_numbered_by_their_frequency(text_root, split):
+    task = wikitext103(text_root)
+    lines = (text_root / "wikitext-103" / f"wiki.{split}.tokens").read_text().removesuffix("\n").split("\n")
+    expected = [word for line in lines for word in (*line.split(), text.EOS)]
+    assert [task.vocabulary[k] for k in task.tokens[split].tolist()] == expected
+    assert task.tokens[split].dtype == torch.int32
+    counts = task.counts(("train",))
+    assert counts.sum() == len(task.tokens["train"])
+    assert torch.equal(counts, counts.sort(descending=True).values)
+    assert len(set(task.vocabulary)) == len(counts) == task.spec.input_size
+    assert task.chance() == pytest.approx(words(text_root, corpus="wt103").chance(), rel=1e-12)
+
+
+@pytest.mark.parametrize("split", SPLITS)
+def test_windows_and_resets(text_root, split):
+    task = wikitext103(text_root, length=25)
+    stream = task.streams[split].long()
+    batches = list(task.batches(split, 1))
+    x, target = (torch.cat([getattr(batch, name) for batch in batches]) for name in ("x", "target"))
+    reset = torch.cat([torch.zeros_like(b.x, dtype=torch.bool) if b.reset is None else b.reset for b in batches])
+    assert torch.equal(x, stream[:-1])
+    assert torch.equal(target, stream[1:])
+    assert [len(batch.x) for batch in batches[:-1]] == [25] * (len(batches) - 1)
+    assert all(batch.lr_scale is None for batch in batches)
+    lines = (text_root / "wikitext-103" / f"wiki.{split}.tokens").read_text().removesuffix("\n").split("\n")
+    begins = torch.tensor(begins_of(lines))[: stream.numel()].view(stream.shape[1], -1).T
+    assert torch.equal(reset, begins[:-1])
+    assert reset.sum() > 1
+    assert [task.vocabulary[k] for k in x[reset].tolist()] == ["="] * int(reset.sum())
+    rest = list(task.batches(split, 1, 2))
+    for batch, again in zip(batches[2:], rest, strict=True):
+        assert torch.equal(batch.x, again.x)
+        assert (batch.reset is None) == (again.reset is None)
+        assert batch.reset is None or torch.equal(batch.reset, again.reset)
+
+
+@pytest.mark.parametrize("length", [5, 25])
+def test_a_window_in_which_no_article_begins_has_no_reset(text_root, length, monkeypatch):
+    """So that the layers may take an engine without resets. It is known before: no step waits for a GPU."""
+    task = wikitext103(text_root, length=length)
+    assert task.has_resets
+    monkeypatch.setattr(torch.Tensor, "item", None)
+    monkeypatch.setattr(torch.Tensor, "__bool__", None)
+    windows = {split: list(task.batches(split)) for split in SPLITS}
+    monkeypatch.undo()
+    for split, batches in windows.items():
+        begins = task.resets[split][:-1].split(length)
+        assert [batch.reset is not None for batch in batches] == [bool(part.any()) for part in begins]
+        assert all(batch.reset is None or torch.equal(batch.reset, b) for batch, b in zip(batches, begins, strict=True))
+    if length == 5:
+        assert {batch.reset is None for batch in windows["train"]} == {True, False}
+
+
+def test_steps_of_epochs(text_root):
+    task = wikitext103(text_root)
+    n = -(-(len(task.streams["train"]) - 1) // 12)
+    assert len(list(task.batches("train"))) == n == task.start_of(1)
+    assert task.start_of(5) == 5 * n
+    assert task.position(2 * n + 3) == (2, 3)
+
+
+def test_a_carried_state_and_a_text_without_titles(text_root):
+    assert all(batch.reset is None for batch in wikitext103(text_root, articles="carried").batches("train"))
+    without = wikitext103(text_root, corpus="ptb")
+    assert all(batch.reset is None for batch in without.batches("train"))
+    assert not without.has_resets
+    with pytest.raises(ValueError, match="reset, carried"):
+        wikitext103(text_root, articles="zero")
+    with pytest.raises(ValueError, match="ptb, wt2, wt103, markov_ptb"):
+        wikitext103(text_root, corpus="text8")

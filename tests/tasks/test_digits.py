@@ -1,16 +1,27 @@
-"""Sequential and permuted MNIST: orders of pixels, scaling, splits."""
+"""Check sequential MNIST and CIFAR-10: their files, found, damaged, downloaded; orders of pixels, scaling, splits."""
 
+import dataclasses
 import hashlib
 import os
+import pickle
+import sys
+import tarfile
+import types
+from pathlib import Path
 
 import numpy as np
 import pytest
+import synthetic
 import torch
+from downloads import fake_download_url
 from small_tasks import epoch_of, equal, numbers
-from synthetic import write_mnist
+from synthetic import write_idx, write_mnist
 
-from timescales.tasks import Digits
-from timescales.tasks.data import mnist
+from timescales import LSTM
+from timescales.errors import MissingData
+from timescales.models.sequence import SequenceModel
+from timescales.tasks import SCIFAR, Digits
+from timescales.tasks.data import cifar, mnist
 from timescales.tasks.data.corpus import data_root
 from timescales.tasks.data.text import SPLITS
 from timescales.tasks.digits import bit_reversal, pixel_order
@@ -89,7 +100,7 @@ def test_digits_shuffle_is_a_permutation_per_epoch(make, name):
 REAL = {"train": [5, 0, 4, 1, 9, 2, 1, 3, 1, 4], "test": [7, 2, 1, 0, 4, 1, 4, 9, 5, 9], "mean": 0.1307, "sd": 0.3081}
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_digits_at_full_size(tmp_path):
     """On the real files where TIMESCALES_DATA has them, else on files of the same size made here."""
     real = bool(os.environ.get("TIMESCALES_DATA")) and mnist.CORPUS.find(data_root(None)) is not None
@@ -119,16 +130,237 @@ def test_digits_at_full_size(tmp_path):
     valid = next(task.batches("valid"))
     assert torch.equal((valid.x[:, :, 0] * 255).round().byte(), images[50_000:50_500].T[order])
     assert torch.equal(valid.target, labels[50_000:50_500].long())
-    test = list(task.batches("test"))[-1]
-    assert torch.equal((test.x[:, :, 0] * 255).round().byte(), test_images[-500:].T[order])
-    seen = torch.cat([b.target for b in task.batches("test")])
-    assert torch.equal(seen, test_labels.long())
     # the best constant predictor: MNIST's classes are not quite equal, .0016 below ln 10
     share = torch.bincount(labels[:50_000].long(), minlength=10).double() / 50_000
-    entropy = -(share * share.log()).sum().item()
-    assert task.chance() == pytest.approx(entropy, abs=2e-3)
-    # the shuffled training images are those before the cut, each once: compared by a hash of their bytes
-    weight = torch.arange(1, 785, dtype=torch.float64)
-    keys = images[:50_000, order].double() @ weight
-    epoch = torch.cat([(b.x[:, :, 0].double() * 255).round().T @ weight for b in task.batches("train")])
-    assert torch.equal(epoch.sort().values, keys.sort().values)
+    assert task.chance() == pytest.approx(-(share * share.log()).sum().item(), abs=2e-3)
+
+
+# --- Sequential CIFAR-10 ---------------------------------------------------------------------------------------------
+
+
+def test_scifar_is_normalised_and_read_row_by_row(tmp_path):
+    synthetic.write_cifar(tmp_path / "cifar-10-python.tar.gz", 40, 20)
+    sizes = {"valid_size": 5, "allow_partial": True, "data_root": str(tmp_path)}
+    task = SCIFAR(**sizes)
+    assert [task.size(split) for split in ("train", "valid", "test")] == [35, 5, 20]
+    raw = cifar.read(tmp_path / "cifar-10-python.tar.gz")
+    batch = next(task.batches("test"))
+    assert batch.x.shape == (1024, 20, 3)
+    mean, sd = (0.4914, 0.4822, 0.4465), (0.247, 0.243, 0.261)
+    for pixel in (0, 31, 32, 1023):
+        for channel in range(3):
+            expected = (raw.test[:, channel, pixel].double() / 255 - mean[channel]) / sd[channel]
+            torch.testing.assert_close(batch.x[pixel, :, channel].double(), expected, rtol=0, atol=1e-6)
+    assert batch.target.tolist() == [k % 10 for k in range(100_000, 100_020)]
+    numbers = [int(n) for n in raw.train[35:, 0, 0]]
+    valid = next(task.batches("valid"))
+    assert ((valid.x[0, :, 0] * sd[0] + mean[0]) * 255).round().int().tolist() == numbers  # the last ones
+    assert task.partial == ["CIFAR-10 subset: 40 of 50,000 training images, 20 of 10,000 test images"]
+
+
+def test_scifar_parameters(tmp_path):
+    synthetic.write_cifar(tmp_path / "cifar-10-python.tar.gz", 20, 5)
+    task = SCIFAR(valid_size=5, allow_partial=True, data_root=str(tmp_path))
+    for head, readout in ((256, 512 * 256 + 256 + 256 * 10 + 10), (None, 512 * 10 + 10)):
+        model = SequenceModel(LSTM(task.spec.width, 512), task.spec, head)
+        assert sum(p.numel() for p in model.rnn.parameters()) == 1_058_816  # Gu et al.: H = 512, I = 3
+        assert sum(p.numel() for p in [*model.head.parameters(), *model.readout.parameters()]) == readout
+
+
+# --- Files of MNIST --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("folder", "suffix"), [("MNIST/raw", ""), ("mnist/raw", ".gz"), ("mnist", ".gz"), (".", "")])
+def test_idx_files_are_found_raw_or_gzipped(tmp_path, folder, suffix):
+    write_mnist(tmp_path / folder, 30, 10, suffix)
+    images, labels, test_images, test_labels, partial = mnist.load(tmp_path)
+    assert (images.shape, labels.shape, test_images.shape, test_labels.shape) == ((30, 784), (30,), (10, 784), (10,))
+    assert labels.tolist() == [k % 10 for k in range(30)]
+    assert "30 of 60,000 training images" in partial[0]
+    assert images[:, 0].tolist() == list(range(30))
+
+
+def spoil(path, change):
+    path.write_bytes(change(path.read_bytes()))
+
+
+DAMAGE = {
+    "truncated": lambda data: data[:-5],
+    "too_long": lambda data: data + b"\0",
+    "empty": lambda data: b"",
+    "head_only": lambda data: data[:6],
+    "wrong_magic": lambda data: b"\1" + data[1:],
+    "other_type": lambda data: data[:2] + b"\x0d" + data[3:],
+    "a_web_page": lambda data: b"<!DOCTYPE html><html>moved</html>",
+}
+
+
+@pytest.mark.parametrize(("how", "number"), list(zip(DAMAGE, (0, 1, 2, 3, 0, 1, 2), strict=True)))
+def test_damaged_idx_files_are_named(tmp_path, how, number):
+    path = write_mnist(tmp_path / "mnist", 30, 10) / mnist.FILES[number]
+    spoil(path, DAMAGE[how])
+    with pytest.raises(ValueError, match=f"{path}.*fetch it again") as error:
+        mnist.load(tmp_path)
+    assert not isinstance(error.value, MissingData)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda data: data[: len(data) // 2],
+        lambda data: b"not gzip at all",
+        lambda data: data[:200] + bytes(255 - b for b in data[200:240]) + data[240:],
+        lambda data: data[:10] + b"\7" + data[11:],  # a block of a type that deflate does not have
+        lambda data: data[:-8] + bytes(8),
+    ],
+    ids=["half", "not_gzip", "flipped_bytes", "wrong_block", "wrong_checksum"],
+)
+def test_damaged_gzip_files_are_named(tmp_path, change):
+    path = write_mnist(tmp_path / "mnist", 30, 10, ".gz") / (mnist.FILES[0] + ".gz")
+    spoil(path, change)
+    with pytest.raises(ValueError, match=f"{path}.*fetch it again"):
+        mnist.load(tmp_path)
+
+
+def test_other_images_than_mnists_are_marked(tmp_path, monkeypatch):
+    folder = write_mnist(tmp_path / "mnist", 30, 10)
+    *arrays, _ = mnist.load(tmp_path)
+    held = mnist.digest(array.numpy() for array in arrays)
+    counts = {"training images": 30, "test images": 10, "digest": held}
+    monkeypatch.setattr(mnist, "CORPUS", dataclasses.replace(mnist.CORPUS, counts=counts))
+    assert mnist.load(tmp_path).partial == []
+    labels = arrays[1].numpy()
+    labels[29] += 1
+    write_idx(folder / mnist.FILES[1], labels)
+    (words,) = mnist.load(tmp_path).partial
+    assert words.startswith("MNIST subset: as long, with another content")
+
+
+def test_files_that_do_not_belong_together(tmp_path):
+    folder = write_mnist(tmp_path / "mnist", 30, 10)
+    write_idx(folder / mnist.FILES[1], np.zeros(29, np.uint8))
+    with pytest.raises(ValueError, match="are not MNIST's"):
+        mnist.load(tmp_path)
+    write_mnist(folder, 30, 10)
+    write_idx(folder / mnist.FILES[2], np.zeros((10, 32, 32), np.uint8))
+    with pytest.raises(ValueError, match="are not MNIST's"):
+        mnist.load(tmp_path)
+
+
+@pytest.mark.parametrize("how", ["one_missing", "no_folder"])
+def test_missing_data_names_the_place(tmp_path, no_download, how):
+    root = tmp_path / "somewhere" if how == "no_folder" else tmp_path
+    if how == "one_missing":
+        (write_mnist(tmp_path / "mnist", 30, 10) / mnist.FILES[3]).unlink()
+    with pytest.raises(MissingData) as error:
+        Digits(data_root=str(root))
+    assert isinstance(error.value, ValueError)
+    for word in (str(root), "t10k-labels-idx1-ubyte", "data_root", "TIMESCALES_DATA"):
+        assert word in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def fake_torchvision(monkeypatch, MNIST):
+    module = types.ModuleType("torchvision.datasets")
+    module.MNIST = MNIST
+    monkeypatch.setitem(sys.modules, "torchvision", types.ModuleType("torchvision"))
+    monkeypatch.setitem(sys.modules, "torchvision.datasets", module)
+    monkeypatch.setattr("timescales.tasks.data.corpus._check_reachable", lambda url: None)
+
+
+def test_idx_files_lie_in_one_folder(tmp_path):
+    """torchvision leaves both kinds: one of each will do, and what is not there is missed."""
+    folder = write_mnist(tmp_path / "mnist", 30, 10)
+    write_mnist(folder, 30, 10, ".gz")
+    (folder / mnist.FILES[0]).unlink()
+    found = [Path(file.name).name for file in mnist.CORPUS.files(mnist.CORPUS.find(tmp_path))]
+    assert found == [f"{mnist.FILES[0]}.gz", *mnist.FILES[1:]]
+    for suffix in ("", ".gz"):
+        (folder / f"{mnist.FILES[1]}{suffix}").unlink()
+    with pytest.raises(ValueError, match=f"mnist has no {mnist.FILES[1]}"):
+        mnist.load(tmp_path)
+
+
+def test_a_download_is_read_and_a_failed_one_says_why(tmp_path, monkeypatch):
+    def MNIST(root, train, download):
+        assert download
+        if fails:
+            raise RuntimeError("Error downloading train-images-idx3-ubyte.gz:\nTried mirrors")
+        write_mnist(Path(root) / "MNIST" / "raw", 30, 10)
+
+    fake_torchvision(monkeypatch, MNIST)
+    fails = True
+    with pytest.raises(MissingData, match=r"Error downloading train-images-idx3-ubyte\.gz") as error:
+        mnist.load(tmp_path)
+    assert "\n" not in str(error.value)
+    fails = False
+    assert mnist.load(tmp_path)[0].shape == (30, 784)
+
+
+def test_data_root_given_then_environment_then_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("TIMESCALES_DATA", str(tmp_path / "env"))
+    assert data_root(tmp_path / "given") == tmp_path / "given"
+    assert data_root(None) == tmp_path / "env"
+    monkeypatch.delenv("TIMESCALES_DATA")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    assert data_root(None) == tmp_path / "cache" / "timescales" / "data"
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert data_root("~/x") == tmp_path / "x"
+
+
+# --- Files of CIFAR-10 -----------------------------------------------------------------------------------------------
+
+
+pytestmark = pytest.mark.usefixtures("cache")
+
+
+def test_cifar_from_tar_and_folder(tmp_path):
+    path = synthetic.write_cifar(tmp_path / "cifar-10-python.tar.gz", 50, 10)
+    images = cifar.read(path)
+    assert images.train.shape == (50, 3, 1024)
+    assert images.train.dtype == images.train_labels.dtype == torch.uint8
+    assert images.train[:, 0, 0].tolist() == list(range(50))
+    assert images.train_labels.tolist() == [k % 10 for k in range(50)]
+    assert images.test.shape == (10, 3, 1024)
+    of_pixel_0 = [[k % 256, k // 256 % 256, k // 65536] for k in range(100_000, 100_010)]  # a file holds whole planes
+    assert images.test[:, :, 0].tolist() == of_pixel_0
+    with tarfile.open(path) as tar:
+        synthetic.unpack(tar, tmp_path / "mine")
+    again = cifar.read(tmp_path / "mine" / "cifar-10-batches-py")
+    assert all(map(torch.equal, images[:4], again[:4]))
+    path.unlink()
+    assert cifar.CORPUS.find(tmp_path) == tmp_path / "mine" / "cifar-10-batches-py"
+    found = cifar.load(tmp_path, allow_partial=True)
+    assert torch.equal(found.train, images.train)
+    assert found.partial == ["CIFAR-10 subset: 50 of 50,000 training images, 10 of 10,000 test images"]
+
+
+class Evil:
+    def __reduce__(self):
+        return os.system, ("touch was_here",)
+
+
+@pytest.mark.parametrize("damage", ["cut", "empty", "a_batch_missing", "code"])
+def test_damaged_cifar_is_named_and_never_run(tmp_path, damage, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    path = synthetic.write_cifar(tmp_path / "cifar-10-python.tar.gz", 50, 10)
+    if damage in ("cut", "empty"):
+        path.write_bytes(path.read_bytes()[: 2000 if damage == "cut" else 0])
+    else:
+        with tarfile.open(path) as tar:
+            synthetic.unpack(tar, tmp_path)
+        path = tmp_path / "cifar-10-batches-py"
+        if damage == "code":
+            (path / "data_batch_2").write_bytes(pickle.dumps({b"data": Evil(), b"labels": []}))
+        else:
+            (path / "data_batch_2").unlink()
+    with pytest.raises(ValueError, match="fetch it again") as error:
+        cifar.read(path)
+    assert str(path) in str(error.value)
+    assert not (tmp_path / "was_here").exists()
+
+
+def test_cifar_is_downloaded_with_its_checksum(tmp_path, monkeypatch, online):
+    asked = fake_download_url(monkeypatch, lambda path: synthetic.write_cifar(path, 50, 10))
+    assert cifar.CORPUS.locate(tmp_path) == tmp_path / "cifar-10-python.tar.gz"
+    assert asked == [("https://host/cifar", "cifar-10-python.tar.gz", "abc")]

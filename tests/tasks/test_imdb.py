@@ -1,24 +1,36 @@
-"""IMDB: tokens, vocabulary, vectors, and runs on incomplete data."""
+"""Check IMDB: reviews, tokens, vocabulary, vectors, beside torchtext; and runs on incomplete or other data."""
 
 import collections
 import functools
+import gzip
+import os
 import re
 import shutil
+import sys
+import tarfile
+import types
+import zipfile
+from importlib.metadata import PackageNotFoundError
 
 import pytest
 import synthetic
 import torch
-from configs import config
+from downloads import fake_download_url
+from packs import pack, write
 from scipy import stats
 
 import timescales
 from timescales import LSTM, PLSTM, analysis
 from timescales.config.run import Run
 from timescales.errors import ConfigError
+from timescales.files import cache_dir
 from timescales.models.sequence import SequenceModel
-from timescales.runs import record, weights
+from timescales.runs import provenance, record, weights
 from timescales.runs.record import Record
 from timescales.tasks import IMDB
+from timescales.tasks.data import glove, imdb
+from timescales.tasks.data.cache import cached, content_hash
+from timescales.tasks.data.imdb import tokenizer  # taken before the other tests' stand-in replaces it
 from timescales.training import checkpoint
 
 
@@ -119,12 +131,7 @@ def test_imdb_says_what_is_partial(films):
 
 @pytest.mark.parametrize(
     ("rnn", "hidden", "outputs", "parameters"),
-    [
-        (LSTM, 128, 1, 117_889),
-        (LSTM, 128, 2, 118_018),
-        (PLSTM, 154, 1, 118_119),
-        (PLSTM, 154, 2, 118_274),
-    ],
+    [(LSTM, 128, 1, 117_889), (LSTM, 128, 2, 118_018), (PLSTM, 154, 1, 118_119), (PLSTM, 154, 2, 118_274)],
 )
 def test_imdb_parameters_as_printed(films, rnn, hidden, outputs, parameters):
     task = make(films, outputs=outputs)
@@ -144,84 +151,57 @@ def test_imdb_one_logit_is_the_logistic_loss(films):
     assert torch.equal(task.correct(logits, batch), (logits[:, 0] > 0) == batch.target.bool())
 
 
-def test_imdb_accuracy_by_length(films):
-    """What figure 4 needs: which review is right, next to its length."""
-    task = make(films)
-    right = torch.cat([task.correct(torch.ones(len(b.target), 1), b) for b in task.batches("test")])
-    labels = torch.tensor([label for label, _ in texts("test")])
-    long = task.lengths["test"] > 20
-    assert 20 < long.sum() < 80
-    assert right[long].double().mean() == labels[long].double().mean()  # "positive" is right where it is
-
-
-@pytest.mark.parametrize(("model", "hidden", "lr"), [("lstm", 128, 1e-3), ("chrono", 128, 1e-3), ("plstm", 154, 5e-4)])
-def test_imdb_recipes(model, hidden, lr):
-    cfg = config("task=imdb", f"model={model}")
-    assert (cfg.model.hidden_size, cfg.optimizer.lr, cfg.loop.max_epochs) == (hidden, lr, 20)
-    assert model != "chrono" or cfg.model.T_max == 400
+PART = ["task=imdb", "task.steps=8", "task.valid_size=40", "model.hidden_size=3", "loop.max_steps=2", "logger=none"]
 
 
 def test_a_run_on_a_part_is_marked(films, train, tmp_path):
-    small = ["task.steps=8", "task.valid_size=40", "model.hidden_size=3", "loop.max_steps=2", "logger=none"]
-    done = train("task=imdb", *small, f"data_root={films}", "run_dir=here", "task.allow_partial=true")
+    here = [*PART, f"data_root={films}", "run_dir=here"]
+    done = train(*here, "task.allow_partial=true")
     assert done.status == 0, done
     said = Record.read(tmp_path / "here").partial
     assert len(said) == 2
     assert "GloVe subset: 8 of 400,000 vectors" in said[1]
-    refused = train("task=imdb", *small, f"data_root={films}", "run_dir=there")
-    assert refused.status == 1
+    refused = train(*here[:-1], "run_dir=there")
+    assert (refused.status, len(refused.err.strip().splitlines())) == (1, 1)
     assert "allow_partial=true" in refused.err
-    assert len(refused.err.strip().splitlines()) == 1
     # The same run on the whole data is the same run, but what a part gave is not taken for it.
-    again = [*small, f"data_root={films}", "run_dir=here"]
-    assert "finished, skipped" in train("task=imdb", *again, "task.allow_partial=true").out
-    refused = train("task=imdb", *again)
+    assert "finished, skipped" in train(*here, "task.allow_partial=true").out
+    refused = train(*here)
     assert refused.status == 1
     assert "trained on a part of the data (IMDB subset: 400 of" in refused.err
-    swept = train("-m", "task=imdb", *again[:-1], "task.allow_partial=true")
+    swept = train("-m", *here[:-1], "task.allow_partial=true")
     assert (swept.status, "1 to train" in swept.out) == (0, True)
-    assert "on a part of the data" in train("-m", "task=imdb", *again[:-1]).out
-    forced = train("-m", "task=imdb", *again[:-1], "force=true")  # gets as far as the data, which are no more today
+    assert "on a part of the data" in train("-m", *here[:-1]).out
+    forced = train("-m", *here[:-1], "force=true")  # gets as far as the data, which are no more today
     assert "1 to train" in forced.out
     assert "force=true trains it on the whole" not in forced.out
 
 
 def test_a_run_goes_on_only_with_the_data_it_was_begun_on(films, train, tmp_path):
-    words = [
-        "task=imdb",
-        "task.allow_partial=true",
-        "task.steps=8",
-        "task.valid_size=40",
-        "model.hidden_size=3",
-        "logger=none",
-        "run_dir=here",
-        "loop.checkpoint_every=0",
-        f"data_root={films}",
-    ]
-    assert train(*words, "loop.max_steps=2").status == 0
+    words = [*PART, "task.allow_partial=true", "run_dir=here", "loop.checkpoint_every=0", f"data_root={films}"]
+    assert train(*words).status == 0
     found = Record.read(tmp_path / "here")
     last = checkpoint.load(tmp_path / "here" / "last.pt")
     assert last["lacks"] == found.partial
     checkpoint.save(tmp_path / "here" / "last.pt", last | {"lacks": []})
     record.update(tmp_path / "here", status="interrupted")
-    refused = train(*words, "loop.max_steps=2")
+    refused = train(*words)
     assert refused.status == 1
     assert "was begun on other data (the whole; now IMDB subset: 400 of" in refused.err
     # Neither a kill before the data are loaded nor a lost record makes another run of it.
     checkpoint.save(tmp_path / "here" / "last.pt", last)
     record.start(tmp_path / "here", Run(found.config, found.id, tmp_path / "here"))
-    assert train(*words, "loop.max_steps=2").status == 0
+    assert train(*words).status == 0
     assert Record.read(tmp_path / "here").metrics == found.metrics
     (tmp_path / "here" / "record.json").unlink()
-    assert train(*words, "loop.max_steps=2").status == 0
+    assert train(*words).status == 0
     again = Record.read(tmp_path / "here")
     assert (again.metrics, again.partial) == (found.metrics, found.partial)
 
 
 def test_a_run_names_its_word_vectors_and_is_used_with_no_others(films, train, tmp_path, monkeypatch):
     """Continued, extended, analysed and loaded from its weights; what older code wrote names none, and is taken."""
-    words = ["task=imdb", "task.allow_partial=true", "task.steps=8", "task.valid_size=40", "model.hidden_size=3"]
-    words += ["logger=none", "loop.checkpoint_every=0", "device=cpu", "loop.max_steps=2"]
+    words = [*PART, "task.allow_partial=true", "loop.checkpoint_every=0", "device=cpu"]
     root, here = tmp_path / "films", tmp_path / "here"
     shutil.copytree(films, root)
     words += [f"data_root={root}"]
@@ -258,3 +238,202 @@ def test_a_run_names_its_word_vectors_and_is_used_with_no_others(films, train, t
     record.update(here, status="interrupted")
     assert train(*words, "run_dir=here").status == 0
     assert Record.read(here).id == found.id
+
+
+# --- Reviews from tar, folder and hub --------------------------------------------------------------------------------
+
+
+pytestmark = pytest.mark.usefixtures("cache")
+REAL = bool(os.environ.get("TIMESCALES_DATA"))
+
+
+def test_reviews_are_the_same_from_tar_folder_and_hub(tmp_path, monkeypatch, online):
+    path = synthetic.write_imdb(tmp_path / "tar" / "aclImdb_v1.tar.gz", 40, 20)
+    from_tar = imdb.read(path)
+    assert {split: len(found) for split, found in from_tar.items()} == {"train": 40, "test": 20}  # unsup is left out
+    labels = [label for label, _ in from_tar["test"]]
+    assert sum(labels) == 10
+    assert 0 < sum(labels[:10]) < 10  # a part of them is no single class
+    with tarfile.open(path) as tar:
+        synthetic.unpack(tar, tmp_path / "folder")
+    assert imdb.read(imdb.CORPUS.find(tmp_path / "folder")) == from_tar
+
+    hub = types.ModuleType("datasets")
+    rows = {split: [{"label": label, "text": text} for label, text in found] for split, found in from_tar.items()}
+    hub.load_dataset = lambda name, split: rows[split]
+    monkeypatch.setitem(sys.modules, "datasets", hub)
+    assert imdb.read(imdb.CORPUS.locate(tmp_path / "hub")) == from_tar
+    words, reviews, partial = imdb.load(tmp_path / "hub", allow_partial=True)
+    assert words == sorted(words)
+    start = reviews["test"].lengths[:3].sum()
+    fourth = reviews["test"].tokens[start : start + reviews["test"].lengths[3]]
+    assert [words[k] for k in fourth] == from_tar["test"][3][1].split()
+    assert reviews["test"].labels.tolist() == labels
+    assert partial == ["IMDB subset: 40 of 25,000 train reviews, 20 of 25,000 test reviews"]
+
+
+@pytest.mark.parametrize(
+    "folder", ["imdb/plain_text", "datasets--stanfordnlp--imdb/snapshots/e61/plain_text", "imdb.zip"]
+)
+def test_the_parquet_of_the_hub_has_the_same_reviews(tmp_path, monkeypatch, folder):
+    import pyarrow
+    from pyarrow import parquet
+
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    expected = imdb.read(synthetic.write_imdb(tmp_path / "tar" / "aclImdb_v1.tar.gz", 40, 20))
+    files = {}
+    for split, pairs in (*expected.items(), ("unsupervised", [(-1, "a review without a label")])):
+        labels, texts = zip(*pairs, strict=True)
+        written = pyarrow.BufferOutputStream()
+        parquet.write_table(pyarrow.table({"text": texts, "label": labels}), written)
+        files[f"{split}-00000-of-00001.parquet"] = written.getvalue().to_pybytes()
+    (pack if folder.endswith(".zip") else write)(tmp_path / "root" / folder, files)
+    write(tmp_path / "root" / "cifar10" / "plain_text", dict.fromkeys(files, b""))  # another data set's
+    assert imdb.read(imdb.CORPUS.find(tmp_path / "root")) == expected
+    tokens = imdb.load(tmp_path / "root", allow_partial=True)
+    assert tokens.partial == ["IMDB subset: 40 of 25,000 train reviews, 20 of 25,000 test reviews"]
+    assert tokens.reviews["test"].labels.tolist() == [label for label, _ in expected["test"]]
+
+
+def test_a_review_is_utf_8_and_its_folder_is_its_label(tmp_path):
+    for split, folder, words in (("train", "pos", "très bon\n"), ("train", "neg", "déjà vu"), ("test", "pos", "æon")):
+        path = tmp_path / "aclImdb" / split / folder / "0_9.txt"
+        path.parent.mkdir(parents=True)
+        path.write_bytes(words.encode())
+    assert imdb.read(tmp_path / "aclImdb") == {"train": [(0, "déjà vu"), (1, "très bon")], "test": [(1, "æon")]}
+
+
+def test_another_spacy_makes_its_own_tokens(tmp_path, monkeypatch):
+    """Without spaCy what was made before is still read: so is what was kept without a version."""
+    path = synthetic.write_imdb(tmp_path / "aclImdb_v1.tar.gz", 40, 20)
+
+    def types_of(version, tokens):
+        def installed(name):
+            if version is None:
+                raise PackageNotFoundError(name)
+            return version
+
+        monkeypatch.setattr("importlib.metadata.version", installed)
+        monkeypatch.setattr(imdb, "tokenizer", lambda: tokens)
+        return imdb.load(tmp_path, allow_partial=True)[0]
+
+    def never(text):
+        pytest.fail("the tokens of this version were made before")
+
+    first = types_of("3.8.1", str.split)
+    assert "good" in first
+    assert provenance.provenance("cpu").versions["spacy"] == "3.8.1"
+    assert types_of("3.8.1", never) == first
+    assert types_of("3.8.2", list)[:3] == [" ", "0", "1"]  # letters: rules that changed
+    assert types_of("3.8.1", never) == first
+    words = types_of(None, lambda text: ["kept", *text.split()])
+    assert words == sorted({"kept", *first})
+    assert "spacy" not in provenance.provenance("cpu").versions
+    key = {"file": content_hash(path), "tokens": "spacy", "version": 4}
+    assert cached("imdb", key, lambda: pytest.fail("older caches lie there"))["types"] == words
+
+
+@pytest.mark.parametrize("change", [lambda data: data[:500], lambda data: b"", lambda data: b"<html>moved</html>"])
+def test_a_damaged_tar_of_reviews_is_named(tmp_path, change):
+    path = synthetic.write_imdb(tmp_path / "aclImdb_v1.tar.gz", 40, 20)
+    path.write_bytes(change(path.read_bytes()))
+    with pytest.raises(ValueError, match="fetch it again") as error:
+        imdb.read(path)
+    assert str(path) in str(error.value)
+
+
+def test_without_spacy_the_mend_is_said(monkeypatch):
+    monkeypatch.setitem(sys.modules, "spacy", None)
+    with pytest.raises(ValueError, match="pip install"):
+        tokenizer()
+
+
+def test_tokens_are_spacys():
+    pytest.importorskip("spacy", reason="tokens of IMDB: pip install spacy")
+    words = tokenizer()
+    assert words("It's not bad, really: don't!") == ["It", "'s", "not", "bad", ",", "really", ":", "do", "n't", "!"]
+    assert all(words(text) == text.split() for text in synthetic.reviews("train", 1, 50))  # the stand-in's assumption
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not REAL, reason="needs the real reviews: TIMESCALES_DATA")
+def test_lengths_of_reviews_as_printed(monkeypatch):
+    """Chien et al. 2021: median 202, shortest 5, longest 2789."""
+    monkeypatch.setattr("timescales.tasks.data.imdb.tokenizer", tokenizer)
+    monkeypatch.setattr("timescales.tasks.data.cache.cache_dir", cache_dir)  # the user's: a minute the first time
+    _, reviews, partial = imdb.load()
+    lengths = torch.cat([reviews[split].lengths for split in reviews])
+    assert (int(lengths.median()), int(lengths.min()), int(lengths.max())) == (202, 5, 2789)
+    assert [int(reviews[split].labels.sum()) for split in reviews] == [12_500, 12_500]
+    assert partial == []
+
+
+# --- GloVe -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("place", ["glove.6B.100d.txt", "glove/glove.6B.100d.first8.txt", "x/glove.6B.100d.txt.gz"])
+def test_glove_vectors(tmp_path, place):
+    synthetic.write_glove(tmp_path / place)
+    for _ in range(2):  # read, then from the cache
+        found = glove.vectors(["film", "Film", "xyzzy", "the", ","], tmp_path, allow_partial=True)
+        assert sorted(found.rows.tolist()) == [0, 3, 4]
+        values = dict(zip(found.rows.tolist(), found.values, strict=True))
+        torch.testing.assert_close(values[0], 3 + torch.arange(1, 101) / 100)
+        torch.testing.assert_close(values[3], torch.arange(1, 101) / 100)
+        assert found.partial == ["GloVe subset: 8 of 400,000 vectors"]
+    with pytest.raises(ValueError, match="8 of 400,000 vectors"):
+        glove.vectors(["film"], tmp_path)
+    assert glove.vectors(["none"], tmp_path, allow_partial=True).values.shape == (0, 100)
+
+
+def test_the_digest_is_of_the_vectors_that_are_read(tmp_path):
+    """Not of the format or the order of the file, nor of vectors of other words."""
+    words = ["film", "Film", "the"]
+
+    def digest_of(place, change=lambda lines: lines, read=words):
+        path = synthetic.write_glove(tmp_path / place / "glove.6B.100d.txt")
+        path.write_text("".join(change(path.read_text().splitlines(keepends=True))))
+        return glove.vectors(read, tmp_path / place, allow_partial=True).digest
+
+    def changed(word):
+        return lambda lines: [
+            line.replace(".50 ", ".51 ", 1) if line.startswith(f"{word} ") else line for line in lines
+        ]
+
+    known = digest_of("as it is")
+    assert len(known) == 16
+    assert digest_of("backwards", lambda lines: lines[::-1]) == known
+    synthetic.write_glove(tmp_path / "packed" / "glove.6B.100d.txt.gz")
+    assert glove.vectors(words, tmp_path / "packed", allow_partial=True).digest == known
+    assert digest_of("other word", changed("it")) == known
+    assert digest_of("one number", changed("the")) != known
+    assert digest_of("fewer words", read=["film"]) != known
+
+
+@pytest.mark.parametrize("change", [lambda data: data[:-20], lambda data: b"<html>moved</html>"])
+def test_a_damaged_file_of_vectors_is_named(tmp_path, capsys, change):
+    import fetch_data
+
+    path = synthetic.write_glove(tmp_path / "glove.6B.100d.txt.gz")
+    path.write_bytes(change(path.read_bytes()))
+    said = rf"{re.escape(str(path))} cannot be read as GloVe \(.+\): move it elsewhere and fetch it again: .*`"
+    with pytest.raises(ValueError, match=said):
+        glove.vectors(["film"], tmp_path, allow_partial=True)
+    assert not fetch_data.check(glove.CORPUS, str(tmp_path), download=False)
+    assert re.fullmatch(rf"glove: {said}\n", capsys.readouterr().out)
+    path.write_bytes(gzip.compress(b"film 1.0 two\n"))
+    with pytest.raises(ValueError, match=said):
+        glove.vectors(["film"], tmp_path, allow_partial=True)
+
+
+def test_glove_is_unpacked_from_its_zip(tmp_path, monkeypatch, online):
+    def write(path):
+        synthetic.write_glove(path.parent / "other.txt")
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.write(path.parent / "other.txt", "glove.6B.100d.txt")
+            archive.writestr("glove.6B.50d.txt", "too small")
+
+    fake_download_url(monkeypatch, write)
+    assert glove.CORPUS.locate(tmp_path) == tmp_path / "glove.6B.100d.txt"
+    assert [p.name for p in tmp_path.iterdir()] == ["glove.6B.100d.txt"]
+    assert glove.CORPUS.count(tmp_path / "glove.6B.100d.txt") == {"vectors": 8}

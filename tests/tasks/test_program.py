@@ -113,9 +113,14 @@ def test_the_examples_of_the_released_code():
     assert run("(22if21<23else56)-99") == -77
 
 
-@pytest.mark.parametrize("category", FORMS_BY_CATEGORY)
-@pytest.mark.parametrize(("length", "nesting"), [(1, 1), (1, 4), (2, 2), (5, 2), (9, 4), (16, 3)])
-@pytest.mark.parametrize("strategy", ["mix", "baseline"])
+@pytest.mark.parametrize(
+    ("category", "length", "nesting", "strategy"),
+    [
+        *(("addition", 1, 1, "mix"), ("addition", 16, 3, "baseline"), ("control", 1, 4, "mix")),
+        *(("control", 9, 4, "baseline"), ("program", 1, 1, "baseline"), ("program", 5, 2, "mix")),
+        *(("program", 9, 4, "mix"), ("program", 16, 3, "baseline")),
+    ],
+)
 def test_answers_are_the_values_of_the_programs(category, length, nesting, strategy):
     """Modulo 10^(length + 1), of the program's own length. With 16 digits products have up to 10^33."""
     task = Program(category=category, length=length, nesting=nesting, strategy=strategy, train_size=300, batch_size=300)
@@ -134,39 +139,15 @@ def test_answers_are_the_values_of_the_programs(category, length, nesting, strat
     assert len(seen) == len(wanted) or (strategy == "mix" and len(seen) > 0.9 * len(wanted))
 
 
-CHARACTERS = {
-    "addition": "0123456789+()",
-    "control": "0123456789+<>=()[]ifelsorx",
-    "program": SYMBOLS,
-}
-
-
-@pytest.mark.parametrize("category", FORMS_BY_CATEGORY)
-def test_characters(category):
-    task = Program(category=category, train_size=500, batch_size=500)
-    batch = next(task.batches("train"))
-    programs, answers = ("".join(column) for column in zip(*shown(batch), strict=True))
-    assert set(programs) == set(CHARACTERS[category])
-    assert set(answers) == set("0123456789")
-    assert task.spec.input_size == len(SYMBOLS) == len(set(SYMBOLS)) == 28
-
-
 # Of programs: mean and greatest number of characters; of answers: the same.
 LENGTHS = {
     ("addition", 9, 4): (55, 55, 10.0, 10),
     ("control", 9, 4): (123, 151, 9.61, 10),
-    ("program", 9, 4): (82, 151, 9.76, 10),
-    ("addition", 5, 2): (19, 19, 5.9, 6),
-    ("control", 5, 2): (45, 51, 5.6, 6),
     ("program", 5, 2): (29, 51, 5.7, 6),
-    ("addition", 3, 2): (13, 13, 3.9, 4),
     ("control", 3, 2): (35, 37, 3.6, 4),
-    ("program", 3, 2): (22, 37, 3.7, 4),
-    ("addition", 2, 2): (10, 10, 2.9, 3),
-    ("control", 2, 2): (30, 30, 2.6, 3),
     ("program", 2, 2): (18, 30, 2.7, 3),
 }
-MIXED = {"addition": 23, "control": 56, "program": 36}  # means of mix at length 9, nesting 4
+MIXED = {"addition": 23, "program": 36}  # means of mix at length 9, nesting 4
 
 
 def read_and_written(task):
@@ -205,14 +186,7 @@ def test_mean_length_of_mix(category):
 FLOORS = {
     ("addition", 9, 4): (0.149, None),
     ("control", 9, 4): (0.107, 0.313),
-    ("program", 9, 4): (0.113, None),
-    ("addition", 5, 2): (0.203, None),
-    ("control", 5, 2): (0.115, None),
     ("program", 5, 2): (0.126, None),
-    ("addition", 3, 2): (0.256, None),
-    ("control", 3, 2): (0.121, None),
-    ("program", 3, 2): (0.140, None),
-    ("addition", 2, 2): (0.308, None),
     ("control", 2, 2): (0.125, 0.273),
     ("program", 2, 2): (0.157, None),
 }
@@ -228,7 +202,7 @@ def test_floors(category, length, nesting):
     assert last is None or found["the last literal"] == pytest.approx(last, abs=0.006)
 
 
-@pytest.mark.parametrize("category", FORMS_BY_CATEGORY)
+@pytest.mark.parametrize("category", ["control", "program"])
 def test_floors_are_those_of_the_rules_on_the_test_set(category):
     """Both rules again, on texts: the most frequent digit of each place, and the last literal of a program."""
     task = Program(category=category, length=3, nesting=2, test_size=12_800)
@@ -242,13 +216,6 @@ def test_floors_are_those_of_the_rules_on_the_test_set(category):
         right["the best digit for each place"] += max(written.values())
     total = sum(len(answer) for _, answer in pairs)
     assert task.floors() == pytest.approx({rule: n / total for rule, n in right.items()}, abs=0.01)
-
-
-def test_a_quarter_of_controls_answers_is_the_last_literal():
-    task = Program(category="control", strategy="baseline", test_size=4000)
-    pairs = [pair for batch in task.batches("test") for pair in shown(batch)]
-    same = sum(answer == re.findall(r"\d+", text)[-1] for text, answer in pairs)
-    assert same / 4000 == pytest.approx(0.25, abs=5 * math.sqrt(0.25 * 0.75 / 4000))
 
 
 def test_chance_is_about_ln_10_and_lower_for_addition():
@@ -299,7 +266,7 @@ def test_mix_draws_length_and_nesting_of_each_program_independently():
     assert stats.chisquare(counts).pvalue > 1e-3
 
 
-@pytest.mark.parametrize("strategy", ["mix", "combine", "naive", "baseline"])
+@pytest.mark.parametrize("strategy", ["mix", "naive"])
 def test_validation_and_test_are_of_the_hardest_level(strategy):
     task = Program(length=4, nesting=3, strategy=strategy, valid_size=200, test_size=200)
     for split in ("valid", "test"):
@@ -364,8 +331,7 @@ def test_combine_draws_up_to_the_level_and_naive_at_it():
         assert seen == sizes
 
 
-@pytest.mark.parametrize("strategy", ["mix", "baseline"])
-@pytest.mark.parametrize("category", ["copy", "reverse", "double"])
+@pytest.mark.parametrize(("category", "strategy"), [("copy", "baseline"), ("reverse", "mix"), ("double", "mix")])
 def test_memory(category, strategy):
     task = Program(category=category, length=55, nesting=1, strategy=strategy, **dict.fromkeys(SIZES, 300))
     answers = {"copy": lambda text: text, "reverse": lambda text: text[::-1], "double": lambda text: 2 * text}
@@ -399,8 +365,7 @@ def test_layout_of_a_batch():
         assert batch.target[:, k].tolist() == written
 
 
-@pytest.mark.parametrize("engine", ["eager", "auto"])
-@pytest.mark.parametrize("kind", ["LSTM", "URLSTM", "PLSTM"])
+@pytest.mark.parametrize(("kind", "engine"), [("LSTM", "auto"), ("URLSTM", "eager"), ("PLSTM", "auto")])
 def test_padding_is_as_if_each_program_was_read_by_itself(kind, engine):
     """As an encoder that stops at each sequence's own end, and a decoder of the same weights on zeros."""
     torch.manual_seed(0)
@@ -414,29 +379,3 @@ def test_padding_is_as_if_each_program_was_read_by_itself(kind, engine):
         alone[torch.arange(len(text)), 0, torch.tensor([SYMBOLS.index(symbol) for symbol in text])] = 1.0
         logits = model(Batch(alone, batch.target)).logits[len(text) :, 0]
         torch.testing.assert_close(together[:, k][batch.target[:, k] != IGNORED], logits, rtol=1e-9, atol=1e-9)
-
-
-def test_scores_by_hand():
-    task = Program(length=2, nesting=1, train_size=3, batch_size=3)
-    target = torch.tensor([[IGNORED] * 3, [2, 1, 7], [3, IGNORED, 7], [2, IGNORED, 7]])
-    batch = Batch(torch.zeros(4, 3, 28), target, target != IGNORED)
-    answered = torch.tensor([[5, 5, 5], [2, 1, 7], [3, 9, 0], [2, 9, 7]])  # one digit of the third is wrong
-    logits = torch.nn.functional.one_hot(answered, 10).double()
-    right, wrong = math.log(math.e + 9) - 1, math.log(math.e + 9)
-    assert task.loss(logits, batch).item() == pytest.approx((6 * right + wrong) / 7)
-    sums = task.metrics(logits, batch)
-    assert {name: (pytest.approx(float(total)), n) for name, (total, n) in sums.items()} == {
-        "loss": (6 * right + wrong, 7),
-        "accuracy": (6, 7),
-        "sequence_accuracy": (2, 3),
-    }
-    assert task.correct(logits, batch).tolist() == [True, True, False]
-    logits.requires_grad_()
-    (g,) = torch.autograd.grad(task.loss(logits, batch), logits)
-    assert torch.equal(g.abs().sum(-1) > 0, target != IGNORED)
-
-
-def test_defaults():
-    task = Program()
-    assert (task.level, task.n_batches("train"), task.size("test")) == ((9, 4), 1000, 12_800)
-    assert (task.spec.input_size, task.spec.output_size, task.spec.horizon) == (28, 10, 161)

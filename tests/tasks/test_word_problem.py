@@ -1,7 +1,6 @@
 """Word problem: groups by their axioms and known counts, products in plain Python, scores."""
 
 import collections
-import itertools
 import math
 
 import pytest
@@ -74,13 +73,7 @@ def test_numbers_and_products_of_the_docstring():
     assert task.elements[int(task.products[2, 3])] == (2, 1, 0)
 
 
-def test_products_in_Z60_are_sums():
-    table = WordProblem(group="Z60").products
-    assert all(table[a, b] == (a + b) % 60 for a, b in itertools.product(range(60), repeat=2))
-
-
-@pytest.mark.parametrize("group", GROUPS)
-@pytest.mark.parametrize("T", [1, 2, 7, 20])
+@pytest.mark.parametrize(("group", "T"), [("A5", 20), ("S5", 7), ("A4xZ5", 2), ("Z60", 7), ("S3", 1), ("Z2", 7)])
 def test_targets_are_the_products_of_permutations(group, T):
     task = WordProblem(group=group, T=T, **SIZES)
     batch = next(task.batches("train"))
@@ -99,14 +92,3 @@ def test_every_answer_is_uniform():
         assert stats.chisquare(torch.bincount(target[step], minlength=60).numpy()).pvalue > 1e-3
     assert task.chance() == pytest.approx(math.log(60))
     assert WordProblem(group="S5").chance() == pytest.approx(math.log(120))
-
-
-def test_word_problem_scores():
-    task = WordProblem(group="S3", T=4, train_size=3, valid_size=5, test_size=5, batch_size=3)
-    batch = next(task.batches("train"))
-    right = torch.nn.functional.one_hot(batch.target, 6).double()
-    right[2, 1] = torch.eye(6)[(batch.target[2, 1] + 1) % 6]
-    sums = task.metrics(right, batch)
-    assert (sums["accuracy"][0].item(), sums["accuracy"][1]) == (11, 12)
-    assert (sums["sequence_accuracy"][0].item(), sums["sequence_accuracy"][1]) == (2, 3)
-    assert task.correct(right, batch).tolist() == [True, False, True]

@@ -33,9 +33,9 @@ def test_auto_is_filled_in_lists_too():
     assert node == {"forget_init": [{"law": "chrono", "T_max": 7}, "default"], "T_max": 7}
 
 
-@pytest.mark.covering
-@pytest.mark.parametrize("gate", ["-", "c", "o", "u", "r", "om", "um", "or", "ur"])
-@pytest.mark.parametrize("core", ["lstm", "gru"])
+@pytest.mark.parametrize(
+    ("gate", "core"), zip(["-", "c", "o", "u", "r", "om", "um", "or", "ur"], 5 * ["lstm", "gru"], strict=False)
+)
 def test_every_gate_takes_a_step(core, gate):
     small = ["task.T=3", "task.batch_size=4", "task.train_size=8", "task.valid_size=4", "task.test_size=4"]
     cfg = config("model=gated", f"model.core={core}", f"model.gate={gate}", "model.hidden_size=16", *small)

@@ -1,6 +1,5 @@
 """Checkpoints: a run that is interrupted or killed and goes on is the run that was not."""
 
-import json
 import os
 import signal
 import time
@@ -17,7 +16,7 @@ from timescales.training.interrupt import Interrupt
 from timescales.training.run import TrainingRun
 
 
-@pytest.mark.parametrize("stop_after", [1, 4, 5, 7, 12])
+@pytest.mark.parametrize("stop_after", [1, 5, 7])
 def test_interrupted_and_resumed_is_bitwise_equal_to_undisturbed(tmp_path, stop_after):
     settings = LoopSettings(max_epochs=3, log_every=2, checkpoint_every=1e9)
     whole_log, parts_log = [], []
@@ -183,41 +182,3 @@ def test_what_is_not_this_runs_checkpoint_is_named(tmp_path):
         checkpoint.save(path, wrong)
         with pytest.raises(ConfigError, match=r"last\.pt is .*: start over with resume=false"):
             fit(tmp_path / "run", LoopSettings(max_epochs=2))
-
-
-def test_kill_9_and_resume_is_bitwise_equal(tmp_path, train, train_process):
-    overrides = [
-        "model=plstm",
-        "task=copy",
-        "task.T=5",
-        "model.hidden_size=8",
-        "task.batch_size=8",
-        "seed=3",
-        "task.train_size=400",
-        "task.valid_size=50",
-        "task.test_size=50",
-        "logger=csv",
-        "loop.log_every=5",
-        "loop.max_steps=260",
-        "loop.eval_every=40",
-        "loop.checkpoint_every=0",
-    ]
-    killed = tmp_path / "killed"
-    process = train_process(*overrides, f"run_dir={killed}")
-    while not ((killed / "curve.csv").is_file() and len((killed / "curve.csv").read_text().splitlines()) > 12):
-        assert process.poll() is None, process.stdout.read()
-        time.sleep(0.005)
-    process.kill()
-    process.wait()
-    process.stdout.close()
-    assert json.loads((killed / "record.json").read_text())["status"] == "interrupted"
-    resumed = train(*overrides, f"run_dir={killed}")
-    assert resumed.status == 0, resumed
-    assert train(*overrides, f"run_dir={tmp_path / 'whole'}").status == 0
-    records = [json.loads((tmp_path / name / "record.json").read_text()) for name in ("killed", "whole")]
-    for key in ("status", "metrics", "last", "best", "curve", "timescales", "id", "steps", "stopped"):
-        assert records[0][key] == records[1][key], key
-    assert (killed / "curve.csv").read_text() == (tmp_path / "whole" / "curve.csv").read_text()
-    last = [checkpoint.load(tmp_path / name / "last.pt") for name in ("killed", "whole")]
-    assert all(torch.equal(last[0]["model"][k], last[1]["model"][k]) for k in last[0]["model"])
-    assert not [p.name for p in killed.iterdir() if p.name.startswith(".")]

@@ -28,7 +28,7 @@ from timescales.runs.store import Row
 PAGE = paths.ROOT / "docs" / "atlas.md"
 CELLS = paths.ROOT / "docs" / "atlas"
 NOT_RUN = "**Not run yet.** The protocol on this page was written first."
-BEGIN, END = "<!-- {}: written by scripts/atlas.py -->", "<!-- /{} -->"
+BEGIN, END = "<!-- {}: written by scripts/pages.py -->", "<!-- /{} -->"
 
 
 @dataclass(frozen=True)
@@ -186,7 +186,7 @@ def prices(shown: Shown) -> str:
     atlas, known = shown.atlas, {pair: shown.prices.get(run.cost_key) for pair, run in shown.runs.items()}
     if any(seconds is None for seconds in known.values()):
         missing = sorted({model for (model, _), seconds in known.items() if seconds is None})
-        return f"Not priced yet: {joined(missing)}. `python scripts/atlas.py --price` times a few steps of each run."
+        return f"Not priced yet: {joined(missing)}. `python scripts/pages.py atlas --price` times steps of each run."
     body, total = [], 0.0
     for model in atlas.cells:
         of_test = {test: known[model, test] or 0.0 for test in atlas.tests}

@@ -15,7 +15,7 @@ from timescales.runs.record import State
 from timescales.runs.store import Row
 
 SOURCE = "this project's study, 2026: docs/atlas.md"
-HEADER = "# @package _global_\n# Written by scripts/atlas.py from conf/atlas.yaml: change that file.\n"
+HEADER = "# @package _global_\n# Written by scripts/pages.py from conf/atlas.yaml: change that file.\n"
 OF_MNIST = ("smnist", "pmnist")
 Line = dict[str, Any]
 

@@ -2,7 +2,7 @@
 
 Each argument, its type and its default are written once, where it is used; `inspect.signature`, `help` and notebooks
 show all of them. For editors and type checkers, which do not run the code, timescales/__init__.pyi has the same
-(scripts/stub.py writes it).
+(scripts/pages.py writes it).
 """
 
 from __future__ import annotations

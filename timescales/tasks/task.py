@@ -154,6 +154,7 @@ class Task:
 
     def generator(self, split: str, epoch: int = 0, step: int = 0) -> torch.Generator:
         """Return a CPU generator that depends only on the arguments and the task's seed."""
+        # No state is carried from draw to draw, so a resumed run only needs its counters.
         return seeded(f"{self.seed}/{split}/{epoch}/{step}")
 
     def shuffled(self, epoch: int) -> Tensor:

@@ -1,0 +1,252 @@
+"""The forget gates of the pLSTM, the pGRU and the UR-LSTM against closed forms and numbers printed in the papers."""
+
+import math
+
+import pytest
+import torch
+from cell_cases import B, H, I, close, run
+
+import timescales
+from timescales.models.sequence import SequenceModel
+from timescales.nn.cells import LSTMCell, PGRUCell, PLSTMCell, URLSTMCell
+from timescales.tasks import Spec
+
+
+def plstm_gate(age, r, p, epsilon, dt=1.0, form="paper", dtype=torch.float64):
+    """The activations of a pLSTM at a given reset gate; r = 0 and r = 1 are reached by saturation."""
+    age, r = torch.broadcast_tensors(torch.as_tensor(age, dtype=dtype), torch.as_tensor(r, dtype=torch.float64))
+    cell = PLSTMCell(1, r.numel(), power=p, epsilon=epsilon, epsilon_form=form).to(dtype)
+    z = torch.logit(r).clamp(-1e4, 1e4).reshape(-1)
+    zero = torch.zeros_like(z).to(dtype)
+    gx = torch.cat([z.to(dtype), zero, zero])
+    return cell.act(gx, torch.zeros_like(gx), cell.State(zero, zero, age.reshape(-1)), dt)
+
+
+@pytest.mark.parametrize(
+    ("age", "dt", "r", "p", "epsilon", "new_age", "f"),
+    [
+        (0, 1, 0.5, 0.5, 1e-3, 0.5, 0.57792733),
+        (0, 1, 0, 0.3, 1e-3, 1, 0.81249599),
+        (0, 1, 1, 0.3, 1e-3, 0, 0.12589254),
+        (199, 1, 0, 0.3, 1e-3, 200, 0.99850635),
+        (199, 1, 0.01, 0.3, 1e-3, 198, 0.99849132),
+        (9, 1, 0.9, 0.2, 1e-3, 1, 0.87072460),
+        (0, 0.1, 0.5, 0.5, 1e-5, 0.05, 0.69007246),
+        (3.7, 2.5, 0.2, 0.4, 1e-5, 4.96, 0.83171991),
+        (50, 0.01, 0, 0.3, 1e-5, 50.01, 0.99994124),
+        (50, 0.01, 1, 0.3, 1e-5, 0, 0.03162278),
+    ],
+)
+def test_printed_numbers_of_the_paper(age, dt, r, p, epsilon, new_age, f):
+    gates = plstm_gate(age, r, p, epsilon, dt)
+    assert gates.age.item() == pytest.approx(new_age, abs=1e-12)
+    assert gates.forget.item() == pytest.approx(f, abs=6e-9)  # eight printed digits
+    assert gates.input.item() == pytest.approx(1 - f, abs=6e-9)
+
+
+@pytest.mark.parametrize(("r", "p", "new_age", "f"), [(0.5, 0.5, 0.5005, 0.57811930), (1, 0.3, 0.001, 0.15494543)])
+def test_printed_numbers_of_the_authors_form(r, p, new_age, f):
+    gates = plstm_gate(0, r, p, 1e-3, form="authors")
+    assert gates.age.item() == pytest.approx(new_age, abs=1e-12)
+    assert gates.forget.item() == pytest.approx(f, abs=6e-9)
+
+
+@pytest.mark.parametrize(
+    ("p", "floor", "authors", "small", "steepest"),
+    [
+        (0.01, ".933", ".940", ".891", "9.3"),
+        (0.2, ".251", ".288", ".100", "50.2"),
+        (0.5, ".0316", ".0447", ".0032", "15.8"),
+        (1.0, ".001", ".002", ".00001", "1.0"),
+    ],
+)
+def test_a_full_reset_leaves_a_floor(p, floor, authors, small, steepest):
+    """A reset is not f = 0 but epsilon^p, (2 eps / (1 + eps))^p in the authors' form."""
+
+    def printed(value, text):
+        decimals = len(text.partition(".")[2])
+        assert value == pytest.approx(float(text), abs=0.51 * 10.0**-decimals)
+
+    printed(plstm_gate(7.0, 1.0, p, 1e-3).forget.item(), floor)
+    printed(plstm_gate(7.0, 1.0, p, 1e-3, form="authors").forget.item(), authors)
+    printed(plstm_gate(7.0, 1.0, p, 1e-5).forget.item(), small)
+    # The steepest slope is at d = 0; r = 0 and dt = 1 bring the age from d - 1 to d.
+    age = torch.tensor(-1.0, dtype=torch.float64, requires_grad=True)
+    (slope,) = torch.autograd.grad(plstm_gate(age, 0.0, p, 1e-3).forget.sum(), age)
+    assert slope.item() == pytest.approx(p * 1e-3 ** (p - 1) * (1 - 1e-3), rel=1e-9)
+    printed(slope.item(), steepest)
+
+
+def test_variable_time_limits():
+    """A full reset at any dt, and none."""
+    for p in (0.2, 1.5):
+        for dt in (0.1, 1.0, 10.0):
+            assert plstm_gate(50.0, 1.0, p, 1e-5, dt).forget.item() == pytest.approx((1e-5) ** p, rel=1e-12)
+            free = ((20.0 + 1 + 1e-5) / (20.0 + dt + 1)) ** p
+            assert plstm_gate(20.0, 0.0, p, 1e-5, dt).forget.item() == pytest.approx(free, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("form", "dtype"), [("paper", torch.float32), ("paper", torch.float64), ("authors", torch.float32)]
+)
+def test_forget_never_exceeds_1(form, dtype):
+    r = torch.cat([torch.tensor([0.0, 1.0]), torch.logspace(-12, -0.001, 60)]).double()
+    for epsilon in (1e-5, 0.5):
+        for dt in (0.0, 1e-9, 1e-5, 0.4, 1.0, 100.0):
+            for age in (0.0, 1.0, 1e4):
+                gates = plstm_gate(age, r, 0.3, epsilon, torch.tensor(dt, dtype=dtype), form, dtype)
+                assert ((gates.forget > 0.0) & (gates.forget <= 1.0)).all()
+                assert ((gates.input >= 0.0) & (gates.input < 1.0)).all()
+                assert (gates.age >= 0.0).all()
+                one = torch.ones_like(gates.forget)
+                close(gates.forget + gates.input, one, 1e-6 if dtype == torch.float32 else 1e-12)
+
+
+def test_large_ages_keep_their_input_gate_in_float32():
+    """i = 1 - f at age 1e4: log1p and expm1 leave 7e-8, a plain power 6e-4."""
+    r = torch.tensor([0.0, 1e-4, 1e-3])
+    narrow = plstm_gate(1e4, r, 0.2, 1e-3, dtype=torch.float32).input
+    wide = plstm_gate(1e4, r, 0.2, 1e-3).input
+    assert ((narrow.double() - wide) / wide)[0].abs() < 3e-7
+    # A reset gate in float32 rounds 1 - r, relative 6e-8, and the age with it.
+    assert ((narrow.double() - wide) / wide).abs().max() < 1e-6
+
+
+@pytest.mark.parametrize(("kind", "form"), [(PLSTMCell, "paper"), (PLSTMCell, "authors"), (PGRUCell, "paper")])
+def test_float32_is_right_at_any_reset_gate_and_age(kind, form):
+    """A reset gate so near 1 that 1 - r is 0 in float32 leaves 1e-8 of an age, which may be large against epsilon."""
+    cell = kind(1, 1, power=0.5, epsilon_form=form)
+    g = torch.Generator().manual_seed(0)
+    z, age = 60 * torch.rand(200_000, generator=g) - 30, 10 ** (7 * torch.rand(200_000, generator=g))
+    dt = 4 * torch.rand(200_000, generator=g)
+    r, f, _, new_age = cell.forgetting(z, age, dt)
+    _, exact, _, exact_age = cell.forgetting(z.double(), age.double(), dt.double())
+    assert ((f - exact) / exact).abs().max() < 2**-21
+    assert ((new_age - exact_age) / exact_age).abs().max() < 2**-21
+    full = r == 1
+    assert full.float().mean() > 0.2
+    assert (exact / 1e-3**0.5)[full].max() > 10  # f is not what it is at an age of 0
+
+
+@pytest.mark.parametrize("p", [0.1, 0.3, 0.9])
+def test_free_decay_after_a_reset_is_a_power_of_time(p):
+    """r = 0, zero input: the product of n forget gates is (n + 1)^-p as epsilon -> 0."""
+    n = 200
+
+    def product(epsilon):
+        age, left = torch.zeros(1, dtype=torch.float64), 1.0
+        for _ in range(n):
+            gates = plstm_gate(age, 0.0, p, epsilon)
+            age, left = gates.age, left * gates.forget.item()
+        return left
+
+    assert product(1e-12) == pytest.approx((n + 1.0) ** -p, rel=1e-10)
+    if p == 0.3:
+        assert product(1e-12) == pytest.approx(0.20372, abs=5.1e-6)
+        assert product(1e-3) == pytest.approx(0.20408, abs=5.1e-6)
+
+
+def test_whole_cells_decay_as_a_power_of_time():
+    """Through the engine: no reset, no input, output gate open. One step of 50 is as long as fifty of 1."""
+    one, zero = torch.ones(1, 1, dtype=torch.float64), torch.zeros(50, 1, 1, dtype=torch.float64)
+    lstm = PLSTMCell(1, 1, power=0.4, epsilon=1e-12, coupled=False).double()
+    gru = PGRUCell(1, 1, power=0.4, epsilon=1e-12).double()
+    with torch.no_grad():
+        for p in (*lstm.parameters(), *gru.parameters()):
+            p.zero_()
+        lstm.bias.copy_(torch.tensor([-1e4, -1e4, 0.0, 1e4]))
+        gru.bias[0] = -1e4
+        output, state = run(lstm, zero, lstm.State(0 * one, one, 0 * one))
+        of_gru, end = run(gru, zero, gru.State(one, 0 * one))
+        late, _ = run(gru, zero[:1], gru.State(one, 0 * one), 50 * torch.ones(1, 1))
+    expected = torch.arange(2.0, 52.0, dtype=torch.float64) ** -0.4
+    close(output.flatten(), expected.tanh(), 1e-10)
+    close(of_gru.flatten(), expected, 1e-10)
+    close(late, of_gru[-1:], 1e-10)
+    assert state.age.item() == end.age.item() == 50.0
+
+
+def test_pgru_forgets_by_plstms_gate():
+    """The same reset pre-activations, age and dt give the same f, i and age, up to the last bit: the cells' rows are
+    at other places in memory, and vectors round otherwise than what is left over."""
+    torch.manual_seed(0)
+    gru, lstm = PGRUCell(I, H, power=0.4).double(), PLSTMCell(I, H, power=0.4).double()
+    pre, age = torch.randn(2, B, 3 * H, dtype=torch.float64), 5 * torch.rand(B, H, dtype=torch.float64)
+    h, dt = torch.randn(B, H, dtype=torch.float64), torch.tensor([[0.0], [0.3], [4.0]], dtype=torch.float64)
+    for time in (1.0, dt):
+        ours, theirs = gru.act(*pre, gru.State(h, age), time), lstm.act(*pre, lstm.State(h, h, age), time)
+        for name in ("reset", "forget", "input", "age"):
+            close(getattr(ours, name), getattr(theirs, name), 1e-15)
+
+
+def test_a_constant_forget_gate_decays_exponentially():
+    """LSTM with f = .97, no input: .97^200 = .0023, the curve of Chien et al.'s Fig. 1."""
+    cell = LSTMCell(1, 1).double()
+    with torch.no_grad():
+        for parameter in cell.parameters():
+            parameter.zero_()
+        cell.bias_ih.copy_(torch.tensor([-1e4, math.log(0.97 / 0.03), 0.0, 1e4], dtype=torch.float64))
+        one = torch.ones(1, 1, dtype=torch.float64)
+        output, state = run(cell, torch.zeros(200, 1, 1, dtype=torch.float64), cell.State(0 * one, one))
+    close(output.flatten(), (0.97 ** torch.arange(1.0, 201.0, dtype=torch.float64)).tanh(), 1e-10)
+    assert state.c.item() == pytest.approx(0.0023, abs=5e-5)
+    assert cell.timescales().item() == pytest.approx(-1 / math.log(0.97), rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("f", "r", "g"), [(0.5, 0.5, 0.5), (0.9, 0.1, 0.828), (0.9, 0.9, 0.972), (0.99, 1, 0.9999), (0.99, 0, 0.9801)]
+)
+def test_printed_numbers_of_the_refine_gate(f, r, g):
+    cell = URLSTMCell(1, 1, forget_init="default").double()
+    z = torch.tensor([f, r, 0.5, 0.5], dtype=torch.float64).logit().clamp(-1e4, 1e4).requires_grad_()
+    gates = cell.act(z, torch.zeros_like(z), cell.initial_state())
+    assert gates.forget.item() == pytest.approx(g, abs=1e-12)
+    (slope,) = torch.autograd.grad(gates.forget.sum(), z)
+    assert slope[0].item() == pytest.approx(2 * f * (1 - f) * (r + (1 - 2 * r) * f), abs=1e-12)
+    assert slope[1].item() == pytest.approx(2 * f * (1 - f) * r * (1 - r), abs=1e-12)
+
+
+def test_ur_with_zero_maps_starts_at_the_cubic():
+    """r = 1 - f, so g = 2 f - 3 f^2 + 2 f^3."""
+    torch.manual_seed(10)
+    cell = URLSTMCell(2, 64).double()
+    with torch.no_grad():
+        for key, parameter in cell.named_parameters():
+            if key != "gate_bias":
+                parameter.zero_()
+    f = cell.gate_bias.detach().sigmoid()
+    close(torch.exp(-1.0 / cell.timescales()), 2 * f - 3 * f**2 + 2 * f**3)
+
+
+@pytest.mark.parametrize(
+    ("kind", "size", "hidden", "outputs", "count"),
+    [
+        ("LSTM", 10, 128, 10, 72_970),
+        ("PLSTM", 10, 128, 10, 54_794),
+        ("LSTM", 1, 256, 10, 267_786),
+        ("PLSTM", 1, 256, 10, 200_970),
+        ("LSTM", 1, 512, 10, 1_059_850),
+        ("PLSTM", 1, 512, 10, 795_146),
+        ("LSTM", 1, 110, 2, 49_942),
+        ("PLSTM", 1, 110, 2, 37_292),
+        ("LSTM", 2, 110, 2, 50_382),
+        ("PLSTM", 2, 110, 2, 37_622),
+        ("URLSTM", 1, 110, 2, 4 * 110 * (1 + 110 + 1) + 110 + 222),  # one bias and the uniform vector
+    ],
+)
+def test_printed_counts_of_parameters(kind, size, hidden, outputs, count):
+    spec = Spec("one_hot" if size == 10 else "real", size, outputs, "all" if size == 10 else "last", horizon=100)
+    model = SequenceModel(getattr(timescales, kind)(size, hidden), spec)
+    assert sum(p.numel() for p in model.parameters()) == count
+
+
+def test_printed_counts_of_the_character_models():
+    """PTB: 20-d embedding and decoder of 50 symbols; Text8: two layers on one-hot letters."""
+
+    def count(module):
+        return sum(p.numel() for p in module.parameters())
+
+    assert count(timescales.LSTM(20, 716)) + 716 * 50 + 50 + 50 * 20 == 2_150_482
+    assert count(timescales.PLSTM(20, 828)) + 828 * 50 + 50 + 50 * 20 == 2_152_194
+    assert count(timescales.LSTM(27, 512, 2)) + 512 * 27 + 27 == 3_223_067
+    assert count(timescales.PLSTM(27, 592, 2)) + 592 * 27 + 27 == 3_222_875
