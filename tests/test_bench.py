@@ -44,7 +44,7 @@ def test_what_a_machine_with_a_gpu_is_asked(monkeypatch, tmp_path, capsys):
 
     cpu, report, gpu = torch.device("cpu"), bench_gpu.Report(tmp_path / "gpu.json"), bench_gpu.engine.gpu
     monkeypatch.setattr(gpu, "_compiled_piece", lambda key: gpu.piece)
-    monkeypatch.setattr(gpu.kept, "TRIED", {})
+    monkeypatch.setattr(gpu.caches, "TRIAL_RESULTS", {})
     assert {"LSTMCell", "GRUCell", "GRUDCell", "RMCCell", "HGRNCell"} <= {
         name for name, *_ in bench_gpu.calls_of_cells()
     }

@@ -106,14 +106,14 @@ def module_state():
 
 
 def test_what_modules_keep_is_listed():
-    """`nn/engine/kept.py` says what its engines keep, and for how long."""
+    """`nn/engine/caches.py` says what the engines keep, and for how long."""
     assert sorted(module_state()) == [
         "config/folders.py:_own",
+        "nn/engine/caches.py:TRIAL_RESULTS",
+        "nn/engine/caches.py:WARNED",
         "nn/engine/cpu/compiler.py:FAILED",
         "nn/engine/cpu/shared_library.py:LOADED",
-        "nn/engine/equations.py:KNOWN",
-        "nn/engine/kept.py:SAID",
-        "nn/engine/kept.py:TRIED",
+        "nn/engine/equations.py:CACHE",
         "runs/wandb_run.py:_unreached",
     ]
     assert not [path for path in MODULES if re.search(r"^\s+global ", path.read_text(), re.M)]

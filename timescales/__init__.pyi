@@ -114,7 +114,7 @@ class ChronoLSTM(_ChronoLSTM):
 class CoRNN(_CoRNN):
     """coRNN: coupled oscillators that the input drives. See `CoRNNCell`.
 
-    Call: as `PLSTM`; the state has h and z, the velocity. A step has two products, for which there is no kernel:
+    Call: as `PLSTM`; the state has h and z, the velocity. A step has two products, for which there is no kernel, so
     engine="auto" is the eager engine.
     Forgets: as a damped oscillator, all units at one rate, which is not trained.
     Source: Rusch & Mishra 2021.
@@ -133,8 +133,8 @@ class ELSTM(_ELSTM):
 class EURNN(_EURNN):
     """Tunable unitary RNN: complex units that a chain of rotations turns, and never shrinks. See `EURNNCell`.
 
-    Call: as `GRU`; hidden_size is even, and the output has the real parts, then the imaginary ones. It has no kernel:
-    engine="auto" is the eager engine.
+    Call: as `GRU`; hidden_size is even, and the output has the real parts, then the imaginary ones. It has no kernel,
+    so engine="auto" is the eager engine.
     Forgets: not at all: the recurrent matrix is unitary.
     Source: Jing et al. 2017.
     """
@@ -236,7 +236,7 @@ class HGRN(_HGRN):
     def __init__(self, input_size: int, hidden_size: int | Sequence[int], num_layers: int = 1, bias: bool = True, batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False, proj_size: int = 0, device: torch.device | str | None = None, dtype: torch.dtype | None = None, *, engine: str = 'auto') -> None: ...
 
 class IndRNN(_IndRNN):
-    """IndRNN: each unit reads its own output alone, by one weight. See `IndRNNCell`.
+    """IndRNN: each unit reads only its own output, by one weight. See `IndRNNCell`.
 
     Call: as `GRU`; dt is ignored.
     Forgets: exponentially, at a rate that is learned and does not depend on the input; at once where a ReLU is off.
@@ -256,8 +256,8 @@ class JANET(_JANET):
 class LEM(_LEM):
     """Long expressive memory: two coupled fields whose time steps the input sets. See `LEMCell`.
 
-    Call: as `PLSTM`; the state has h and z. A step has two products, for which there is no kernel: engine="auto" is the
-    eager engine.
+    Call: as `PLSTM`; the state has h and z. A step has two products, for which there is no kernel, so engine="auto" is
+    the eager engine.
     Forgets: exponentially, at a rate that it learns, in two fields.
     Source: Rusch et al. 2022.
     """
@@ -277,8 +277,8 @@ class LSTM(_LSTM):
 
     It takes what torch.nn.LSTM takes, in the same order, and has the same parameters and outputs.
 
-    Arguments: as `CellRNN`, and proj_size as torch.nn.LSTM. A list as forget_init has one initializer per layer, and a
-    list of such lists as frozen has the names of gates of one layer each.
+    Arguments: as `CellRNN`, and proj_size as torch.nn.LSTM. If forget_init is a list, it has one initializer per layer.
+    If frozen is a list of lists, it has one list of names of gates per layer.
     Call: `output, (h_n, c_n) = rnn(x, state=None, dt=None, mask=None)` with x (S, B, input_size), output
     (S, B, hidden_size), and h_n and c_n (num_layers, B, hidden_size), as torch.nn.LSTM; state is (h_0, c_0). If the
     layers differ in size, the state is an `RNNState`: state.h and state.c have one tensor per layer. dt is ignored, so
@@ -324,16 +324,16 @@ class MTSLSTM(_MTSLSTM):
     def __init__(self, input_size: int, hidden_size: int | Sequence[int], num_layers: int = 1, bias: bool = True, batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False, proj_size: int = 0, device: torch.device | str | None = None, dtype: torch.dtype | None = None, *, alpha: float = 0.56, scale: float = 1.0, freeze_gates: str = 'if', layer1_bias: str = 'eq5', quantiles: str = 'interior', layer1_timescale: float | None = None, layer3_timescale: float | None = None, engine: str = 'auto') -> None: ...
 
 class MinGRU(_MinGRU):
-    """minGRU: a GRU whose gates read the input alone. See `MinGRUCell`.
+    """minGRU: a GRU whose gates read only the input. See `MinGRUCell`.
 
     Call: as `GRU`, with dt (S, B), the time since the previous step (default: 1).
-    Forgets: exponentially; the gate reads the input alone, as all gates of the next three do.
+    Forgets: exponentially; the gate reads only the input, as all gates of the next three do.
     Source: Feng et al. 2024.
     """
     def __init__(self, input_size: int, hidden_size: int | Sequence[int], num_layers: int = 1, bias: bool = True, batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False, proj_size: int = 0, device: torch.device | str | None = None, dtype: torch.dtype | None = None, *, engine: str = 'auto', forget_init: ForgetInit = None, T_max: float | None = None) -> None: ...
 
 class MinLSTM(_MinLSTM):
-    """minLSTM: an LSTM whose gates read the input alone and add up to 1. See `MinLSTMCell`.
+    """minLSTM: an LSTM whose gates read only the input and add up to 1. See `MinLSTMCell`.
 
     Call: as `GRU`, with dt (S, B), the time since the previous step (default: 1).
     Forgets: exponentially; forget and input gate are divided by their sum.
@@ -345,7 +345,7 @@ class NRU(_NRU):
     """Non-saturating recurrent unit: a memory that is written and erased by addition, without gates. See `NRUCell`.
 
     Call: as `GRU`; the state has h and `memory`, (num_layers, B, memory_size). dt is ignored. Its matrices have no
-    kernel: engine="auto" is the eager engine.
+    kernel, so engine="auto" is the eager engine.
     Forgets: only what it subtracts; nothing decays.
     Source: Chandar et al. 2019.
     """
@@ -405,7 +405,7 @@ class PLSTMCell(_PLSTMCell):
     def __init__(self, input_size: int, hidden_size: int, *, coupled: bool = True, epsilon: float = 0.001, power: str | float = 'learned', power_init: Sequence[float] = (0.0, 1.0), epsilon_form: str = 'paper', bias: bool = True) -> None: ...
 
 class PLScan(_PLScan):
-    """Power-law scan: a power-law LSTM whose gates read the input alone. See `PLScanCell`.
+    """Power-law scan: a power-law LSTM whose gates read only the input. See `PLScanCell`.
 
     Call: as `PLSTM`; the state has h, c and age.
     Forgets: as in `plstm`.
@@ -414,7 +414,7 @@ class PLScan(_PLScan):
     def __init__(self, input_size: int, hidden_size: int | Sequence[int], num_layers: int = 1, bias: bool = True, batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False, proj_size: int = 0, device: torch.device | str | None = None, dtype: torch.dtype | None = None, *, engine: str = 'auto', epsilon: float = 0.001, power: str | float = 'learned', power_init: Sequence[float] = (0.0, 1.0), epsilon_form: str = 'paper') -> None: ...
 
 class ParaGRU(_ParaGRU):
-    """ParaGRU: a GRU whose units read their own output alone. See `ParaGRUCell`.
+    """ParaGRU: a GRU whose units read only their own output. See `ParaGRUCell`.
 
     Call: as `GRU`; dt is ignored.
     Forgets: exponentially, at a rate that it learns; the gate reads the unit's own output.
@@ -423,7 +423,7 @@ class ParaGRU(_ParaGRU):
     def __init__(self, input_size: int, hidden_size: int | Sequence[int], num_layers: int = 1, bias: bool = True, batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False, proj_size: int = 0, device: torch.device | str | None = None, dtype: torch.dtype | None = None, *, engine: str = 'auto', forget_init: ForgetInit = None) -> None: ...
 
 class ParaLSTM(_ParaLSTM):
-    """ParaLSTM: an LSTM with peepholes whose units read their own output alone. See `ParaLSTMCell`.
+    """ParaLSTM: an LSTM with peepholes whose units read only their own output. See `ParaLSTMCell`.
 
     Call: as `LSTM`; dt is ignored.
     Forgets: exponentially, at a rate that it learns; the gate reads the unit's own output and cell.
@@ -454,7 +454,7 @@ class RMC(_RMC):
     """Relational memory core: memories that attend to each other, each behind a gate. See `RMCCell`.
 
     Call: as `GRU`. Without a state the memories start as rows of the identity matrix, not as zeros. Attention has no
-    kernel: engine="auto" is the eager engine.
+    kernel, so engine="auto" is the eager engine.
     Forgets: with one of the nine gating mechanisms, in memories that attend to each other.
     Source: Santoro et al. 2018; gates of Gu et al. 2020.
     """
@@ -474,7 +474,7 @@ class SRU(_SRU):
     """Statistical recurrent unit: moving averages of learned statistics, at several fixed rates. See `SRUCell`.
 
     Call: as `GRU`, with dt (S, B), the time since the previous step (default: 1). The state has h and `averages`. Its
-    matrices have no kernel: engine="auto" is the eager engine.
+    matrices have no kernel, so engine="auto" is the eager engine.
     Forgets: exponentially, at several fixed rates at once.
     Source: Oliva et al. 2017.
     """
@@ -484,7 +484,7 @@ class SignedMinGRU(_SignedMinGRU):
     """Signed minGRU: a minGRU whose units may change their sign in a step. See `SignedMinGRUCell`.
 
     Call: as `GRU`, with dt (S, B), the time since the previous step (default: 1).
-    Forgets: exponentially, as `mingru`; what it holds may change its sign.
+    Forgets: exponentially, as `mingru`; a unit's value may change its sign.
     Source: Grazzi et al. 2024; Feng et al. 2024.
     """
     def __init__(self, input_size: int, hidden_size: int | Sequence[int], num_layers: int = 1, bias: bool = True, batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False, proj_size: int = 0, device: torch.device | str | None = None, dtype: torch.dtype | None = None, *, engine: str = 'auto', forget_init: ForgetInit = None, T_max: float | None = None) -> None: ...
@@ -513,7 +513,7 @@ class URNN(_URNN):
     """Unitary evolution RNN: complex units that a unitary matrix turns, and never shrinks. See `URNNCell`.
 
     Call: as `GRU`; hidden_size is even, and the output has the real parts, then the imaginary ones. Without a state it
-    starts from one that is learned. It has no kernel: engine="auto" is the eager engine.
+    starts from a learned state. It has no kernel, so engine="auto" is the eager engine.
     Forgets: not at all: the recurrent matrix is unitary.
     Source: Arjovsky et al. 2016.
     """

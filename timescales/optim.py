@@ -30,11 +30,11 @@ class NTASGD(Optimizer):
     Call `observe(loss)` after each validation, and evaluate inside `with optimizer.eval_weights():`.
 
     Source: Merity, Keskar & Socher 2018 (AWD-LSTM), with the rule of their code, which differs from the paper's
-    algorithm 1. Averaging is that of torch.optim.ASGD with t0 = 0 and lambd = 0, which the authors use: the average
-    does not include the first step once there is a second, and a step uses the learning rate of the step before, so a
+    algorithm 1. Averaging is that of torch.optim.ASGD with t0 = 0 and lambd = 0, which the authors use: from the second
+    step on, the average does not include the first one, and a step uses the learning rate of the step before, so a
     scaled lr takes effect one step late.
     Note: a parameter without a gradient is neither decayed nor averaged. The validation losses are stored in the
-    parameter groups, so `state_dict` is complete for a resume.
+    parameter groups, so `state_dict` has all that a resumed run needs.
     """
 
     def __init__(self, params: Any, lr: float = 30.0, weight_decay: float = 1.2e-6, nonmono: int = 5) -> None:
@@ -50,7 +50,7 @@ class NTASGD(Optimizer):
         assert closure is None, "no closure is needed"
         for group in self.param_groups:
             rate = group["lr"] if group["rate"] is None else group["rate"]
-            weight = 1.0 / max(1, group["averaged"])  # of the new value in the average
+            weight = 1.0 / max(1, group["averaged"])  # weight of the new value in the average
             for p in group["params"]:
                 if p.grad is None:
                     continue
@@ -74,7 +74,7 @@ class NTASGD(Optimizer):
 
     @contextlib.contextmanager
     def eval_weights(self) -> Iterator[None]:
-        """A context in which the parameters have their averaged values."""
+        """Give the parameters their averaged values inside this context."""
         averaged = [p for p, state in self.state.items() if "average" in state]
         before = [p.detach().clone() for p in averaged]
         with torch.no_grad():

@@ -197,8 +197,8 @@ def measured(name: str, steps: int = 12) -> dict[str, Any]:
     seconds: list[list[float]] = [[], []]
     gradients: list[Tensor] = []  # of the first step
     taken: list[bool] = []
-    takes = accelerated.takes
-    accelerated.takes = lambda *call: taken.append(takes(*call)) or taken[-1]  # type: ignore[func-returns-value]
+    can_run = accelerated.can_run
+    accelerated.can_run = lambda *call: taken.append(can_run(*call)) or taken[-1]  # type: ignore[func-returns-value]
     for step in range(steps):
         for k in (0, 1):
             torch.manual_seed(step)

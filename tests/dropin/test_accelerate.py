@@ -17,7 +17,7 @@ from torch.nn.utils import parametrizations, parametrize, prune
 import timescales
 from timescales.nn import accelerate
 from timescales.nn.accelerate import Accelerated
-from timescales.nn.drop_in import Least
+from timescales.nn.drop_in import MinimumSizes
 
 S, B, I, H = 6, 3, 4, 5  # noqa: E741
 
@@ -103,8 +103,8 @@ def test_our_engine_takes_long_sequences(monkeypatch, kind):
     run = accelerate.engine.run
     monkeypatch.setattr(accelerate.engine, "run", lambda *call, **more: ran.append(1) or run(*call, **more))
     fewest = ((7, 9), (6, 8), (3, 5), (2, 4))
-    named = zip(accelerate.LEAST, fewest, strict=True)
-    monkeypatch.setattr(accelerate, "LEAST", {name: tuple(map(Least, steps)) for name, steps in named})
+    named = zip(accelerate.MINIMUM_SIZES, fewest, strict=True)
+    monkeypatch.setattr(accelerate, "MINIMUM_SIZES", {name: tuple(map(MinimumSizes, steps)) for name, steps in named})
     monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: True)
     rnn = timescales.accelerate(kind(I, H, batch_first=True))
     training, evaluation = (7, 9) if kind is nn.LSTM else (3, 5)
@@ -124,7 +124,9 @@ def test_our_engine_takes_large_batches_and_layers(monkeypatch):
     ran = []
     run = accelerate.engine.run
     monkeypatch.setattr(accelerate.engine, "run", lambda *call, **more: ran.append(1) or run(*call, **more))
-    monkeypatch.setattr(accelerate, "LEAST", {"LSTM": (Least(2, 3, 5),) * 2, "GRU": (Least(),) * 2})
+    monkeypatch.setattr(
+        accelerate, "MINIMUM_SIZES", {"LSTM": (MinimumSizes(2, 3, 5),) * 2, "GRU": (MinimumSizes(),) * 2}
+    )
     monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: True)
     for kind, batch_first, sequences, units in itertools.product(
         (nn.LSTM, nn.GRU), (True, False), (2, 3, 9), (4, 5, 8)
@@ -276,7 +278,7 @@ def test_a_layer_whose_class_was_changed_later_is_not_restored():
     model = timescales.accelerate(nn.ModuleList([nn.GRU(3, 4), nn.GRU(3, 4)]))
     before = type(model[1])
     model[1].__class__ = type("Later", (before,), {})
-    with pytest.raises(ValueError, match="the class of a layer is Later, made after accelerate: undo this first"):
+    with pytest.raises(ValueError, match="class of a layer was changed to Later after accelerate: undo this first"):
         timescales.restore(model)
     assert all(map(is_fast, model))
     model[1].__class__ = before

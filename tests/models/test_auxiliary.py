@@ -241,7 +241,7 @@ def test_what_cannot_be_built_is_refused(overrides, message, corpora):
 def test_sequences_that_begin_again_are_refused(from_the_start, monkeypatch):
     """In a batch, and before training where the task says so or its first batch shows it."""
     one = batch_of()._replace(reset=torch.zeros(S, B))
-    with pytest.raises(ValueError, match="do not begin again"):
+    with pytest.raises(ValueError, match="needs batches without resets"):
         model_of()(one)
     assert model_of().eval()(one).auxiliary == 0.0
     plain = identity.resolved(config("model=lstm", "task=adding", "model.auxiliary=predict"))

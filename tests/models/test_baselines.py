@@ -74,7 +74,7 @@ def test_masks_and_states_are_those_of_our_layers(kind, ours):
 def test_a_batch_that_begins_again_is_refused(kind):
     model = SequenceModel(make(kind), Spec("real", I, 2, "all", horizon=S)).double()
     x, reset = data()[0], torch.zeros(S, B)
-    with pytest.raises(ValueError, match=f"^{kind.__name__} cannot begin again within a sequence, .*model=lstm"):
+    with pytest.raises(ValueError, match=f"^{kind.__name__} cannot reset the state within a sequence, .*model=lstm"):
         model(Batch(x, x, reset=reset))
 
 

@@ -61,7 +61,7 @@ def test_what_is_explained(capsys):
     assert "auto: takes fused" in text
     *cell, empty, _, other = text.splitlines()
     assert printed(capsys, timescales.LSTM(3, 4).layers[0]).splitlines() == cell
-    assert (empty, other) == ("", "tracers and exporters, projections; and on a GPU what cuDNN takes")
+    assert (empty, other) == ("", "tracers and exporters, projections; and on a GPU what cuDNN can run")
 
 
 def test_which_calls_an_engine_does_not_take(capsys, monkeypatch):
@@ -88,7 +88,7 @@ def test_what_cannot_be_explained():
             super().__init__()
             self.body = torch.nn.ModuleDict({"rnn": timescales.PLSTM(2, 3)})
 
-    takes = "explain takes a layer or a cell of this package, such as timescales.LSTM; "
+    takes = "explain needs a layer or a cell of this package, such as timescales.LSTM; "
     for module, found in (
         (torch.nn.LSTM(2, 3), "not torch.nn.LSTM"),
         (Net(), "not Net: give it the layer inside, .body.rnn"),
@@ -96,7 +96,7 @@ def test_what_cannot_be_explained():
     ):
         with pytest.raises(ValueError, match=f"^{re.escape(takes + found)}$"):
             timescales.explain(module)
-    with pytest.raises(ValueError, match=r"^dt takes True or False, .*; not Tensor$"):
+    with pytest.raises(ValueError, match=r"^dt must be True or False, .*; not Tensor$"):
         timescales.explain(timescales.PLSTM(2, 3), torch.zeros(4, 2, 2))
 
 

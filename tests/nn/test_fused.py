@@ -640,5 +640,7 @@ def test_functions_of_any_number():
 
 
 def test_torchs_kernel_cannot_begin_again():
-    with pytest.raises(ValueError, match=r"it can neither begin again within a sequence nor return states; use .*auto"):
+    with pytest.raises(
+        ValueError, match=r"it can neither reset the state within a sequence nor return states; use .*auto"
+    ):
         timescales.LSTM(3, 4, engine="cudnn")(torch.zeros(5, 2, 3), reset=torch.zeros(5, 2))

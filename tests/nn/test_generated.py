@@ -257,7 +257,7 @@ def test_twelve_versions_of_a_cell_are_kept(timed):
 
 
 def test_a_number_that_always_changes_ends_on_the_eager_engine(monkeypatch):
-    monkeypatch.setattr(equations, "MOST", 2)
+    monkeypatch.setattr(equations, "MAX_VERSIONS", 2)
     cell, x = Annealed(INPUTS, H), torch.zeros(S, B, INPUTS)
     for temperature in (1.0, 1.5):
         cell.temperature = temperature

@@ -23,7 +23,7 @@ from torch.utils.checkpoint import checkpoint
 import timescales
 from timescales import GRU, LSTM, PLSTM, RNN, ChronoLSTM, GatedRNN
 from timescales.nn import cells, engine
-from timescales.nn.engine import eager, gpu, kept
+from timescales.nn.engine import caches, eager, gpu
 
 S, B, I, H = 7, 3, 4, 8  # noqa: E741
 
@@ -37,8 +37,8 @@ def _small(monkeypatch):
     torch.manual_seed(1)
     monkeypatch.setattr(gpu, "STEPS", 2)
     monkeypatch.setattr(gpu, "BACKEND", "aot_eager")
-    monkeypatch.setattr(kept, "SAID", set())
-    monkeypatch.setattr(kept, "TRIED", {})
+    monkeypatch.setattr(caches, "WARNED", set())
+    monkeypatch.setattr(caches, "TRIAL_RESULTS", {})
 
 
 @pytest.fixture(scope="module", autouse=True)

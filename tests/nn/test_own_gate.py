@@ -128,6 +128,6 @@ def test_per_unit_returns_its_argument_and_says_once_that_it_goes():
             warnings.simplefilter("always")
             found.append(RNN([cell], engine=engine)(torch.ones(12, 2, 2))[0])
         about = [str(warning.message) for warning in said if warning.category is DeprecationWarning]
-        assert [text[:13] for text in about] == ["per_unit goes"] * (engine == "eager")
+        assert [text[:22] for text in about] == ["per_unit is deprecated"] * (engine == "eager")
     for other in found[1:]:
         torch.testing.assert_close(other, found[0])

@@ -61,7 +61,7 @@ WITHOUT_BIAS |= {"LeakyRNN", "MinLSTM", "PLScan", "LRU", "IndRNN", "SignedMinGRU
 @pytest.mark.parametrize("kind", KINDS)
 def test_layers_without_biases(kind):
     if kind not in WITHOUT_BIAS:
-        reason = "part of its cell's equations|no bias for the forget gate to begin from: leave out its initializer"
+        reason = "part of its cell's equations|no bias of the forget gate to initialize: leave out its initializer"
         with pytest.raises(ValueError, match=reason):
             build(kind, bias=False)
         return

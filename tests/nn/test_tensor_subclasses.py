@@ -13,13 +13,13 @@ from torch.nn.utils import parametrizations, parametrize
 from torch.testing._internal.two_tensor import TwoTensor
 
 import timescales
-from timescales.nn.engine import eager, kept
+from timescales.nn.engine import caches, eager
 from timescales.nn.engine.cpu import fused
 
 
 @pytest.fixture(autouse=True)
 def _said_nothing(monkeypatch):
-    monkeypatch.setattr(kept, "SAID", set())
+    monkeypatch.setattr(caches, "WARNED", set())
     torch.manual_seed(0)
 
 
@@ -166,14 +166,14 @@ def test_weights_that_hooks_bring(name, monkeypatch):
     expected, end = rnn(x)
     again = rnn(x, end)[0]
     for cell in rnn.layers:
-        kept = {key: p.detach().clone() for key, p in cell.named_parameters()}
+        caches = {key: p.detach().clone() for key, p in cell.named_parameters()}
 
-        def bring(cell, _, kept=kept):
-            for key, value in kept.items():
+        def bring(cell, _, caches=caches):
+            for key, value in caches.items():
                 setattr(cell, key, nn.Parameter(value))
 
-        def take(cell, *_, kept=kept):
-            for key, value in kept.items():
+        def take(cell, *_, caches=caches):
+            for key, value in caches.items():
                 setattr(cell, key, nn.Parameter(value.to("meta")))
 
         cell.register_forward_pre_hook(bring)

@@ -104,7 +104,9 @@ def test_torch_compile_leaves_engines_alone(engine, recwarn):
     assert [text for text in said if "Dynamo" in text] == []  # torch has others to say, of the Python it runs in
     torch.compiler.reset()
     whole = torch.compile(loss, backend="eager", fullgraph=True)
-    message = r"Message: torch\.compile leaves kernels alone, .* use engine='eager'"  # not its source line, quoted
+    message = (
+        r"Message: torch\.compile leaves kernels as they are, .* use engine='eager'"  # not its source line, quoted
+    )
     with pytest.raises(torch._dynamo.exc.Unsupported, match=message):
         whole(x)
     rnn.engine = "eager"

@@ -23,8 +23,8 @@ from torch import Tensor
 from timescales.nn import engine as engines
 from timescales.nn.cells import Cell
 from timescales.nn.engine import eager, equations
+from timescales.nn.engine.caches import WARNED
 from timescales.nn.engine.cpu import fused
-from timescales.nn.engine.kept import SAID
 from timescales.nn.rnn import RNN
 
 S, B, INPUTS, H = 5, 3, 2, 4
@@ -444,7 +444,7 @@ def test_what_cannot_be_watched_is_refused_with_its_line(kind):
     assert reason in str(error.value)
     assert "test_watch.py:" in str(error.value)
     assert "\n" not in str(error.value)
-    SAID.clear()
+    WARNED.clear()
     with pytest.warns(UserWarning, match="runs on the eager engine, which is slower"):
         assert engines.pick("auto", cell, x) is eager.run
 
@@ -458,7 +458,7 @@ def test_the_warning_is_one_line_also_for_a_cell_with_modules():
         def step(self, gx, gh, state, dt=1.0):
             return self.State(self.lin(state.h))
 
-    SAID.clear()
+    WARNED.clear()
     with pytest.warns(UserWarning, match=rf"^Inner\({INPUTS}, {H}\) runs on the eager engine") as warned:
         RNN([Inner(INPUTS, H)])(torch.randn(S, B, INPUTS))
     assert "\n" not in str(warned[0].message)

@@ -68,7 +68,7 @@ def die_at_each_line():
         second.release()
         sys.settrace(None)
         assert different
-        assert len(sizes()) <= Workspace.KEPT
+        assert len(sizes()) <= Workspace.MAX_UNUSED
     assert len(lines) >= 15
 
 
@@ -117,10 +117,10 @@ def test_release_inside_of_every_operation(monkeypatch):
 
 
 def test_the_largest_goes_first():
-    made = [Workspace(1024 * k) for k in range(1, Workspace.KEPT + 3)]
+    made = [Workspace(1024 * k) for k in range(1, Workspace.MAX_UNUSED + 3)]
     for each in made:
         each.release()
-    assert sizes() == [4096 * k for k in range(1, Workspace.KEPT + 1)]
+    assert sizes() == [4096 * k for k in range(1, Workspace.MAX_UNUSED + 1)]
 
 
 def test_the_smallest_that_fits_is_used_again():
@@ -166,7 +166,7 @@ def test_threads_never_share_a_workspace():
     for thread in threads:
         thread.join()
     assert not failures
-    assert len(sizes()) <= Workspace.KEPT
+    assert len(sizes()) <= Workspace.MAX_UNUSED
 
 
 OWN = """

@@ -261,7 +261,7 @@ def watched_workspaces():
         return bytearray(size), kept[-1].data_ptr()
 
     workspace._new_memory = new_memory
-    workspace.Workspace.KEPT = 0
+    workspace.Workspace.MAX_UNUSED = 0
     try:
         yield
     finally:

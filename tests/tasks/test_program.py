@@ -15,7 +15,7 @@ from timescales.tasks import Batch, Program
 from timescales.tasks.program import (
     ADD,
     BLANK,
-    FORMS_OF,
+    FORMS_BY_CATEGORY,
     GREATER,
     LESS,
     LOOP,
@@ -232,7 +232,7 @@ def test_chance_is_about_ln_10_and_lower_for_addition():
 
 def drawn(n=30_000, length=3, nesting=2, category="program"):
     generator = torch.Generator().manual_seed(0)
-    return draw(torch.full((n,), length), torch.full((n,), nesting), FORMS_OF[category], generator)
+    return draw(torch.full((n,), length), torch.full((n,), nesting), FORMS_BY_CATEGORY[category], generator)
 
 
 def test_forms_literals_and_loops_are_uniform():

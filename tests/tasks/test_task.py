@@ -329,13 +329,13 @@ def test_bad_arguments_say_what_is_right(make, name, bad, fix):
             400,
             50,
             (None, 400, None),
-            "valid_size must be below 400, the training reviews of IMDB from which it is taken",
+            "valid_size must be below 400, the number of training reviews of IMDB",
         ),
         (12, 50, (None, 2500, None), "valid_size must be below 12"),
         (400, 50, (390, 20, None), "train_size 390 [+] valid_size 20 and test_size 50 are too many"),
         (400, 50, (390, 5, 60), "test_size 60 are too many"),
-        (400, 0, (None, 40, None), "IMDB has 400 training and 0 test reviews here, too few"),
-        (1, 50, (None, 1, None), "IMDB has 1 training and 50 test reviews here, too few"),
+        (400, 0, (None, 40, None), "IMDB has only 400 training and 0 test reviews here"),
+        (1, 50, (None, 1, None), "IMDB has only 1 training and 50 test reviews here"),
     ],
 )
 def test_sizes_that_do_not_fit_name_the_setting_to_change(n, n_test, sizes, line):

@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_leaves
 from timescales import GRU, PLSTM
 from timescales.config.schema import LoopSettings
 from timescales.models.sequence import SequenceModel
-from timescales.nn.engine import kept
+from timescales.nn.engine import caches
 from timescales.tasks import Adding, Copy
 from timescales.training import graphs, loop
 from timescales.training.run import TrainingRun
@@ -63,7 +63,7 @@ def tapes(monkeypatch):
     monkeypatch.setattr(graphs, "capture", capture)
     monkeypatch.setattr(torch.nn.functional, "one_hot", one_hot)
     monkeypatch.setattr(graphs, "is_wanted", lambda model, device: True)
-    monkeypatch.setattr(kept, "SAID", set())
+    monkeypatch.setattr(caches, "WARNED", set())
     return made
 
 

@@ -1,4 +1,4 @@
-"""Whole models: encoder, recurrent layers and readout, sized by a task; and models that are not made of cells."""
+"""Whole models: encoder, recurrent layers and readout, with the sizes of a task; and baselines not made of cells."""
 
 from timescales.models.baselines import TCN, DilatedRNN, TorchGRU, TorchLSTM, Transformer, TrellisNet
 

@@ -1,4 +1,4 @@
-"""The word-level language model of AWD-LSTM: dropout everywhere, and tied weights."""
+"""The word-level language model AWD-LSTM: dropout at every place, and tied weights."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from timescales.tasks.task import Batch, Spec
 
 
 class LockedDropout(nn.Module):
-    """Dropout of x (S, B, H) with one mask for all steps (Gal & Ghahramani 2016; Merity et al. 2018, section 4.2)."""
+    """Drop units of x (S, B, H) with one mask for all steps (Gal & Ghahramani 2016; Merity et al. 2018, sec. 4.2)."""
 
     def __init__(self, p: float) -> None:
         super().__init__()
         self.p = p
 
     def forward(self, x: Tensor) -> Tensor:
-        """x with a mask of shape (1, B, H), in training."""
+        """Return x; in training with a mask of shape (1, B, H)."""
         return x * F.dropout(x.new_ones(1, *x.shape[1:]), self.p) if self.training and self.p else x
 
     def extra_repr(self) -> str:
@@ -28,12 +28,12 @@ class LockedDropout(nn.Module):
 class AWDModel(SequenceModel):
     """Embedding, RNN and readout with the dropouts of `spec.awd` (`timescales.tasks.AWD`).
 
-    Source: Merity, Keskar & Socher 2018, section 4, and their code. Every layer's recurrent weights are dropped again
-    in every forward pass (`Cell.weight_drop`); a word dropped from the embedding is dropped wherever it stands in the
-    batch; all other masks are `LockedDropout`.
+    Source: Merity, Keskar & Socher 2018, section 4, and their code. Recurrent weights get a new dropout mask in every
+    forward pass (`Cell.weight_drop`). A word dropped from the embedding is dropped everywhere in the batch. All other
+    masks are `LockedDropout`.
     Init: embedding and readout uniform on +-0.1, the readout's bias 0; an adaptive softmax as torch does.
     recurrent="frozen": the recurrent weights get no gradient, so no optimizer moves or decays them.
-    cutoffs: an adaptive softmax, for which `forward` computes the targets' probabilities alone.
+    cutoffs: an adaptive softmax, for which `forward` computes only the probabilities of the targets.
     """
 
     def __init__(self, rnn: RNN, spec: Spec) -> None:
@@ -67,7 +67,7 @@ class AWDModel(SequenceModel):
                 cell.weight_hh.requires_grad_(self.awd.recurrent == "trained")
 
     def make_readout(self, width: int, spec: Spec) -> nn.Module:
-        """A linear layer, or an adaptive softmax. Raises ValueError for cutoffs that do not fit."""
+        """Return a linear layer, or an adaptive softmax. Raises ValueError for cutoffs that do not fit."""
         assert spec.awd is not None
         cutoffs, words = spec.awd.cutoffs, spec.output_size
         if cutoffs is None:
@@ -84,7 +84,7 @@ class AWDModel(SequenceModel):
         return nn.AdaptiveLogSoftmaxWithLoss(width, words, cutoffs)
 
     def forward(self, batch: Batch, state: State = None) -> Output:
-        """Logits for a batch of words (S, B), from the given state or from zeros."""
+        """Return logits for a batch of words (S, B), from the given state or from zeros."""
         x = F.embedding(batch.x, self.vectors)
         if self.training and self.awd.embedding:
             x = x * F.dropout(x.new_ones(len(self.vectors), 1), self.awd.embedding)[batch.x]

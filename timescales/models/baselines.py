@@ -1,8 +1,7 @@
-"""Models that are not made of cells: torch's own LSTM and GRU, a causal Transformer, dilated recurrent layers, and
-causal convolutions.
+"""Baselines that are not made of cells: torch's LSTM and GRU, a causal Transformer, dilated layers, and convolutions.
 
-A comparison needs a model that is not this package's. They stand where an RNN stands, between the encoder and the
-readout of `SequenceModel`, but have no gates that can be seen: no `timescales()`, no `layers`.
+A comparison needs a model that is not this package's. A baseline takes the place of an RNN, between the encoder and the
+readout of `SequenceModel`, but has no gates to look at: no `timescales()`, no `layers`.
 
 Shapes: S steps, B sequences, I numbers per step, H units.
 """
@@ -22,9 +21,9 @@ from timescales.errors import NotMadeFor
 
 
 class Baseline(nn.Module):
-    """Base class: a causal map of sequences, with steps that may be missing.
+    """Base class: a causal map of sequences, some of whose steps may be missing.
 
-    A subclass has `run`, for sequences all of whose steps exist or whose missing steps are their last ones.
+    A subclass implements `run`, for sequences without missing steps, or whose missing steps are their last ones.
     """
 
     def __init__(self, input_size: int, hidden_size: int, num_layers: int, dropout: float) -> None:
@@ -39,7 +38,7 @@ class Baseline(nn.Module):
 
     @property
     def layers(self) -> Sequence[Never]:
-        """None: raises NotMadeFor, the answer to every analysis that looks into cells."""
+        """Raise NotMadeFor, which every analysis of cells reports."""
         kind = type(self).__name__
         raise NotMadeFor(f"{kind} is not made of cells: it has no gates or time scales to look at")
 
@@ -52,41 +51,41 @@ class Baseline(nn.Module):
         *,
         reset: Tensor | None = None,
     ) -> tuple[Tensor, Any]:
-        """As `RNN.forward`: x (S, B, I) to the output (S, B, H), and the state. dt is not read.
+        """Run the model as `RNN.forward` does: x (S, B, I) to the output (S, B, H), and the state. dt is not read.
 
-        Raises ValueError for reset: torch's modules cannot begin again within a sequence.
+        Raises: ValueError for reset: torch's modules cannot reset the state within a sequence.
         """
         if reset is not None:
             raise ValueError(
-                f"{type(self).__name__} cannot begin again within a sequence, and the batch has reset: take layers of "
-                "cells, such as model=lstm, or a task whose batches have none"
+                f"{type(self).__name__} cannot reset the state within a sequence, and the batch has reset: use layers "
+                "of cells, such as model=lstm, or a task whose batches have no reset"
             )
         if mask is None:
             return self.run(x, state, None)
         exists = mask.bool()
-        # The steps that exist go to the front, in their order: what follows them is read by none of them.
+        # Move the steps that exist to the front, in their order: they then do not read the missing steps.
         order = (~exists).int().argsort(stable=True, dim=0).unsqueeze(-1)
         lengths = exists.sum(0)
         x = x.masked_fill(~exists.unsqueeze(-1), 0.0)
         output, after = self.run(x.gather(0, order.expand_as(x)), state, lengths)
-        last = (exists.cumsum(0) - 1).unsqueeze(-1)  # of the steps that exist, up to each step
+        last = (exists.cumsum(0) - 1).unsqueeze(-1)  # for each step, the last existing step up to it
         shown = output.gather(0, last.clamp(min=0).expand(-1, -1, self.hidden_size))
         return torch.where(last >= 0, shown, self.output_before(output[0], state)), after
 
     def run(self, x: Tensor, state: Any, lengths: Tensor | None) -> tuple[Tensor, Any]:
-        """The output and the state; lengths: (B,), how many steps of each sequence exist; None for all."""
+        """Return the output and the state. lengths: (B,), how many steps of each sequence exist; None for all."""
         raise NotImplementedError
 
     def output_before(self, like: Tensor, state: Any) -> Tensor:
-        """The output (B, H) before the first step that exists."""
+        """Return the output (B, H) before the first step that exists."""
         return torch.zeros_like(like)
 
     def split_state(self, state: Any) -> list[Any]:
-        """The state as a list with one entry, for a checkpoint; such a list is left as it is."""
+        """Return the state as a list with one entry, for a checkpoint. Such a list is returned unchanged."""
         return [] if state is None else state if isinstance(state, list) else [state]
 
     def join_state(self, parts: Sequence[Any]) -> Any:
-        """Inverse of `split_state`."""
+        """Return the state from such a list. Inverse of `split_state`."""
         return tuple(parts[0]) if parts else None
 
     def extra_repr(self) -> str:
@@ -103,7 +102,7 @@ class TorchRNN(Baseline):
         self.module = self.kind(input_size, hidden_size, num_layers, dropout=dropout)
 
     def run(self, x: Tensor, state: Any, lengths: Tensor | None) -> tuple[Tensor, Any]:
-        """By torch's kernel; with lengths by its packed sequences."""
+        """Run torch's kernel, with lengths over packed sequences."""
         begin = None if state is None else state[0] if self.kind is nn.GRU else tuple(state)
         if lengths is None:
             output, after = self.module(x, begin)
@@ -119,12 +118,12 @@ class TorchRNN(Baseline):
         return output, tuple(torch.where(none, old, new) for old, new in zip(before, after, strict=True))
 
     def output_before(self, like: Tensor, state: Any) -> Tensor:
-        """The last layer's h of the state, (B, H)."""
+        """Return the last layer's h of the state, (B, H)."""
         return torch.zeros_like(like) if state is None else state[0][-1]
 
 
 class TorchLSTM(TorchRNN):
-    """torch.nn.LSTM, as torch has it: its weights, its kernels, one number of units for all layers.
+    """torch.nn.LSTM unchanged: its weights, its kernels, one number of units for all layers.
 
     Arguments:
         input_size, hidden_size, num_layers, dropout: as torch.nn.LSTM.
@@ -137,7 +136,7 @@ class TorchLSTM(TorchRNN):
 
 
 class TorchGRU(TorchRNN):
-    """torch.nn.GRU, as torch has it: its weights, its kernels, one number of units for all layers.
+    """torch.nn.GRU unchanged: its weights, its kernels, one number of units for all layers.
 
     Arguments:
         input_size, hidden_size, num_layers, dropout: as torch.nn.GRU.
@@ -166,9 +165,9 @@ class Transformer(Baseline):
         positions: "sinusoidal" (default; H must be even) or "learned".
         longest: the number of learned positions: a longer sequence raises ValueError. Default: 2048.
 
-    The context is the batch: no state is carried, so a task that carries one (a text in segments) is read in segments
-    that know nothing of each other. Missing steps have no position and are attended to by none. dt is not read.
-    Forgets: not at all within a sequence: it attends to all steps; nothing is carried beyond it.
+    No state is carried from one batch to the next: the segments of a text are read independently. Missing steps have no
+    position, and no step attends to them. dt is not read.
+    Forgets: nothing within a sequence, since it attends to all steps; everything beyond it.
     Source: Vaswani et al. 2017; pre-norm: Xiong et al. 2020.
     """
 
@@ -203,7 +202,7 @@ class Transformer(Baseline):
                 nn.init.xavier_uniform_(parameter)
 
     def run(self, x: Tensor, state: Any, lengths: Tensor | None) -> tuple[Tensor, Any]:
-        """The state is None: nothing is carried."""
+        """Return the output, and None: no state is carried."""
         S = len(x)
         if self.positions is not None and len(self.positions) < S:
             raise ValueError(f"a sequence of {S} steps is longer than {len(self.positions)}: give longest={S} or more")
@@ -213,18 +212,18 @@ class Transformer(Baseline):
 
 
 def sinusoids(steps: int, size: int) -> Tensor:
-    """Positions (S, H): sine and cosine of the step at wavelengths from 2 pi to 10,000 times 2 pi, in turn."""
+    """Return positions (S, H): sine and cosine of the step at wavelengths from 2 pi to 10,000 times 2 pi, in turn."""
     rate = torch.exp(-math.log(1e4) * torch.arange(0, size, 2) / size)
     angle = torch.arange(steps).unsqueeze(1) * rate
     return torch.stack([angle.sin(), angle.cos()], -1).flatten(1)
 
 
 class DilatedRNN(Baseline):
-    """Recurrent layers of which each goes back twice as many steps as the one below it, by torch's kernels.
+    """Recurrent layers, each of which goes back twice as many steps as the layer below, by torch's kernels.
 
         h_t of layer l = core(h_t of layer l - 1, own h_(t - d))    with d = 2^(l - 1): 1, 2, 4, ...
 
-    Layer l reads d sequences, which interleave, as rows of one batch.
+    Layer l reads its input as d interleaved sequences, which are rows of one batch.
 
     Arguments:
         input_size, hidden_size: sizes I and H.
@@ -232,12 +231,11 @@ class DilatedRNN(Baseline):
         dropout: between layers. Default: 0.
         core: "gru" (default), "lstm", or "rnn", which is tanh(W x + b + U h).
 
-    No state is carried from one batch to the next: a text in segments is read in segments that know nothing of each
-    other. dt is not read.
+    No state is carried from one batch to the next: the segments of a text are read independently. dt is not read.
     Init: torch's.
-    Forgets: as its core, but the shortest path over 2^num_layers steps has some num_layers updates.
+    Forgets: as its core, but the shortest path over 2^num_layers steps has about num_layers updates.
     Source: Chang et al. 2017 (arXiv 1710.02224).
-    Differs: the distances begin at 1 always.
+    Differs: the distances always begin at 1.
     """
 
     CORES: ClassVar[dict[str, type[nn.RNNBase]]] = {"gru": nn.GRU, "lstm": nn.LSTM, "rnn": nn.RNN}
@@ -252,11 +250,11 @@ class DilatedRNN(Baseline):
         self.cores = nn.ModuleList(kind(hidden_size if k else input_size, hidden_size) for k in range(num_layers))
 
     def run(self, x: Tensor, state: Any, lengths: Tensor | None) -> tuple[Tensor, Any]:
-        """The state is None: nothing is carried."""
+        """Return the output, and None: no state is carried."""
         S, B, _ = x.shape
         for k, core in enumerate(self.cores):
             d = 2**k
-            n = -(-S // d)  # steps of each of the d sequences, the last ones perhaps of zeros
+            n = -(-S // d)  # steps of each of the d sequences; the last ones may be zeros
             rows = functional.pad(x, (0, 0, 0, 0, 0, n * d - S)).reshape(n, d * B, x.shape[-1])
             x = core(rows)[0].reshape(n * d, B, self.hidden_size)[:S]
             if k + 1 < self.num_layers:
@@ -265,13 +263,13 @@ class DilatedRNN(Baseline):
 
 
 class TCN(Baseline):
-    """Causal convolutions whose reach doubles with each layer: a temporal convolutional network.
+    """Temporal convolutional network: causal convolutions whose reach doubles with each layer.
 
         for each layer, d = 1, 2, 4, ...:
             y = drop(relu(conv(x)))    y = drop(relu(conv(y)))    x = relu(y + x)
 
-    conv: kernel_size steps at distances of d, the last one the present, with weight normalisation; in the first layer x
-    is mapped to H numbers before it is added, if it has another size.
+    conv: reads kernel_size steps at distances of d, up to the present step, with weight normalisation. In the first
+    layer x is mapped to H numbers before it is added, if it has another size.
 
     Arguments:
         input_size, hidden_size: sizes I and H.
@@ -279,9 +277,9 @@ class TCN(Baseline):
         dropout: as above. Default: 0.
         kernel_size: steps that a convolution reads. Default: 7.
 
-    No state is carried: its context is the batch. dt is not read.
+    No state is carried from one batch to the next. dt is not read.
     Init: torch's.
-    Forgets: all beyond its reach, 2 (kernel_size - 1) (2^num_layers - 1) steps back; within it each step is read.
+    Forgets: everything beyond its reach, 2 (kernel_size - 1) (2^num_layers - 1) steps back; it reads each step within.
     Source: Bai, Kolter & Koltun 2018 (arXiv 1803.01271).
     Differs: the authors' code draws the weights that map x to H numbers from N(0, .01^2).
     """
@@ -301,7 +299,7 @@ class TCN(Baseline):
         self.added = nn.Identity() if input_size == hidden_size else nn.Conv1d(input_size, hidden_size, 1)
 
     def run(self, x: Tensor, state: Any, lengths: Tensor | None) -> tuple[Tensor, Any]:
-        """The state is None: nothing is carried."""
+        """Return the output, and None: no state is carried."""
         x = x.permute(1, 2, 0)  # (B, I, S), as convolutions want it
         for k in range(0, len(self.convolutions), 2):
             y, back = x, (self.kernel_size - 1) * 2 ** (k // 2)
@@ -313,7 +311,7 @@ class TCN(Baseline):
 
 
 class TrellisNet(Baseline):
-    """A trellis network: causal convolutions with the gates of an LSTM, whose weights all layers share.
+    """Trellis network: causal convolutions with the gates of an LSTM and the same weights in all layers.
 
         for each layer, d = 1, 1, 2, 4, ...:
             c_t = f c_(t - d) + i tanh(.)    z_t = o tanh(c_t)    with . = W x_t + V x_(t - d) + A z_t + B z_(t - d) + b
@@ -325,12 +323,12 @@ class TrellisNet(Baseline):
         num_layers: number of layers. Default: 1.
         dropout: of units of z, the same in all steps and layers. Default: 0.
 
-    No state is carried: its context is the batch. dt is not read.
+    No state is carried from one batch to the next. dt is not read.
     Init: weights, normalised by row, and bias N(0, .01^2), as in the authors' code.
-    Forgets: all beyond its reach, 2^(num_layers - 1) steps back.
+    Forgets: everything beyond its reach, 2^(num_layers - 1) steps back.
     Source: Bai, Kolter & Koltun 2019 (arXiv 1810.06682).
-    Differs: the readout has all H units, in the authors' code a part of them; kernels have two steps; no dropout of
-    inputs and weights, no loss on layers between, no state from batch to batch.
+    Differs: the readout reads all H units, in the authors' code some of them. Kernels have two steps. There is no
+    dropout of inputs and weights, no loss on inner layers, and no state from batch to batch.
     """
 
     def __init__(self, input_size: int, hidden_size: int, num_layers: int = 1, *, dropout: float = 0.0) -> None:
@@ -342,16 +340,16 @@ class TrellisNet(Baseline):
         self.of_x, self.of_z = parametrizations.weight_norm(of_x), parametrizations.weight_norm(of_z)
 
     def run(self, x: Tensor, state: Any, lengths: Tensor | None) -> tuple[Tensor, Any]:
-        """The state is None: nothing is carried."""
+        """Return the output, and None: no state is carried."""
         x = x.permute(1, 2, 0)  # (B, I, S), as convolutions want it
         z = c = x.new_zeros(x.shape[0], self.hidden_size, x.shape[2])
-        kept = functional.dropout(torch.ones_like(z[..., :1]), self.dropout, self.training)
+        dropout_mask = functional.dropout(torch.ones_like(z[..., :1]), self.dropout, self.training)
         weight_x, weight_z = self.of_x.weight, self.of_z.weight
         for k in range(self.num_layers):
             d = 2 ** max(0, k - 1)
             if k != 1:  # the second layer has the distance of the first
                 from_x = functional.conv1d(functional.pad(x, (d, 0)), weight_x, dilation=d)
-            from_z = functional.conv1d(functional.pad(z * kept, (d, 0)), weight_z, self.of_z.bias, dilation=d)
+            from_z = functional.conv1d(functional.pad(z * dropout_mask, (d, 0)), weight_z, self.of_z.bias, dilation=d)
             i, o, f, u = (from_x + from_z).chunk(4, 1)
             c = f.sigmoid() * functional.pad(c, (d, 0))[..., :-d] + i.sigmoid() * u.tanh()
             z = o.sigmoid() * c.tanh()

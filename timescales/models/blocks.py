@@ -19,7 +19,7 @@ from timescales.nn.rnn import RNN
 
 
 class Block(nn.Module):
-    """What stands around one layer: norms in front of the layer and of a perceptron of its width."""
+    """The parts around one layer: a norm before the layer, and a perceptron of the same width with a norm before it."""
 
     def __init__(self, hidden_size: int) -> None:
         super().__init__()
@@ -42,8 +42,8 @@ class ResidualBlocks(nn.Module):
     The RNN's dropout acts on x between the blocks.
 
     Arguments:
-        rnn: its layers all have input size H and hidden size H. It is given to `forward` too, and is no part of this
-            module.
+        rnn: an RNN whose layers all have input size H and hidden size H. It is not a part of this module: `forward`
+            gets it as an argument.
         input_size: the size I of the input.
     """
 
@@ -66,7 +66,7 @@ class ResidualBlocks(nn.Module):
         mask: Tensor | None = None,
         reset: Tensor | None = None,
     ) -> tuple[Tensor, Any]:
-        """As `RNN.forward`: x (S, B, I); returns the output (S, B, H) and the state of the RNN."""
+        """Run the blocks as `RNN.forward` does: x (S, B, I) to the output (S, B, H) and the state of the RNN."""
         x = self.encoder(fill_masked(x, None, mask)[0])
         before = [None] * rnn.num_layers if state is None else rnn.split_state(state)
         run = functools.partial(engine.run, rnn.engine, reset=reset)
@@ -82,7 +82,7 @@ class ResidualBlocks(nn.Module):
 
 
 def last_existing(output: Tensor, mask: Tensor | None) -> Tensor:
-    """The output (S, B, H) at each sequence's last step that exists, (B, H); mask (S, B), None if all exist."""
+    """Return the output (S, B, H) at each sequence's last step that exists, (B, H). mask: (S, B), None if all exist."""
     if mask is None:
         return output[-1]
     steps = torch.arange(len(mask), device=mask.device).unsqueeze(1)

@@ -1,4 +1,4 @@
-"""SequenceModel: encoder + RNN + readout, sized by the task."""
+"""SequenceModel: encoder, RNN and readout, with the sizes of a task."""
 
 from __future__ import annotations
 
@@ -20,10 +20,15 @@ State = Any  # of an RNN, as `RNN.forward` returns it; None: zeros
 
 
 class Output(NamedTuple):
-    """logits: (S, B, C) or, for a task that reads the final state, (B, C); of an adaptive softmax the logarithms of the
-    targets' probabilities, (S, B); state: the RNN's;
-    raw, dropped: the last layer's output (S, B, H) without and with dropout, which `AWDModel` alone gives, for the word
-    task's penalty; auxiliary: a loss that training adds to the task's, which `AuxiliaryModel` alone gives."""
+    """The results of a model for a batch.
+
+    logits: (S, B, C), or (B, C) for a task that reads the final state. For an adaptive softmax, the logarithms of the
+        targets' probabilities, (S, B).
+    state: the RNN's state after the batch.
+    raw, dropped: the last layer's output (S, B, H) without and with dropout, for the word task's penalty. Only from
+        `AWDModel`.
+    auxiliary: a loss that training adds to the task's. Only from `AuxiliaryModel`.
+    """
 
     logits: Tensor
     state: State
@@ -33,19 +38,26 @@ class Output(NamedTuple):
 
 
 def detached(state: State) -> State:
-    """The state without its past: what the next segment begins with."""
+    """Return the state detached from the graph: the next segment starts from it."""
     return tree_map_only(Tensor, Tensor.detach, state)
 
 
 class SequenceModel(nn.Module):
-    """Reads a task's batches: one-hot, embedded or real input, an RNN, dropout, a readout with bias.
+    """A model for a task's batches: one-hot, embedded or real input, an RNN, dropout, and a readout with bias.
 
-    head_size: units of a ReLU layer between the RNN and the readout, a list for several, or None for none;
-    head_dropout: on each of these layers (Gu et al. 2020, appendix D.2: 256, and .5 together with zoneout).
-    block: "plain", or "residual" for `ResidualBlocks` around the layers of the RNN.
-    gap_input: whether the time since the previous step, dt, is an input channel, the last one.
-    card: what is said of trained weights (`timescales.load`).
-    Raises ValueError for values out of range.
+    Arguments:
+        rnn: the recurrent layers, or a baseline.
+        spec: what the task says about its data.
+        head_size: units of a ReLU layer between the RNN and the readout, a list for several layers, or None for none.
+        head_dropout: dropout rate after each of these layers (Gu et al. 2020, appendix D.2: 256 units, and .5 together
+            with zoneout).
+        block: "plain", or "residual" for `ResidualBlocks` around the layers of the RNN.
+        gap_input: whether the time since the previous step, dt, is an additional input, the last one.
+
+    Attributes:
+        card: the description of trained weights, set by `timescales.load`.
+
+    Raises: ValueError for values out of range.
     """
 
     card: dict[str, Any] | None = None
@@ -71,31 +83,31 @@ class SequenceModel(nn.Module):
             raise ValueError("head_dropout is for the head: give head_size too")
         if getattr(rnn, "bidirectional", False) and (block != "plain" or spec.readout == "all"):
             raise ValueError(
-                "bidirectional is for block=plain and a task that reads the final state alone: leave out bidirectional"
+                "bidirectional is for block=plain and a task that reads only the final state: leave out bidirectional"
             )
-        self.rnn = cast(RNN, rnn)  # a Baseline has all of it that this class needs
+        self.rnn = cast(RNN, rnn)  # a Baseline has everything that this class needs
         self.head_sizes = sizes
         widths = [rnn.hidden_size, *sizes]
         self.head: nn.Module = nn.Sequential(*perceptron(widths, head_dropout)) if sizes else nn.Identity()
         self.readout: Any = self.make_readout(widths[-1], spec)
         if isinstance(spec.embedding, int):
             self.vectors = nn.Parameter(torch.randn(spec.input_size, spec.embedding))
-        elif spec.embedding is not None:  # frozen: the task's data, in no checkpoint
+        elif spec.embedding is not None:  # frozen: part of the task's data, so not in checkpoints
             self.register_buffer("vectors", spec.embedding, persistent=False)
         self.spec, self.gap_input = spec, gap_input
         self.blocks = ResidualBlocks(self.rnn, spec.width + gap_input) if block == "residual" else None
 
     def make_readout(self, width: int, spec: Spec) -> nn.Module:
-        """The last layer, which reads `width` numbers a step."""
+        """Return the last layer, which reads `width` numbers a step."""
         return nn.Linear(width, spec.output_size)
 
     def forward(self, batch: Batch, state: State = None) -> Output:
-        """Logits for a batch, from the given state or from zeros."""
+        """Return logits for a batch, from the given state or from zeros."""
         output, after = self.recurrent(self.encoded(batch), state, batch.dt, batch.mask, batch.reset)
         return Output(self.logits(output, after, batch.mask), after)
 
     def encoded(self, batch: Batch) -> Tensor:
-        """What the layers read, (S, B, I)."""
+        """Return the input of the layers, (S, B, I)."""
         dtype = self.readout.weight.dtype
         x = batch.x
         if self.spec.input == "one_hot":
@@ -112,17 +124,17 @@ class SequenceModel(nn.Module):
     def recurrent(
         self, x: Tensor, state: State, dt: Tensor | None, mask: Tensor | None, reset: Tensor | None = None
     ) -> tuple[Tensor, State]:
-        """The layers' output for x (S, B, I), and the state after it."""
+        """Return the layers' output for x (S, B, I), and the state after it."""
         if self.blocks is None:
             return self.rnn(x, state, dt, mask, reset=reset)
         return self.blocks(self.rnn, x, state, dt, mask, reset)
 
     def logits(self, output: Tensor, after: State, mask: Tensor | None) -> Tensor:
-        """What the readout says of the layers' output (S, B, H), or of the state after it."""
+        """Return the readout of the layers' output (S, B, H), or of the state after it."""
         if self.spec.readout == "all":
             read = output
         elif self.blocks is None and isinstance(self.rnn, RNN):
-            # The final state, never output[-1]: no gradient of the whole sequence, and right wherever padding lies.
+            # The final state is right wherever the padding is, unlike output[-1], which also has a larger gradient.
             read = self.rnn.split_state(after)[-1].h
         else:
             read = last_existing(output, mask)
@@ -130,6 +142,6 @@ class SequenceModel(nn.Module):
 
 
 def perceptron(widths: Sequence[int], dropout: float) -> Iterator[nn.Module]:
-    """Layers from each width to the next, each with a ReLU and dropout."""
+    """Make layers from each width to the next, each with a ReLU and dropout."""
     for pair in itertools.pairwise(widths):
         yield from (nn.Linear(*pair), nn.ReLU(), nn.Dropout(dropout))

@@ -1,4 +1,4 @@
-"""torch's own LSTM and GRU layers inside an existing model, run on our engine."""
+"""Speed up torch's own LSTM and GRU layers inside an existing model, by this package's engine."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from timescales.nn import engine
 from timescales.nn.cells.cell import Cell, Run, Weights
 from timescales.nn.cells.gru import GRUCell
 from timescales.nn.cells.lstm import LSTMCell
-from timescales.nn.drop_in import ALL, DropIn, Least, takes
+from timescales.nn.drop_in import ANY_SIZE, DropIn, MinimumSizes, can_run
 from timescales.nn.engine.kernel import tracing_reason
 from timescales.nn.factory import made_on
 from timescales.nn.forms import Form, run_layers
 from timescales.nn.state import join, split
 
-# The sizes from which our engine is the faster one on a CPU, with gradients and without. torch's LSTM has oneDNN unless
-# packed sequences differ in length. Measured in turns on one thread, 8 to 512 units, 1 to 256 sequences: against oneDNN
-# it takes at most 1.05 of torch's time from these sizes on, and below them up to 3.
-LEAST = {
-    "LSTM": (Least(64, 16, 32), Least(200, 64, 32)),
-    "LSTM, packed sequences of one length": (Least(64, 64, 32), Least(200, 128, 32)),
-    "GRU": (Least(16), Least(32)),
-    "other packed sequences": (Least(16), Least(64, 4)),
+# The sizes from which this package's engine is faster on a CPU, with gradients and without. torch's LSTM has oneDNN
+# unless packed sequences differ in length. Measured on one thread, 8 to 512 units, 1 to 256 sequences: from these sizes
+# on the engine takes at most 1.05 of the time of oneDNN, and below them up to 3 times as long.
+MINIMUM_SIZES = {
+    "LSTM": (MinimumSizes(64, 16, 32), MinimumSizes(200, 64, 32)),
+    "LSTM, packed sequences of one length": (MinimumSizes(64, 64, 32), MinimumSizes(200, 128, 32)),
+    "GRU": (MinimumSizes(16), MinimumSizes(32)),
+    "other packed sequences": (MinimumSizes(16), MinimumSizes(64, 4)),
 }
 
 Model = TypeVar("Model", bound=nn.Module)
@@ -39,20 +39,23 @@ log = logging.getLogger("timescales")
 
 
 def accelerate(model: Model) -> Model:
-    """Let the torch.nn.LSTM and GRU layers of a model run on our engine, from the next call on.
+    """Speed up the torch.nn.LSTM and torch.nn.GRU layers inside a model, on a CPU.
 
-    The layers stay what they are: same parameters, optimizer state, hooks and state_dict. Only their class changes, to
-    a subclass of it whose `forward` is our engine's where that can run, and torch's elsewhere. A subclass of torch's
-    layers is taken too: where its own `forward` calls that of torch's class, it calls ours. On a GPU torch's cuDNN runs
-    as before, and on a CPU torch's kernel takes short sequences, small batches and small layers, where ours would be
-    slower (LEAST).
+    The model is changed in place. Parameters, optimizer state, hooks and state_dict stay the same objects; only the
+    class of each layer is replaced by a subclass that runs this package's compiled engine. Calls that the engine cannot
+    run or would not speed up (on a GPU, short sequences, small batches and layers) still run in torch. Your own
+    subclasses of LSTM and GRU are accelerated too, wherever their `forward` calls `super().forward`.
 
-    The output of a GRU may then not be changed in place before the backward pass: clone it.
+    Two things to know:
+        - Do not change the output of an accelerated GRU in place before `backward()`; clone it first.
+        - Save `model.state_dict()`, not the model: a file of `torch.save(model)` needs this package to load.
 
-    Returns the model, which is changed in place; the logger "timescales" says (info) how many layers. `restore` undoes
-    it. A file of the whole model (torch.save(model)) needs this package to be loaded, its state_dict does not.
+    Arguments:
+        model: any torch.nn.Module. `restore(model)` undoes the change.
+
+    Returns: the model. The logger "timescales" reports at level INFO how many layers were changed.
     """
-    found = [module for module in model.modules() if _is_torchs(type(module))]
+    found = [module for module in model.modules() if _is_torch_layer(type(module))]
     for module in found:
         _change_class(module, _accelerated)
     log.info("accelerate: %d LSTM and GRU layers of %s run on our engine", len(found), type(model).__name__)
@@ -60,50 +63,52 @@ def accelerate(model: Model) -> Model:
 
 
 def restore(model: Model) -> Model:
-    """Undo `accelerate`: the layers have their former class again. Returns the model.
+    """Undo `accelerate`: give the layers their original class again.
 
-    Raises ValueError if something else than a parametrization has changed a layer's class since.
+    Returns: the model, which is changed in place.
+
+    Raises: ValueError if something other than a parametrization has changed a layer's class since `accelerate`.
     """
     found = [module for module in model.modules() if isinstance(module, Accelerated)]
     for module in found:
-        kind = _below_parametrizations(module)
-        if "former" not in vars(kind):
-            raise ValueError(f"the class of a layer is {kind.__name__}, made after accelerate: undo this first")
+        kind = _class_without_parametrizations(module)
+        if "original_class" not in vars(kind):
+            raise ValueError(f"the class of a layer was changed to {kind.__name__} after accelerate: undo this first")
     for module in found:
-        _change_class(module, lambda kind: kind.former)
+        _change_class(module, lambda kind: kind.original_class)
     return model
 
 
-def _below_parametrizations(module: nn.Module) -> Any:
-    """The class of a module, or that which it has without its parametrizations."""
+def _class_without_parametrizations(module: nn.Module) -> Any:
+    """Return the class of a module without its parametrizations."""
     return type(module).__bases__[0] if parametrize.is_parametrized(module) else type(module)
 
 
 def _change_class(module: nn.Module, change: Callable[[Any], Any]) -> None:
     """Change the class of a module below its parametrizations, so that these can still be removed."""
-    changed = change(_below_parametrizations(module))
-    if parametrize.is_parametrized(module):  # torch made a class for them, for this module alone
+    changed = change(_class_without_parametrizations(module))
+    if parametrize.is_parametrized(module):  # torch made a class for this module's parametrizations
         properties = {k: v for k, v in vars(type(module)).items() if k not in ("__dict__", "__weakref__")}
         changed = type(type(module).__name__, (changed,), properties)
     module.__class__ = changed
 
 
-def _is_torchs(kind: type) -> bool:
-    """Whether a class is torch's LSTM or GRU, or a subclass, and not ours."""
+def _is_torch_layer(kind: type) -> bool:
+    """Return whether a class is torch's LSTM or GRU, or a subclass, and not this package's."""
     return issubclass(kind, nn.LSTM | nn.GRU) and not issubclass(kind, Accelerated | DropIn)
 
 
 class Accelerated:
-    """What stands before torch's LSTM or GRU: `forward` on our engine, where it can run."""
+    """Base class of accelerated layers, placed before torch's class: `forward` runs the package's engine if it can."""
 
-    former: ClassVar[Any]  # the class of the layer before
+    original_class: ClassVar[Any]  # the layer's class before `accelerate`
 
     def forward(self: Any, input: Any, hx: Any = None) -> Any:  # torch's name
-        """As torch's."""
+        """Run the layer. Arguments and results are torch's."""
         if torch.compiler.is_compiling() or tracing_reason() or torch_private.is_in_dual_level():
             return super().forward(input, hx)  # type: ignore[misc]
         cell = cell_of(self.mode, self.hidden_size)
-        if not takes(self, cell, input, hx, least(self, input)):
+        if not can_run(self, cell, input, hx, minimum_sizes(self, input)):
             return super().forward(input, hx)  # type: ignore[misc]
         form = Form(input, self.batch_first)
         x, steps = form.sequences(input)
@@ -115,18 +120,18 @@ class Accelerated:
         return form.output(output), join([cell] * len(layers), [form.after(end) for end in after])
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        """The class is made at run time: copies and files name the class that it was made of."""
+        """Let copies and files name the original class, since the class of the layer is made at run time."""
         content: Any = super().__reduce_ex__(protocol)
-        return _new, (self.former,), *content[2:]
+        return _new, (self.original_class,), *content[2:]
 
 
 torch_private.leave_to_python(Accelerated.forward)
 
 
-def least(rnn: Any, x: Any) -> Least:
-    """The sizes from which our engine is to run a call of torch's layer."""
+def minimum_sizes(rnn: Any, x: Any) -> MinimumSizes:
+    """Return the sizes from which this package's engine runs a call of torch's layer."""
     if getattr(x, "is_cuda", False):
-        return ALL
+        return ANY_SIZE
     if isinstance(x, PackedSequence):
         has_one_length = bool(x.batch_sizes[0] == x.batch_sizes[-1])
         kind = (
@@ -134,7 +139,7 @@ def least(rnn: Any, x: Any) -> Least:
         )
     else:
         kind = "LSTM" if _has_onednn(rnn) else "GRU"
-    training, evaluation = LEAST[kind]
+    training, evaluation = MINIMUM_SIZES[kind]
     return training if torch.is_grad_enabled() else evaluation
 
 
@@ -143,7 +148,7 @@ def _has_onednn(rnn: Any) -> bool:
 
 
 def _run(cell: Cell, weights: list[Any], x: Tensor, state: Any, dt: Any, mask: Any, run: Run) -> Any:
-    """A layer in one direction, as `Cell.forward`. weights: in torch's order, without biases if there are none."""
+    """Run a layer in one direction, as `Cell.forward`. weights: in torch's order, without biases if there are none."""
     before = cell.initial_state(x.shape[1]) if state is None else state
     ih, hh, bias_ih, bias_hh = (*weights, None, None)[:4]
     return run(cell, x, Weights(ih, hh, bias_ih, bias_hh), before, dt, mask)
@@ -151,27 +156,32 @@ def _run(cell: Cell, weights: list[Any], x: Tensor, state: Any, dt: Any, mask: A
 
 @functools.cache
 def cell_of(mode: str, hidden_size: int) -> Cell:
-    """A cell with the equations of torch's layers of this mode. Its own weights, of one unit, are not used."""
+    """Return a cell with the equations of torch's layers of this mode. Its own weights, of one unit, are unused."""
     with torch.random.fork_rng(devices=[]), made_on("cpu", torch.float32):
         cell: Cell = {"LSTM": LSTMCell, "GRU": GRUCell}[mode](1, 1)
     cell.hidden_size = hidden_size
     return cell
 
 
-CLASSES: weakref.WeakValueDictionary[Any, Any] = weakref.WeakValueDictionary()  # those that layers have, by the former
+ACCELERATED_CLASSES: weakref.WeakValueDictionary[Any, Any] = weakref.WeakValueDictionary()  # by original class
 
 
 def _accelerated(kind: Any) -> Any:
-    """A class of torch's layers, or a subclass, in which `Accelerated` stands before torch's. It has the same name."""
-    if (known := CLASSES.get(kind)) is not None:
+    """Return the accelerated subclass of torch's layer or of a subclass of it. It has the same name."""
+    if (known := ACCELERATED_CLASSES.get(kind)) is not None:
         return known
-    names = {"__module__": kind.__module__, "__qualname__": kind.__qualname__, "__doc__": kind.__doc__, "former": kind}
+    names = {
+        "__module__": kind.__module__,
+        "__qualname__": kind.__qualname__,
+        "__doc__": kind.__doc__,
+        "original_class": kind,
+    }
     own = nn.LSTM if issubclass(kind, nn.LSTM) else nn.GRU
     made = type(kind.__name__, (Accelerated, kind) if kind is own else (kind, _accelerated(own)), names)
-    return CLASSES.setdefault(kind, made)
+    return ACCELERATED_CLASSES.setdefault(kind, made)
 
 
 def _new(kind: type) -> Any:
-    """An accelerated layer without content, which copy and pickle then give it."""
+    """Make an accelerated layer without content, which copy and pickle then fill."""
     made = _accelerated(kind)
     return made.__new__(made)

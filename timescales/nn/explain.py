@@ -1,4 +1,4 @@
-"""What the engines make of a cell: its equations as they were traced, memory, which engine runs, the generated code."""
+"""Print how the engines run a cell: its traced equations, memory, the engine that runs it, and the generated code."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from timescales.nn import engine
-from timescales.nn.accelerate import LEAST, Accelerated, cell_of
+from timescales.nn.accelerate import MINIMUM_SIZES, Accelerated, cell_of
 from timescales.nn.cells.cell import Cell
 from timescales.nn.drop_in import DropIn
 from timescales.nn.engine import render
@@ -30,15 +30,15 @@ OPERATIONS |= {op: f"{{a}} {sign} {{b}}" for op, sign in INFIX.items()}
 OPERATIONS |= {"neg": "-{a}", "select": "select({a}, {b}, {c})"}
 TEXT = Language(OPERATIONS, repr, temporary="a")
 
-TORCHS = (
+TORCH_KERNEL_LINES = (
     "",
-    "torch's own kernel runs what the fused engine does not take: one step, other dtypes than float32, torch.autocast,",
-    "tracers and exporters, projections; and on a GPU what cuDNN takes",
+    "torch's own kernel runs what the fused engine cannot: one step, dtypes other than float32, torch.autocast,",
+    "tracers and exporters, projections; and on a GPU what cuDNN can run",
 )
-SHORT = (
-    "after timescales.accelerate also smaller calls on a CPU, where it is the faster one; those that the engine takes",
-    "have at least so many steps, sequences and units, with gradients and without",
-    *(f"    {name}: {', '.join(map(str, a))}; {', '.join(map(str, b))}" for name, (a, b) in LEAST.items()),
+MINIMUM_SIZES_LINES = (
+    "after timescales.accelerate it also runs small calls on a CPU, where it is faster. The engine runs calls with at",
+    "least so many steps, sequences and units; first with gradients, then without:",
+    *(f"    {name}: {', '.join(map(str, a))}; {', '.join(map(str, b))}" for name, (a, b) in MINIMUM_SIZES.items()),
 )
 
 # Operators of Python on tensors, by the names of torch's functions; an "r" in front means the operands' other order.
@@ -48,32 +48,34 @@ OPERATORS |= {"rtruediv": "{b} / {a}", "rpow": "{b} ** {a}"}
 
 
 def explain(module: nn.Module, dt: bool = False) -> None:
-    """Print what the engines make of a cell.
+    """Print how the engines run a cell.
 
-    First the equations of a step, as the engines traced them from `step`; then what is computed once per sequence, the
-    memory for backward, which engines run the cell here and why the others do not; last the generated C++ code.
+    It prints the equations of a step as the engines traced them from `step`; what is computed once per sequence; the
+    memory for backward; which engines run the cell on this machine, and why the others do not; and the generated C++
+    code.
 
     Arguments:
-        module: a cell, or a module such as LSTM or PLSTM, whose first layer is taken; also torch's after `accelerate`.
+        module: a cell, or a module such as LSTM or PLSTM, whose first layer is used; also torch's LSTM or GRU after
+            `accelerate`.
         dt: whether the sequences have time intervals dt. Otherwise each step takes 1.
 
-    Raises: ValueError if the module is neither, or dt not a truth value.
+    Raises: ValueError if the module is none of these, or if dt is not True or False.
     """
     if not isinstance(dt, bool):
-        raise ValueError(f"dt takes True or False, whether the sequences have time intervals; not {type(dt).__name__}")
+        raise ValueError(f"dt must be True or False, whether sequences have time intervals; not {type(dt).__name__}")
     if isinstance(module, Accelerated):
         cell: Any = cell_of(module.mode, module.hidden_size)
     else:
         cell = module.layers[0] if isinstance(module, RNN) else module
     if not isinstance(cell, Cell):
-        raise ValueError(f"explain takes a layer or a cell of this package, such as timescales.LSTM; {_found(module)}")
-    torchs = TORCHS if isinstance(module, Accelerated | DropIn) else ()
-    short = SHORT if isinstance(module, Accelerated) else ()
-    print("\n".join([*_lines(cell, dt), *torchs, *short]))
+        raise ValueError(f"explain needs a layer or a cell of this package, such as timescales.LSTM; {_found(module)}")
+    torch_kernel = TORCH_KERNEL_LINES if isinstance(module, Accelerated | DropIn) else ()
+    sizes = MINIMUM_SIZES_LINES if isinstance(module, Accelerated) else ()
+    print("\n".join([*_lines(cell, dt), *torch_kernel, *sizes]))
 
 
 def _found(module: nn.Module) -> str:
-    """What was given instead, and where the layer in it is if there is one."""
+    """Return what was given instead of a layer, and the name of the layer inside it if there is one."""
     kind = type(module)
     found = f"not torch.nn.{kind.__name__}" if getattr(nn, kind.__name__, None) is kind else f"not {kind.__name__}"
     parts = module.named_modules() if isinstance(module, nn.Module) else ()
@@ -132,9 +134,9 @@ def _equations(cell: Cell, e: Equations) -> list[str]:
 
 
 def _hoisted(hoisted: Hoisted) -> dict[int, str]:
-    """What is computed from parameters alone, as text, by place."""
+    """Return what is computed only from parameters, as text, by place."""
     texts = dict(hoisted.roots)
-    operators: dict[int, str] = {}  # of what is written with an operator, by place
+    operators: dict[int, str] = {}  # the operator of each result that has one, by place
 
     def text(value: Any) -> str:
         if isinstance(value, Reference):
@@ -158,13 +160,13 @@ def _hoisted(hoisted: Hoisted) -> dict[int, str]:
 def _memory(cell: Cell, e: Equations) -> list[str]:
     H = cell.hidden_size
     numbers = 0 if e.is_scan else sum(H // block.divisor for block in e.blocks)
-    kept = [f"{numbers} pre-activations"] * (not e.is_scan) + [f"{H} of {field}" for field in e.fields[1:]]
+    saved = [f"{numbers} pre-activations"] * (not e.is_scan) + [f"{H} of {field}" for field in e.fields[1:]]
     means = sum(len(stage) for part in e.means for stage in part)
-    kept += [f"{means} means"] * (means > 0)
+    saved += [f"{means} means"] * (means > 0)
     total = numbers + H * (len(e.fields) - 1) + means
-    again = " (fused computes the pre-activations again)" if e.is_scan else ""
-    found = ", ".join(kept) or "nothing but the output"
-    return [f"Kept for backward, for each step and sequence: {found}; {4 * total:,} bytes{again}"]
+    recomputed = " (fused computes the pre-activations again)" if e.is_scan else ""
+    found = ", ".join(saved) or "nothing but the output"
+    return [f"Kept for backward, for each step and sequence: {found}; {4 * total:,} bytes{recomputed}"]
 
 
 def _engines(cell: Cell, dt: bool) -> list[str]:
@@ -180,10 +182,10 @@ def _engines(cell: Cell, dt: bool) -> list[str]:
         else:
             found = engine.gpu.failure(cell, x.device) if name == "compiled" else None
             only = name == "compiled" and not x.is_cuda
-            yes = "yes" + ", but on a CPU only to test it" * only + _but(name, cell, x, dt)
+            yes = "yes" + ", but on a CPU only to test it" * only + _unsupported_calls(name, cell, x, dt)
             lines.append(f"{name}: {f'no, {found}' if found else yes}")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the lines above say what it would warn of
+        warnings.simplefilter("ignore")  # the lines above already give the reasons
         chosen = engine.pick("auto", cell, x, timed=dt)
     name = chosen.__module__.rpartition(".")[2]
     name = chosen.__name__ if name == "gpu" else name
@@ -193,8 +195,8 @@ def _engines(cell: Cell, dt: bool) -> list[str]:
     return _indented(lines)
 
 
-def _but(name: str, cell: Cell, x: Tensor, dt: bool) -> str:
-    """Which calls an engine that runs the cell does not take."""
+def _unsupported_calls(name: str, cell: Cell, x: Tensor, dt: bool) -> str:
+    """Return which calls an engine that runs the cell does not support."""
     try:
         engine.pick(name, cell, x, timed=dt, stepwise=True)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Where parameters are made, and of which dtype. torch.set_default_dtype would count in all threads."""
+"""Choose the device and the dtype of new parameters. torch.set_default_dtype would change the dtype in all threads."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-# What makes tensors of the default dtype, and what does so unless it is given whole numbers, or truth values.
-ALWAYS = frozenset((torch.empty, torch.zeros, torch.ones, torch.rand, torch.randn, torch.eye))
-UNLESS_WHOLE = frozenset((torch.tensor, torch.full, torch.arange))
+# Functions that make tensors of the default dtype, and functions that do so unless they get integers or truth values.
+FLOAT_FACTORIES = frozenset((torch.empty, torch.zeros, torch.ones, torch.rand, torch.randn, torch.eye))
+INFERRING_FACTORIES = frozenset((torch.tensor, torch.full, torch.arange))
 
 
 @contextlib.contextmanager
 def made_on(device: torch.device | str | None, dtype: torch.dtype | None) -> Iterator[None]:
-    """Parameters that this thread makes within are on this device and of this dtype, and drawn in its precision."""
+    """Put the parameters that this thread makes in this context on a device, and draw them in a dtype."""
     with contextlib.ExitStack() as stack:
         if device is not None:
             stack.enter_context(torch.device(device))
         if dtype not in (None, torch.get_default_dtype()):
-            stack.enter_context(OfDtype(dtype))
+            stack.enter_context(DefaultDtype(dtype))
         yield
 
 
-class OfDtype(TorchFunctionMode):
-    """Tensors that would be of the default dtype are of this one."""
+class DefaultDtype(TorchFunctionMode):
+    """Give tensors that would have torch's default dtype this dtype instead."""
 
     def __init__(self, dtype: torch.dtype | None) -> None:
         super().__init__()
@@ -35,7 +35,8 @@ class OfDtype(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if kwargs.get("dtype") is None and (
-            func in ALWAYS or (func in UNLESS_WHOLE and func(*args, **kwargs).dtype is torch.get_default_dtype())
+            func in FLOAT_FACTORIES
+            or (func in INFERRING_FACTORIES and func(*args, **kwargs).dtype is torch.get_default_dtype())
         ):
             kwargs = kwargs | {"dtype": self.dtype}
         return func(*args, **kwargs)

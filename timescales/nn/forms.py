@@ -1,8 +1,8 @@
-"""The forms in which torch.nn.LSTM takes sequences, and the one that layers compute: (S, B, ...).
+"""Convert between the forms of sequences that torch.nn.LSTM accepts and the one that layers compute, (S, B, ...).
 
 a batch (S, B, I)           with batch_first (B, S, I)
 one sequence (S, I)         its state is (n, H) instead of (n, B, H)
-a PackedSequence            sequences of several lengths; the output is packed, too
+a PackedSequence            sequences of several lengths; the output is packed too
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_
 from timescales.nn.cells.cell import Run
 
 Between = Callable[[Tensor], Tensor]
-# A layer in one direction, called as `Cell.forward`: x (S, B, I), its state or None, dt, mask and an engine to the
-# output (S, B, H), the state after it, and, if the engine gives them, the states after every step.
+# A layer in one direction, called like `Cell.forward`: with x (S, B, I), its state or None, dt, mask and an engine. It
+# returns the output (S, B, H), the state after it, and, if the engine gives them, the states after every step.
 Layer = Callable[[Tensor, Any, Tensor | None, Tensor | None, Run], tuple[Any, ...]]
 
 
 class Steps(NamedTuple):
-    """What is known of the steps of a call, each (S, B) or None."""
+    """What a call says about its steps, each (S, B) or None."""
 
     dt: Tensor | None
     mask: Tensor | None
@@ -41,7 +41,7 @@ class Form:
         self.lengths: Tensor | None = None  # of packed sequences, the longest first
 
     def sequences(self, x: Any, dt: Any = None, mask: Tensor | None = None, reset: Any = None) -> tuple[Tensor, Steps]:
-        """The arguments of a call in the form (S, B, ...). Packed sequences of several lengths have a mask."""
+        """Return the arguments of a call in the form (S, B, ...). Packed sequences of several lengths get a mask."""
         x, dt, mask, reset = (None if value is None else self.steps(value) for value in (x, dt, mask, reset))
         assert x is not None
         if self.lengths is not None and self.lengths[-1] < len(x):
@@ -49,7 +49,7 @@ class Form:
         return x, Steps(dt, mask, reset)
 
     def steps(self, value: Any) -> Tensor:
-        """x, dt, a mask or reset in the form (S, B, ...)."""
+        """Return x, dt, a mask or reset in the form (S, B, ...)."""
         if self.packed is not None:
             padded, self.lengths = pad_packed_sequence(PackedSequence(value.data, self.packed.batch_sizes))
             return padded
@@ -58,19 +58,19 @@ class Form:
         return value.transpose(0, 1) if self.is_turned else value
 
     def before(self, state: Any) -> Any:
-        """A layer's state, a named tuple, from the caller's form to fields (B, H), in the order of x's sequences."""
+        """Return a layer's state from the caller's form as fields (B, H), in the order of x's sequences."""
         if self.packed is not None and self.packed.sorted_indices is not None:
             return type(state)(*(value.index_select(-2, self.packed.sorted_indices) for value in state))
         return type(state)(*(value.unsqueeze(0) for value in state)) if self.is_single else state
 
     def after(self, state: Any) -> Any:
-        """A layer's state in the caller's form. Inverse of `before`."""
+        """Return a layer's state in the caller's form. Inverse of `before`."""
         if self.packed is not None and self.packed.unsorted_indices is not None:
             return type(state)(*(value.index_select(-2, self.packed.unsorted_indices) for value in state))
         return type(state)(*(value.squeeze(0) for value in state)) if self.is_single else state
 
     def batch(self, x: Any) -> tuple[int, ...]:
-        """The shape of a layer's state in the caller's form, without its units."""
+        """Return the shape of a layer's state in the caller's form, without its units."""
         if self.packed is not None:
             return (int(self.packed.batch_sizes[0]),)
         if self.is_single:
@@ -78,7 +78,7 @@ class Form:
         return tuple((x.transpose(0, 1) if self.is_turned else x).shape[1:-1])
 
     def output(self, value: Tensor) -> Any:
-        """The output (S, B, ...) in the caller's form. Inverse of `steps`."""
+        """Return the output (S, B, ...) in the caller's form. Inverse of `steps`."""
         if self.packed is not None:
             assert self.lengths is not None
             return PackedSequence(pack_padded_sequence(value, self.lengths).data, *self.packed[1:])
@@ -93,14 +93,14 @@ def run_layers(
     """Run layers over x (S, B, I), each over the output of the one before.
 
     Arguments:
-        layers: cells, or what is called as a cell. With two directions two for each layer, the second for the sequence
-            in reverse; their outputs are concatenated.
-        states: as many, each the layer's own state or None.
+        layers: cells, or functions with the arguments of a cell. With two directions there are two for each layer, the
+            second for the sequence in reverse; their outputs are concatenated.
+        states: one for each of these, its own state or None.
         steps: dt, mask and reset.
-        run: the engine, which takes reset.
-        between: what is done to the input of every layer but the first: dropout.
+        run: the engine, which accepts reset.
+        between: applied to the input of every layer but the first, such as dropout.
 
-    Returns: the output, the state of each layer, and the states of each layer after every step, if `run` gives them.
+    Returns: the output, the state of each layer, and the states of each layer after every step, if `run` returns them.
     """
     results: list[tuple[Any, ...]] = []
     for k in range(0, len(layers), directions):
@@ -113,7 +113,7 @@ def run_layers(
 
 
 def run_in_reverse(layer: Layer, x: Tensor, state: Any, steps: Steps, run: Run) -> tuple[Any, ...]:
-    """A layer over the sequence in reverse. Its results are in the order of x."""
+    """Run a layer over the sequence in reverse. Its results are in the order of x."""
     dt, mask, reset = reversed_dt(*steps), steps.mask, reversed_reset(steps.reset)
     mask = None if mask is None else mask.flip(0)
     output, end, *every = layer(x.flip(0), state, dt, mask, functools.partial(run, reset=reset))
@@ -121,16 +121,16 @@ def run_in_reverse(layer: Layer, x: Tensor, state: Any, steps: Steps, run: Run) 
 
 
 def reversed_reset(reset: Tensor | None) -> Tensor | None:
-    """Where sequences begin in reverse: a boundary before a step is one after it. Nothing is before the first step."""
+    """Return `reset` in reverse order: a boundary before a step becomes one after it. None is before step 0."""
     if reset is None or not len(reset):
         return reset
     return torch.cat([torch.zeros_like(reset[:1]), reset[1:].flip(0)])
 
 
 def reversed_dt(dt: Tensor | None, mask: Tensor | None, reset: Tensor | None) -> Tensor | None:
-    """dt (S, B) of the sequences in reverse, where a step follows the one that was after it.
+    """Return dt (S, B) for the sequences in reverse, where a step follows the one that was after it.
 
-    The step that comes first then has the dt of the one that came first before. Steps that do not exist are left out.
+    The step that comes first then gets the dt of the former first step. Steps that do not exist are left out.
     """
     if dt is None or not len(dt):
         return dt

@@ -25,11 +25,11 @@ from typing import Any, ClassVar, TypeGuard
 import torch
 from torch import Tensor
 
-INFINITE = 8192.0  # stored instead of an infinite bias: gates are exactly 0 and 1, and means of it are finite
+INFINITE = 8192.0  # stored instead of an infinite bias: gates are exactly 0 and 1, and averages stay finite
 
 
 def bias_of_timescale(timescale: Tensor) -> Tensor:
-    """Forget bias for a given time scale (in steps) at zero input: b = -ln(e^(1/T) - 1).
+    """Return the forget bias for a given time scale (in steps) at zero input: b = -ln(e^(1/T) - 1).
 
     T = 0 gives b = -inf (f = 0); T = inf gives b = inf (f = 1). Any shape and floating dtype, which b has too.
     Source: Mahto et al. 2021, Eq. 5.
@@ -38,15 +38,16 @@ def bias_of_timescale(timescale: Tensor) -> Tensor:
 
 
 def timescale_of_bias(bias: Tensor) -> Tensor:
-    """Time scale (in steps) of a sigmoid gate at zero input: -1 / ln sigmoid(b). Inverse of `bias_of_timescale`.
+    """Return the time scale (in steps) of a sigmoid gate at zero input: -1 / ln sigmoid(b).
 
-    It is 0 for a bias of -INFINITE or less. Any shape and floating dtype, which T has too.
+    It is the inverse of `bias_of_timescale`, and 0 for a bias of -INFINITE or less. Any shape and floating dtype, which
+    T has too.
     """
     return torch.where(bias <= -INFINITE, 0.0, 1.0 / torch.nn.functional.softplus(-bias))
 
 
 def timescale_of_gate(f: Tensor) -> Tensor:
-    """Time scale (in steps) of a forget gate with the constant value f: -1 / ln f.
+    """Return the time scale (in steps) of a forget gate with the constant value f: -1 / ln f.
 
     It is 0 at f = 0, and infinite at f = 1, where -1 / ln f would be -inf. Any shape and floating dtype, which T has
     too.
@@ -55,7 +56,7 @@ def timescale_of_gate(f: Tensor) -> Tensor:
 
 
 def inverse_gamma_isf(q: Tensor, alpha: float, scale: float = 1.0) -> Tensor:
-    """Inverse survival function of InvGamma(alpha, scale): the T that is exceeded with probability q.
+    """Return the inverse survival function of InvGamma(alpha, scale): the T that is exceeded with probability q.
 
     T = scale / G with G ~ Gamma(alpha, 1), so P(T > t) = P(G < scale / t). The quantile of the gamma distribution is
     found by bisection on log G, for alpha from 0.05 to 10000.
@@ -80,19 +81,19 @@ def inverse_gamma_isf(q: Tensor, alpha: float, scale: float = 1.0) -> Tensor:
 
 
 def is_number(value: object) -> TypeGuard[int | float]:
-    """Whether value is a finite real number. True and False are not numbers."""
+    """Return whether value is a finite real number. True and False are not numbers."""
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def check_whole(**numbers: object) -> None:
-    """Raise ValueError for an argument, by its name, that is no whole number of at least 1."""
+    """Raise ValueError for the first argument that is not a whole number of at least 1. The message has its name."""
     for name, n in numbers.items():
         if isinstance(n, bool) or not isinstance(n, int) or n < 1:
             raise ValueError(f"{name} must be a whole number of at least 1, not {n!r}")
 
 
 def interval(name: str, value: object, low: float = -math.inf, high: float = math.inf) -> tuple[float, float]:
-    """Two numbers in order, both between low and high. Raises ValueError for anything else."""
+    """Return two numbers in order, both between low and high. Raises ValueError for anything else."""
     ends = tuple(value) if isinstance(value, Sequence) else ()
     if len(ends) != 2 or not all(map(is_number, ends)) or not low <= ends[0] <= ends[1] <= high:
         least, most = ("" if math.isinf(end) else f"{end:g}" for end in (low, high))
@@ -111,7 +112,7 @@ class Initializer:
     tied: ClassVar[bool] = True
 
     def bias(self, n: int) -> Tensor:
-        """Forget biases of n units, (n,), float64."""
+        """Return forget biases of n units, (n,), float64."""
         raise NotImplementedError
 
 
@@ -212,7 +213,7 @@ class InverseGamma(Initializer):
             raise ValueError(f"inverse_gamma quantiles must be interior or authors, not {self.quantiles!r}")
 
     def timescales(self, n: int) -> Tensor:
-        """Time scales of n units in steps, (n,), float64, decreasing."""
+        """Return time scales of n units in steps, (n,), float64, decreasing."""
         q = torch.arange(1, n + 1, dtype=torch.float64) / (n + 1 if self.quantiles == "interior" else n)
         return inverse_gamma_isf(q, self.alpha, self.scale)
 
@@ -255,15 +256,20 @@ INITIALIZERS: dict[str, type[Initializer]] = {
     "assigned": Assigned,
 }
 
-# What the argument `forget_init` of a cell may be; see the docstring of this module.
+# The values that the argument `forget_init` of a cell accepts; see the docstring of this module.
 ForgetInit = Initializer | Mapping[str, Any] | str | float | None
 
 
 def forget_initializer(spec: ForgetInit, T_max: float | None = None) -> Initializer | None:
-    """The initializer that a configuration describes (see the docstring of this module).
+    """Return the initializer that a configuration describes (see the docstring of this module).
 
-    T_max is short for {"law": "chrono", "T_max": T_max}. Returns None for torch's default bias. Raises ValueError for a
-    name or an argument that does not exist, and if both are given.
+    Arguments:
+        spec: the description, or None for torch's default bias.
+        T_max: short for spec={"law": "chrono", "T_max": T_max}.
+
+    Returns: an initializer, or None for torch's default bias.
+
+    Raises: ValueError for a name or an argument that does not exist, and if both arguments are given.
     """
     if T_max is not None:
         if spec is not None:

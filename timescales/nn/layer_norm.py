@@ -1,4 +1,4 @@
-"""Layer norm with the numbers of the committed runs."""
+"""A layer norm that repeats the committed runs to the last bit."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from torch.nn import functional as F
 
 
 class LayerNorm(nn.LayerNorm):
-    """nn.LayerNorm, whose scale and shift are operations by themselves.
+    """nn.LayerNorm with separate operations for scale and shift.
 
-    torch's own, which does all in one, differs in the last bit: committed runs could not be repeated to the bit.
+    torch's own layer norm does all in one operation, and differs in the last bit: committed runs could not be repeated
+    exactly.
     """
 
     def forward(self, x: Tensor) -> Tensor:

@@ -1,6 +1,6 @@
-"""The old place of the layers, which stand below their cells now: import them from `timescales`.
+"""Deprecated import path of the layers, which are now in the files of their cells: import them from `timescales`.
 
-It goes with the next version. `timescales.nn.modules.plstm` and the like are found here, too.
+It will be removed in the next version. `timescales.nn.modules.plstm` and similar paths work here too.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ __path__ = ()  # a package, as it was: its submodules are those below
 def _moved(name: str) -> Any:
     if name not in _MODULE_OF:
         raise AttributeError(f"module 'timescales.nn.modules' has no attribute {name!r}")
-    warnings.warn(f"timescales.nn.modules goes: from timescales import {name}", DeprecationWarning, stacklevel=3)
+    warnings.warn(
+        f"timescales.nn.modules is deprecated: use from timescales import {name}", DeprecationWarning, stacklevel=3
+    )
     return getattr(importlib.import_module(_MODULE_OF[name]), name)
 
 

@@ -1,16 +1,16 @@
-"""The models, one line each: `MODELS` are made of cells, `BASELINES` are not.
+"""List the models, one line each: `MODELS` are made of cells, `BASELINES` are not.
 
-What names all of them reads it here: exports, pages, pictures, tables of sizes, tests. It imports nothing, so that
-names and colours are known without torch.
+Everything that needs the names of all models reads them here: exports, pages, pictures, tables of sizes, tests. This
+module imports nothing, so names and colours are known without torch.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-# Families. FIVE are compared in the papers; SCAN cells have gates that read the input alone; OTHER have no matrix of
-# recurrent weights either, but one that is computed, attention, or averages. BASELINE models are not made of cells; of
-# these the layers of DEEP ones double their reach, so that their number follows the length of the sequences.
+# Families. FIVE: the models that the papers compare. SCAN: cells whose gates read only the input. OTHER: cells with a
+# computed recurrent matrix, attention, or averages instead of recurrent weights. BASELINE: models that are not made of
+# cells. DEEP: baselines in which each layer doubles the reach, so their number of layers follows the sequence length.
 FIVE, GATED, SCAN, OTHER, BASELINE, DEEP = "five", "gated", "scan", "other", "baseline", "deep"
 
 
@@ -18,8 +18,8 @@ class Model(NamedTuple):
     """A model.
 
     name: `model=NAME` of the command line, conf/model/NAME.yaml, and docs/models/NAME.md.
-    layer: its class, in nn/cells/NAME.py; a baseline's in models/baselines.py.
-    cells: the classes with its equations, in the same file or, if that is another model's, in that one's.
+    layer: its class, in nn/cells/NAME.py, or for a baseline in models/baselines.py.
+    cells: the classes with its equations, in the same file or in that of another model.
     colour: in pictures.
     family: see above.
     """
@@ -32,7 +32,7 @@ class Model(NamedTuple):
 
     @property
     def module(self) -> str:
-        """The module that defines the layer."""
+        """Return the module that defines the layer."""
         return "timescales.models.baselines" if self.family in (BASELINE, DEEP) else f"timescales.nn.cells.{self.name}"
 
 
@@ -85,6 +85,6 @@ BY_NAME = {model.name: model for model in (*MODELS, *BASELINES)}
 
 
 def modules() -> dict[str, str]:
-    """The module of each layer and each cell, by the name of the class."""
+    """Return the module of each layer and each cell, by the name of the class."""
     layers = {model.layer: model.module for model in MODELS}
     return layers | {cell: model.module for model in reversed(MODELS) for cell in model.cells}

@@ -1,4 +1,4 @@
-"""Stacked layers of a cell, called like torch.nn.LSTM: `RNN` takes cells, `CellRNN` makes them.
+"""Stacked layers of a cell, called like torch.nn.LSTM: `RNN` accepts cells, `CellRNN` makes them.
 
 rnn = PLSTM(10, 128)
 output, state = rnn(x)              # x (S, B, 10) -> output (S, B, 128); state.h, state.c, state.age (1, B, 128)
@@ -41,20 +41,20 @@ class RNN(nn.Module):
         batch_first: if True, x, output, dt and mask are (B, S, ...) instead of (S, B, ...). Default: False.
         dropout: probability of dropout on the outputs of every layer except the last, in training. Default: 0. It may
             be set later: `rnn.dropout = 0.5`.
-        bidirectional: if True, each layer reads the sequence in both directions; the output has the h of both, side by
-            side. Default: False.
-        engine: the time loop, "auto" (the fastest available, default), "eager", "fused", "compiled" or
+        bidirectional: if True, each layer reads the sequence in both directions, and the output is the h of both, side
+            by side. Default: False.
+        engine: what runs the time loop: "auto" (the fastest available, default), "eager", "fused", "compiled" or
             "cudnn". A named engine that cannot run raises ValueError.
 
     Call: `output, state = rnn(x, state=None, dt=None, mask=None)`; see `forward`.
 
-    Note: in half precision (`.bfloat16()`, `.half()`) the state is in half precision too, and cannot hold a long
-    memory: values near 1 become 1, and an age or a time stops at 256 (float16: 2,048). Under torch.autocast, gates and
-    state stay float32.
+    Note: after `.bfloat16()` or `.half()` the state is in half precision too, and cannot hold a long memory: values
+    near 1 become 1, and an age or a time stops at 256 (float16: 2,048). Under torch.autocast, gates and state stay
+    float32.
     """
 
     layers: Sequence[Cell]  # one per layer; if bidirectional two, forward and backward, as in torch's states
-    between: nn.Module | None  # in place of dropout between the layers, where a model sets it
+    between: nn.Module | None  # replaces dropout between the layers, if a model sets it
     input_size: int
     hidden_size: int  # of the last layer
     num_layers: int
@@ -95,12 +95,12 @@ class RNN(nn.Module):
 
     @property
     def dropout(self) -> float:
-        """Probability of dropout between the layers, in training. It may be set, for the next forward pass on."""
+        """Return the probability of dropout between the layers in training. It may be set, for the next calls."""
         return self.__dict__["dropout"]
 
     @dropout.setter
     def dropout(self, probability: float) -> None:
-        """Raises ValueError for what is no probability."""
+        """Set the probability. Raises ValueError for a value that is not a probability."""
         if isinstance(probability, bool) or not isinstance(probability, int | float):
             raise ValueError(f"dropout should be a number in range [0, 1], not {probability!r}")
         if not 0.0 <= probability <= 1.0:
@@ -108,12 +108,12 @@ class RNN(nn.Module):
         self.__dict__["dropout"] = probability
 
     def reset_parameters(self) -> None:
-        """Draw all parameters again: after the same seed, the layers have the numbers of new ones."""
+        """Draw all parameters again. After the same seed, the layers have the same parameters as new ones."""
         for cell in self.layers:
             cell.reset_parameters()
 
     def __getattr__(self, name: str) -> Any:
-        """As torch has it, with a message for the names of torch.nn.LSTM's weights that says where they are here."""
+        """Look up an attribute as torch does. For a name of torch.nn.LSTM's weights, say where the weight is here."""
         try:
             return super().__getattr__(name)
         except AttributeError:
@@ -132,11 +132,11 @@ class RNN(nn.Module):
         """Do nothing. torch.nn.LSTM has this method, and code that was written for it may call it."""
 
     def split_state(self, state: Any) -> list[Any]:
-        """One state per layer, the NamedTuple of its cell, from a state as `forward` returns or takes it."""
+        """Return one state per layer, the NamedTuple of its cell, from a state that `forward` returned or accepts."""
         return states.split(self.layers, state)
 
     def join_state(self, layers: Sequence[Any]) -> Any:
-        """The state as `forward` returns it, from one state per layer. Inverse of `split_state`."""
+        """Return the state in the form of `forward`, from one state per layer. Inverse of `split_state`."""
         return states.join(self.layers, layers)
 
     def forward(
@@ -158,38 +158,43 @@ class RNN(nn.Module):
                 have no B either; or a PackedSequence, whose state is in the order of its sequences before they were
                 sorted.
             state: the state that an earlier call returned, or None for zeros (`RMC`: rows of the identity matrix;
-                `SLSTM`: the logarithm of no weight yet; `URNN`: one that it learns). A list with one state per layer,
-                as `split_state` returns it, is taken too; each may be a plain tuple or list.
+                `SLSTM`: log_n is -8192; `URNN`: a learned state). A list with one state per layer, as `split_state`
+                returns it, is accepted too; each may be a plain tuple or list.
             dt: time since the previous step, (S, B), also for the first step; packed if the input is. The layers that
-                docs/library.md names use it, and cells of your own whose step does; the others take and ignore it.
-                Default: 1. It must be finite and at least 0. On a CPU this is checked; on a GPU it is not, since a
-                check would wait for the GPU, and neither is it while torch traces or transforms the call.
+                docs/library.md names use it, and so do custom cells whose step reads it; the others ignore it.
+                Default: 1. It must be finite and at least 0. This is checked on a CPU. It is not checked on a GPU,
+                since the check would wait for the GPU, nor while torch traces or transforms the call.
             mask: (S, B), 0 where a step does not exist. There x and dt are not read, the state does not change, and the
                 output is the last h. Every other number counts as 1.
-            reset: (S, B), nonzero where the state is that of the beginning again before a step: the cells' initial
-                state, not the argument `state`; packed if the input is. So several sequences may follow each other in
-                one row: episodes, articles, packed texts. A reset counts at a masked step, too: the output there is the
-                initial h. In reverse a sequence begins at its last step.
+            reset: (S, B), nonzero where the state is reset before a step to the cells' initial state (not to the
+                argument `state`); packed if the input is. So one row may contain several sequences: episodes, articles,
+                packed texts. A reset also counts at a masked step: the output there is the initial h. In reverse a
+                sequence begins at its last step.
             states: whether to return the state after every step, as a third result. Default: False.
             x, hx: other names of `input` and `state`; hx is torch.nn.LSTM's.
 
-        Returns: output (S, B, hidden_size), the h of the last layer at every step, and the state; of a PackedSequence
-        the output is packed, too. For cells with h and c the state is (h_n, c_n), each (num_layers, B, H), as
-        torch.nn.LSTM's; for cells with h alone h_n, as torch.nn.GRU's; for others an `RNNState`, such as state.h,
-        state.c, state.age, each (num_layers, B, H). Some fields have another width than H: state.memory of an NRU has
-        memory_size numbers, state.averages of an SRU has statistics numbers for each of its alphas, and state.last and
-        state.since of a GRUD have one for each flag. If the layers differ in size, the state is an `RNNState` whose
-        fields are tuples with one tensor (B, H) per layer. With states=True, the third result is an `RNNState` whose
-        fields are tuples with one tensor (S, B, H) per layer: `states.h[-1]` is the output. With batch_first, S and B
-        are exchanged in input, dt, mask, reset, output and states, but not in the state. With bidirectional the output
-        is (S, B, 2 * hidden_size), and the state and the states have two entries per layer, forward and backward.
+        Returns: output, state, and with states=True the states.
+            output: the h of the last layer at every step, (S, B, hidden_size); packed if the input is. If
+                bidirectional, (S, B, 2 * hidden_size).
+            state: for cells with h and c (h_n, c_n), each (num_layers, B, H), like torch.nn.LSTM's; for cells with only
+                h h_n, like torch.nn.GRU's; for others an `RNNState`, such as state.h, state.c, state.age, each
+                (num_layers, B, H). Some fields have another width than H: state.memory of an NRU has memory_size
+                numbers, state.averages of an SRU has statistics numbers for each of its alphas, and state.last and
+                state.since of a GRUD have one for each flag. If the layers differ in size, the state is an `RNNState`
+                whose fields are tuples with one tensor (B, H) per layer.
+            states: an `RNNState` whose fields are tuples with one tensor (S, B, H) per layer: `states.h[-1]` is the
+                output.
+            With batch_first, S and B are exchanged in input, dt, mask, reset, output and states, but not in the state.
+            If bidirectional, the state and the states have two entries per layer, forward and backward.
 
-        Raises: ValueError for a wrong shape, dtype or device, a dt that is negative or not finite, or if the named
-        engine cannot run. What torch's layers refuse with a RuntimeError, such as a state of a wrong size, raises
-        WrongShape, which is both.
+        Raises: ValueError for a wrong shape, dtype or device, for a dt that is negative or not finite, and if the named
+        engine cannot run. WrongShape, which is a ValueError and a RuntimeError, where torch's layers raise a
+        RuntimeError, as for a state of a wrong size.
         """
         if torch.compiler.is_dynamo_compiling() and self._has_kernels():
-            torch_private.graph_break("torch.compile leaves kernels alone, as torch's LSTM; or use engine='eager'")
+            torch_private.graph_break(
+                "torch.compile leaves kernels as they are, as torch's LSTM; or use engine='eager'"
+            )
             outside = torch.compiler.disable(RNN.forward)
             return outside(self, input, state, dt, mask, reset=reset, states=states, x=x, hx=hx)
         x, state = one_of("input", input, "x", x), one_of("state", state, "hx", hx)
@@ -204,11 +209,11 @@ class RNN(nn.Module):
         return (*results, join_steps(layers, every, form.output)) if states else results
 
     def _has_kernels(self) -> bool:
-        """Whether an engine with kernels may run the layers."""
+        """Return whether an engine with kernels may run the layers."""
         return self.engine != "eager" and (self.engine == "compiled" or any(cell.compiled for cell in self.layers))
 
     def between_layers(self, x: Tensor) -> Tensor:
-        """The input of a layer, from the output of the one before it."""
+        """Return the input of a layer, from the output of the layer before it."""
         if self.between is not None:
             return self.between(x)
         return nn.functional.dropout(x, self.dropout, self.training)
@@ -248,7 +253,7 @@ class RNN(nn.Module):
             raise ValueError(f"x is {x.dtype}, the weights are {weight.dtype}: give x.to({weight.dtype})")
 
     def timescales(self) -> list[Tensor]:
-        """Characteristic time of each unit in steps, one tensor (H,) per layer. See `timescales` of the cell."""
+        """Return the characteristic time of each unit in steps, one tensor (H,) per layer: see the cell's method."""
         return [cell.timescales().detach() for cell in self.layers]
 
     def extra_repr(self) -> str:
@@ -270,16 +275,16 @@ class CellRNN(RNN):
         num_layers: number of layers. Default: 1.
         bias: whether the cells have biases. Default: True.
         batch_first, dropout, bidirectional, engine: see `RNN`.
-        proj_size: 0; torch.nn.LSTM has it in this place.
-        device, dtype: of the parameters. Default: torch's.
-        arguments: those of the cell, by name.
+        proj_size: must be 0. It is here since torch.nn.LSTM has it in this place.
+        device, dtype: device and dtype of the parameters. Default: torch's.
+        arguments: the arguments of the cell, by name.
 
     Raises: ValueError for a value out of range.
     """
 
     cell_class: type[cells.Cell]
     Cell: Any  # the same, for loops over steps: `PLSTM.Cell(10, 128)` is called like torch.nn.LSTMCell
-    cell_classes: tuple[type[cells.Cell], ...] = ()  # where an argument chooses among several
+    cell_classes: tuple[type[cells.Cell], ...] = ()  # if an argument chooses among several
     chooses: tuple[str, ...] = ()  # arguments of the cell that the class chooses itself
 
     def __init_subclass__(cls, **more: Any) -> None:
@@ -311,15 +316,15 @@ class CellRNN(RNN):
     ) -> None:
         if proj_size:
             raise ValueError(f"{type(self).__name__} has no proj_size={proj_size!r}: put an nn.Linear after it")
-        each = self._of_cells(input_size, hidden_size, num_layers, bias, bidirectional, **arguments)
+        each = self._cell_arguments(input_size, hidden_size, num_layers, bias, bidirectional, **arguments)
         with made_on(device, dtype):
             made = [self.cell_class(**one) for one in each]
         super().__init__(made, batch_first=batch_first, dropout=dropout, bidirectional=bidirectional, engine=engine)
 
-    def _of_cells(
+    def _cell_arguments(
         self, input_size: int, hidden_size: Any, num_layers: int, bias: bool, bidirectional: bool, **arguments: Any
     ) -> list[dict[str, Any]]:
-        """The arguments of each cell, in the order of `layers`. Raises ValueError for one that is unknown."""
+        """Return the arguments of each cell, in the order of `layers`. Raises ValueError for an unknown argument."""
         taken = signatures.parameters(self.cell_class)
         check_arguments(self, {key: value for key, value in arguments.items() if key not in taken})
         if "bias" in taken:
@@ -334,7 +339,10 @@ class CellRNN(RNN):
         ]
 
     def of_layer(self, layer: int, num_layers: int, **arguments: Any) -> dict[str, Any]:
-        """The arguments of a layer's cells. layer: from 0 on. A subclass may give each layer arguments of its own."""
+        """Return the arguments of a layer's cells. A subclass may give each layer other arguments.
+
+        layer: number of the layer, from 0 on.
+        """
         return arguments
 
     def refuse_chosen(self, arguments: Mapping[str, object]) -> None:
@@ -343,7 +351,7 @@ class CellRNN(RNN):
 
 
 def checked_state(layers: Sequence[Cell], state: Any, form: forms.Form, x: Any) -> list[Any]:
-    """One state per layer, or None for each. Raises ValueError if the state does not fit the layers and x."""
+    """Return one state per layer, or None for each. Raises ValueError if the state does not fit the layers and x."""
     if state is None:
         return [None] * len(layers)
     if isinstance(state, Tensor) and isinstance(x, Tensor) and state.shape == x.shape[:-1] and state.dim() > 1:
@@ -355,9 +363,11 @@ def checked_state(layers: Sequence[Cell], state: Any, form: forms.Form, x: Any) 
 
 
 def data_of(name: str, value: Any, x: PackedSequence) -> Any:
-    """The numbers of an argument of packed sequences, or None without it. Raises ValueError unless it is packed as x.
+    """Return the numbers of an argument of packed sequences, or None if it is None.
 
-    The order of the sequences is not compared on a GPU, which this would have to wait for.
+    The order of the sequences is not compared on a GPU, since the comparison would wait for the GPU.
+
+    Raises: ValueError unless the argument is packed like x.
     """
     if value is None:
         return None
@@ -373,7 +383,7 @@ def data_of(name: str, value: Any, x: PackedSequence) -> Any:
 def check_dt(dt: Tensor, mask: Tensor | None) -> None:
     """Raise ValueError if dt is negative, infinite or NaN at a step that exists.
 
-    It is not checked on a GPU, which it would have to wait for, nor where a tensor has no numbers to look at: under
+    dt is not checked on a GPU, since the check would wait for the GPU, nor where a tensor has no numbers to read: under
     torch.compile, tracers, torch.func and subclasses.
     """
     if torch.compiler.is_compiling() or not dt.is_cpu or not dt.numel() or tracing_reason():
@@ -393,7 +403,7 @@ def check_dt(dt: Tensor, mask: Tensor | None) -> None:
 
 
 def one_of(name: str, value: Any, other_name: str, other: Any) -> Any:
-    """The value of an argument that has two names. Raises ValueError if both are given, and under symbolic_trace."""
+    """Return the value of an argument with two names. Raises ValueError if both are given, and under symbolic_trace."""
     if isinstance(value, torch.fx.Proxy):
         fix = "give its Tracer an is_leaf_module that is True for timescales.RNN, or use torch.export.export"
         raise ValueError(f"torch.fx.symbolic_trace does not trace a loop over time: {fix}")
@@ -403,7 +413,7 @@ def one_of(name: str, value: Any, other_name: str, other: Any) -> Any:
 
 
 def check_arguments(rnn: nn.Module, unknown: Mapping[str, object]) -> None:
-    """Raise ValueError for keyword arguments that a module lacks. The message says what to do instead."""
+    """Raise ValueError for keyword arguments that a module does not have. The message says what to do instead."""
     name = type(rnn).__name__
     for key, value in unknown.items():
         parent = type(rnn).__mro__[1]
@@ -416,7 +426,7 @@ def check_arguments(rnn: nn.Module, unknown: Mapping[str, object]) -> None:
 def layer_sizes(
     input_size: int, hidden_size: int | Sequence[int], num_layers: int, bidirectional: bool = False
 ) -> list[tuple[int, int]]:
-    """(input size, hidden size) of each layer's cells. `hidden_size`: one number, or one per layer."""
+    """Return (input size, hidden size) of each layer's cells. `hidden_size`: one number, or one per layer."""
     check_whole(num_layers=num_layers)
     if isinstance(hidden_size, Sequence) and not isinstance(hidden_size, str):
         hidden = list(hidden_size)
@@ -431,7 +441,7 @@ def layer_sizes(
 def one_cell_per_layer(
     cell: type[Cell], input_size: int, hidden_size: int | Sequence[int], num_layers: int, **arguments: Any
 ) -> list[Cell]:
-    """Cells for an `RNN`, one per layer.
+    """Make cells for an `RNN`, one per layer.
 
     Arguments:
         cell: class of the cells.
@@ -444,7 +454,7 @@ def one_cell_per_layer(
 
 
 def per_layer(name: str, value: Any, num_layers: int, is_list: bool) -> list[Any]:
-    """An argument's value for each layer: `value` for all layers, or, if is_list, its entries."""
+    """Return an argument's value for each layer: `value` for all layers, or, if is_list, its entries."""
     if not is_list:
         return [value] * num_layers
     if len(value) != num_layers:

@@ -1,8 +1,8 @@
-"""The signature of a constructor that passes `**arguments` on.
+"""Complete the signature of a constructor that passes `**arguments` on.
 
-So each argument, its type and its default are written once, where it is used, and `inspect.signature`, `help` and
-notebooks show all of them. For editors and type checkers, which do not run the code, timescales/__init__.pyi has the
-same (scripts/pages.py writes it).
+Each argument, its type and its default are written once, where it is used; `inspect.signature`, `help` and notebooks
+show all of them. For editors and type checkers, which do not run the code, timescales/__init__.pyi has the same
+(scripts/pages.py writes it).
 """
 
 from __future__ import annotations
@@ -16,9 +16,14 @@ VARIABLE = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 def complete(constructor: Any, *takers: Callable[..., Any], without: Collection[str] = ()) -> None:
-    """Give a constructor that has `**arguments` the parameters of those that take them; any other is left alone.
+    """Replace `**arguments` in a constructor's signature by the parameters of the functions that receive them.
 
-    What several have counts as the first has it, the constructor before all. without: names that are left out.
+    A constructor without `**arguments` is not changed. If several functions have a parameter of one name, the
+    constructor's own is used, then that of the first function.
+
+    Arguments:
+        takers: the functions that receive the arguments.
+        without: names to leave out.
     """
     own = parameters(constructor)
     passed_on = own.get("arguments")
@@ -32,15 +37,15 @@ def complete(constructor: Any, *takers: Callable[..., Any], without: Collection[
 
 
 def parameters(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
-    """The parameters of a function or a class by name, their types as objects where these can be found."""
+    """Return the parameters of a function or a class by name, with types as objects where these can be found."""
     try:
         return dict(inspect.signature(function, eval_str=True).parameters)
-    except NameError:  # a type that is imported for type checkers alone
+    except NameError:  # a type that only type checkers import
         return dict(inspect.signature(function).parameters)
 
 
 def copy(function: Any) -> Any:
-    """The same function as another object, whose signature is its own."""
+    """Copy a function, so that the copy can have its own signature."""
     made = types.FunctionType(
         function.__code__, function.__globals__, function.__name__, function.__defaults__, function.__closure__
     )

@@ -1,4 +1,4 @@
-"""The state of stacked layers: the form that a caller sees, and one cell state per layer.
+"""The state of stacked layers: convert between the form that a caller sees and one cell state per layer.
 
 A caller sees torch's form where torch has one. n is the number of layers:
 
@@ -7,8 +7,8 @@ A caller sees torch's form where torch has one. n is the number of layers:
     h, c                         (h_n, c_n), each (n, B, H), as nn.LSTM     "
     others, such as h, c, age    RNNState, each field (n, B, H)             "
 
-`Cell.width` is the last size of a field: H, but for `memory` of an NRU, `averages` of an SRU, and `last` and `since` of
-a GRUD. `join` makes this form, and `split` takes it apart.
+`Cell.width` is the last size of a field: H, except for `memory` of an NRU, `averages` of an SRU, and `last` and `since`
+of a GRUD. `join` makes the caller's form, and `split` takes it apart.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from timescales.nn.engine.kernel import is_subclass
 class RNNState:
     """A state with named fields, such as `state.h`, `state.c` and `state.age`.
 
-    Each field is stacked over the layers, (n, B, H), so `state.h[-1]` is the last layer's; the memory of an NRU, the
-    averages of an SRU, and last and since of a GRUD have other widths than H. If the layers differ in size or in kind,
-    a field is a tuple with one tensor per layer, or None for a layer without this field.
+    Each field is stacked over the layers, (n, B, H), so `state.h[-1]` is that of the last layer. The memory of an NRU,
+    the averages of an SRU, and last and since of a GRUD have other widths than H. If the layers differ in size or in
+    kind, a field is a tuple with one tensor per layer, or None for a layer without this field.
 
     It can be neither unpacked nor indexed, since its fields are not torch's `(h_n, c_n)`.
     """
@@ -51,15 +51,15 @@ class RNNState:
             setattr(self, name, value)
 
     def map(self, function: Callable[[Tensor], Tensor]) -> RNNState:
-        """The state with `function` applied to each tensor."""
+        """Return the state with `function` applied to each tensor."""
         return torch_private.tree_map_only(Tensor, function, self)
 
     def detach(self) -> RNNState:
-        """The state without its past, for truncated backpropagation."""
+        """Return the state detached from the graph, for truncated backpropagation."""
         return self.map(torch.Tensor.detach)
 
     def to(self, *arguments: Any, **named: Any) -> RNNState:
-        """The state on another device or in another dtype; arguments as in `torch.Tensor.to`."""
+        """Return the state on another device or in another dtype; arguments as in `torch.Tensor.to`."""
         return self.map(lambda value: value.to(*arguments, **named))
 
     def __iter__(self) -> Never:
@@ -98,9 +98,9 @@ torch.serialization.add_safe_globals([RNNState])  # torch.load with weights_only
 
 
 def join(cells: Sequence[Cell], states: Sequence[Any]) -> Any:
-    """The form that a caller sees, from one state per layer. Inverse of `split`.
+    """Return the caller's form of the state, from one state per layer. Inverse of `split`.
 
-    Under torch.jit.trace, a named tuple stands for an RNNState.
+    Under torch.jit.trace, a named tuple takes the place of an RNNState.
     """
     names = _names(cells)
     uniform = _uniform(cells)
@@ -116,9 +116,11 @@ def join(cells: Sequence[Cell], states: Sequence[Any]) -> Any:
 
 
 def join_steps(cells: Sequence[Cell], states: Sequence[Any], output: Callable[[Tensor], Any]) -> RNNState:
-    """The states of all steps, from one for each layer, fields (S, B, H): each field a tuple with one tensor per layer.
+    """Return the states of all steps, each field a tuple with one tensor per layer.
 
-    output: brings a tensor (S, B, H) into the caller's form.
+    Arguments:
+        states: one per layer, fields (S, B, H).
+        output: brings a tensor (S, B, H) into the caller's form.
     """
 
     def of_layer(state: Any, name: str) -> Any:
@@ -129,10 +131,12 @@ def join_steps(cells: Sequence[Cell], states: Sequence[Any], output: Callable[[T
 
 
 def split(cells: Sequence[Cell], state: Any) -> list[Any]:
-    """One state per layer, a `State` of its cell, from the form that a caller sees.
+    """Return one state per layer, a `State` of its cell, from the caller's form.
 
-    A list with one state per layer is taken too; the state of a layer may then be a plain tuple or list.
-    Raises ValueError for any other form. Shapes are not checked; see `check`.
+    A list with one state per layer is accepted too; the state of a layer may then be a plain tuple or list. Shapes are
+    not checked; see `check`.
+
+    Raises: ValueError for any other form.
     """
     if isinstance(state, list | tuple) and state and all(isinstance(entry, list | tuple) for entry in state):
         return _from_layers(cells, state)
@@ -161,7 +165,7 @@ def split(cells: Sequence[Cell], state: Any) -> list[Any]:
 
 
 def _from_layers(cells: Sequence[Cell], state: Sequence[Any]) -> list[Any]:
-    """`split` for a list with one state per layer."""
+    """Split a list with one state per layer, as `split` does."""
     if len(state) != len(cells):
         raise ValueError(f"state must be {form(cells)}; as a list it has one entry per layer: {len(cells)}")
     for k, (cell, entry) in enumerate(zip(cells, state, strict=True)):
@@ -188,15 +192,15 @@ def check(cells: Sequence[Cell], states: Sequence[Any], batch: Sequence[int]) ->
 
 
 def brought_by_hooks(weight: Tensor) -> bool:
-    """Whether the cell's own hooks replace this weight during its call, perhaps by one of another dtype and device.
+    """Return whether the cell's hooks replace this weight during its call, perhaps by one of another dtype and device.
 
-    FSDP2 holds a DTensor, accelerate's cpu_offload a meta tensor.
+    For example, FSDP2 holds a DTensor, and accelerate's cpu_offload a meta tensor.
     """
     return weight.is_meta or is_subclass(weight)
 
 
 def form(cells: Sequence[Cell], batch: Sequence[int] | None = None) -> str:
-    """The form of the state in words, for messages."""
+    """Describe the form of the state in words, for messages."""
     names = _names(cells)
     if not _uniform(cells):
         return f"an RNNState of {', '.join(names)}, each a tuple with one tensor per layer"
@@ -212,10 +216,10 @@ def form(cells: Sequence[Cell], batch: Sequence[int] | None = None) -> str:
 
 
 def _names(cells: Sequence[Cell]) -> tuple[str, ...]:
-    """The fields of the cells' states, each once."""
+    """Return the fields of the cells' states, each once."""
     return tuple(dict.fromkeys(name for cell in cells for name in cell.State._fields))
 
 
 def _uniform(cells: Sequence[Cell]) -> bool:
-    """Whether the cells' states have the same fields and sizes, so that they can be stacked."""
+    """Return whether the cells' states have the same fields and sizes, so that they can be stacked."""
     return len({tuple((name, cell.width(name)) for name in cell.State._fields) for cell in cells}) == 1

@@ -1,4 +1,4 @@
-"""The tasks, one module each. `task.py` has their base class, `data/` finds and reads the data sets."""
+"""The tasks, one module each. `task.py` has their base class; `data/` finds and reads the data sets."""
 
 from timescales.tasks.adding import Adding
 from timescales.tasks.characters import Characters

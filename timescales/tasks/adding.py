@@ -60,7 +60,7 @@ class Adding(Task):
         return {"loss": (self.loss(logits, batch) * n, n), "accuracy": (self.correct(logits, batch).sum(), n)}
 
     def chance(self) -> float:
-        """Mean squared error of the constant answer 1: twice the variance of a uniform number."""
+        """Return the mean squared error of the constant answer 1: twice the variance of a uniform number."""
         return 1 / 6
 
     def optimum(self) -> float:

@@ -12,7 +12,7 @@ from timescales.tasks.data import text
 from timescales.tasks.data.text import Text
 from timescales.tasks.task import IGNORED, Batch, Spec, StepTask, check_choice, check_positive, entropy, loss_of_steps
 
-STREAMS = 128  # streams into which the validation and test texts are cut, whatever the training batch is
+STREAMS = 128  # number of streams of the validation and test texts, for every size of the training batch
 
 
 class NextSymbol(StepTask):
@@ -21,8 +21,9 @@ class NextSymbol(StepTask):
     A split is cut into streams that are read in parallel, segment by segment. Evaluation scores each symbol of a split
     exactly once. Training leaves out the symbols that do not fill a step of all streams.
 
-    read: the text. before: the number of the symbol after which the first one of each split is predicted.
-    in_parallel: streams into which the validation and test texts are cut.
+    read: the text.
+    before: the number of the symbol before each split, from which its first symbol is predicted.
+    in_parallel: the number of streams of the validation and the test text.
     unit: what a symbol is, for messages. select: see `Spec`. The other arguments are those of `Characters`.
     """
 
@@ -63,11 +64,11 @@ class NextSymbol(StepTask):
         )
 
     def n_batches(self, split: str) -> int:
-        """Number of segments of a split's streams."""
+        """Return the number of segments of a split's streams."""
         return -(-(len(self.streams[split]) - 1) // self.length)
 
     def batches(self, split: str, epoch: int = 0, start: int = 0) -> Iterator[Batch]:
-        """Segments of all streams of a split, from segment `start` on. The last one may be shorter."""
+        """Yield segments of all streams of a split, from segment `start` on. The last one may be shorter."""
         stream = self.streams[split]
         for k in range(start, self.n_batches(split)):
             segment = stream[k * self.length : (k + 1) * self.length + 1].long()
@@ -137,7 +138,7 @@ class Characters(NextSymbol):
 
 
 def streams(symbols: Tensor, n: int, before: int, whole: bool) -> Tensor:
-    """A text as n parallel streams, (1 + rows, n). Row 0 holds the symbol before each stream.
+    """Return a text as n parallel streams, (1 + rows, n). Row 0 holds the symbol before each stream.
 
     before: the symbol before the first stream.
     whole: keep the whole text and fill the last streams with IGNORED; else leave out what does not fill a row.

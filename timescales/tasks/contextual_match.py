@@ -1,4 +1,4 @@
-"""Contextual delayed match: is a later thing like the first one, in the one of two features that a cue names?"""
+"""Contextual delayed match: is a later object like the first one in the feature that a cue names?"""
 
 from __future__ import annotations
 
@@ -12,27 +12,28 @@ from timescales.tasks.task import Batch, Sizes, Spec, Task, check_choice
 
 
 class ContextualMatch(Task):
-    """Contextual delayed match to sample: two things must be compared in the feature that a cue names.
+    """Contextual delayed match to sample: two objects must be compared in the feature that a cue names.
 
-    Source: ours. The delayed match to sample of neuroscience, with the context of Mante et al. 2013 (Nature 503,
-    78-84): the same input, and a cue that says which of its two features counts.
+    Source: defined here. It is the delayed match to sample of neuroscience with the context of Mante et al. 2013
+    (Nature 503, 78-84): the same input, and a cue that says which of its two features counts.
 
         colour   C . . A . . C      delay=5, features=4: letters are colours, numbers shapes
         shape    2 . . 4 . . 3
-        marked   1 . . . . . 1      the sample and the test; between them other things, which do not matter
+        marked   1 . . . . . 1      the sample and the test; objects between them do not matter
         cue      s . . . . . .      the shape counts (cue="first"); with cue="last" it comes with the test
-        target               0      1: alike in the feature that counts; read from the final state
+        target               0      1: equal in the feature that counts; read from the final state
 
-    The test has the sample's colour with probability 1/2, otherwise another one; the same holds for the shape, which
-    does not depend on it. At each step of the delay there is another thing with probability `distractors`.
+    The test has the sample's colour with probability 1/2, otherwise another colour; and independently of this the
+    sample's shape with probability 1/2. At each step of the delay there is a random object with probability
+    `distractors`.
 
     Input: one-hot vectors of colour and shape, the mark, and one-hot vectors of the cue, (S, B, 2 features + 3) with
     S = delay + 2. Output: two classes, after the last step. Loss: cross-entropy; ln 2 at chance. Metric: accuracy; 1/2
-    at chance, 3/4 for who compares one feature whatever the cue.
+    at chance, 3/4 for a rule that compares the same feature in every sequence.
     Training sequences are new in every epoch; validation and test sets are fixed by the seed.
 
     delay: the steps between the sample and the test.
-    distractors: the probability of another thing at each of these steps.
+    distractors: the probability of an object at each of these steps.
     features: the number of colours, and of shapes.
     cue: "first" (with the sample: one feature must be kept) or "last" (with the test: both must).
     """
@@ -83,7 +84,7 @@ class ContextualMatch(Task):
         return math.log(2)
 
     def floors(self) -> dict[str, float]:
-        """The accuracy of a rule that compares one feature whatever the cue."""
+        """Return the accuracy of a rule that compares the same feature in every sequence."""
         return {"one feature, whatever the cue": 0.75}
 
     def optimum(self) -> float:

@@ -29,8 +29,8 @@ class Copy(StepTask):
     Input and output: ten classes (eight symbols, dummy, signal) at every step. Loss: cross-entropy. At chance it is
     10 ln 8 / (number of steps) with score="all" and ln 8 with "answers".
     Metrics: accuracy, the share of correct answers; sequence_accuracy, the share of sequences with all ten correct.
-    A run ends as "failed" when accuracy is below .2 after epoch 200, and as "solved" as `solved` says (Chien et al.'s
-    code; their text allows up to 1,000 epochs).
+    A run ends as "failed" if accuracy is below .2 after epoch 200, and as "solved" by the rule of `solved` (Chien et
+    al.'s code; their text allows up to 1,000 epochs).
 
     T: the delay in steps.
     layout: "paper"; "authors" (Chien et al.'s code), one dummy fewer, T + 19 steps; "tallec" (Tallec & Ollivier 2018),
@@ -73,7 +73,7 @@ class Copy(StepTask):
         self._symbols: dict[str, tuple[int, Tensor]] = {}
 
     def _blank_input(self) -> Tensor:
-        """The input without the ten symbols, (S,): dummies and the signal, the same in every sequence."""
+        """Return the input without the ten symbols, (S,): dummies and the signal, the same in every sequence."""
         steps = self.T + (19 if self.layout == "authors" else 20)
         signal = self.T + (9 if self.layout in ("authors", "tallec") else 10)
         blank = torch.full((steps,), DUMMY, device=self.device)
@@ -81,7 +81,7 @@ class Copy(StepTask):
         return blank
 
     def symbols(self, split: str, epoch: int) -> Tensor:
-        """The ten symbols of every sequence of a split, (N, 10) uint8, on the task's device."""
+        """Return the ten symbols of every sequence of a split, (N, 10) uint8, on the task's device."""
         key = epoch if self.fresh and split == "train" else 0
         if split not in self._symbols or self._symbols[split][0] != key:
             drawn = torch.randint(SYMBOLS, (self.size(split), LENGTH), generator=self.generator(split, key))

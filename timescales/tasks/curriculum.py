@@ -1,4 +1,4 @@
-"""What N-parity and N-delayed match share: bits, an answer that depends on the last N of them, and an N that grows."""
+"""The common part of N-parity and N-delayed match: bits, an answer that depends on the last N bits, and a growing N."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ class Curriculum(Task):
     Source: Khajehabdollahi et al. 2024 (arXiv 2309.12927), tasks and curricula, and their released code.
 
     After a validation whose accuracy is above `threshold`, N grows by 1 before the next training step. In "multi" the
-    accuracy of the newest N and the mean over all N must both be above it. A run ends as "solved" where N cannot grow.
-    N is a function of the validations so far (`follow`): a resumed run needs its curve and nothing else.
+    accuracy of the newest N and the mean over all N must both be above it. A run ends as "solved" when N would grow
+    above N_max. N is a function of the validations so far (`follow`), so a resumed run needs only its curve.
 
     Input: one bit a step, as a number, (S, B, 1). All sequences of a batch are equally long; the number of steps is
     uniform on the integers from N + 2 to N + 1 + STRETCH N. Output: after the last step, two classes for each N that is
-    trained. Loss: the sum over these N of the cross-entropy. Metrics, all of the N that are trained at this time:
+    trained. Loss: the sum over these N of the cross-entropy. Metrics, for the N that are currently trained:
 
         accuracy          the share of correct answers
-        newest_accuracy   the same for the largest N alone
+        newest_accuracy   the same only for the largest N
         N                 the largest N
-        score             N + accuracy, by which the best weights are selected: they are always of the last N
+        score             N + accuracy, which selects the best weights: so they are always from the last N
 
-    curriculum: "single", the network answers for N alone, always with the same output; "multi", it answers for all of
-        2 to N, each with an output of its own.
+    curriculum: "single", the network answers only for N, always with the same output; "multi", it answers for all of 2
+        to N, each with its own output.
     N: the first one. With N = N_max it never grows.
     N_max: the last one; it sets the number of outputs in "multi".
     threshold: the validation accuracy above which N grows.
@@ -67,12 +67,12 @@ class Curriculum(Task):
         self.N = min(self.first + solved, self.N_max)
 
     def solved(self, accuracy: float, newest_accuracy: float) -> bool:
-        """Whether N may grow after a validation with these accuracies."""
+        """Return whether N may grow after a validation with these accuracies."""
         return min(accuracy, newest_accuracy) > self.threshold
 
     @property
     def trained(self) -> list[int]:
-        """Each N that the network answers for at this time, K of them, the largest last."""
+        """Return each N that the network currently answers for, K of them, the largest last."""
         return [self.N] if self.curriculum == "single" else list(range(2, self.N + 1))
 
     def batch(self, split: str, epoch: int, step: int, first: int, end: int) -> Batch:
@@ -84,15 +84,15 @@ class Curriculum(Task):
         return Batch(bits.to(torch.get_default_dtype()).unsqueeze(-1), target.T.contiguous())
 
     def bits(self, steps: int, n: int, generator: torch.Generator) -> Tensor:
-        """Random bits of n sequences, (S, n) int64, on the CPU: 0 and 1 are equally probable."""
+        """Draw random bits of n sequences, (S, n) int64, on the CPU. 0 and 1 are equally probable."""
         return torch.randint(2, (steps, n), generator=generator)
 
     def answers(self, backwards: Tensor) -> Tensor:
-        """The answer for each N that is trained, (K, B) int64. backwards: the bits, the last one first, (S, B)."""
+        """Return the answer for each trained N, (K, B) int64. backwards: the bits, the last one first, (S, B)."""
         raise NotImplementedError
 
     def logits_of(self, logits: Tensor, batch: Batch) -> Tensor:
-        """The logits for each N that is trained, (B, K, 2)."""
+        """Return the logits for each N that is trained, (B, K, 2)."""
         return logits.unflatten(-1, (-1, 2))[:, : batch.target.shape[1]]
 
     def loss(self, logits: Tensor, batch: Batch) -> Tensor:
@@ -112,7 +112,7 @@ class Curriculum(Task):
         }
 
     def derived(self, metrics: dict[str, float]) -> dict[str, float]:
-        """The means of the metrics, with N and the score."""
+        """Return the means of the metrics, with N and the score."""
         return metrics | {"N": float(self.N), "score": self.N + metrics["accuracy"]}
 
     def optimum(self) -> float:

@@ -24,11 +24,11 @@ class DelayedMatch(StepTask):
         place 4   . o . . . . . B
         target      4   1   3   3      the place of each apple; at the end that of the first colour
 
-    There: a picture shows one of the colours (here at place 1); apples are collected, each for a reward; a room shows
-    the colour among others, in random order. Here each of these steps shows what there is at each place, and the target
-    is where to go. `choices` different colours are drawn for each sequence; which of them is the first one, and the
-    order of the choice, are uniform. At each step of the delay there is an apple with probability `distractors`, at a
-    random place.
+    In the original, a picture shows one of the colours, apples are collected for rewards, and a room then shows the
+    colour among others, in random order. Here each step shows what is at each place (the first colour at place 1), and
+    the target is the place to go to. Each sequence has `choices` different colours. Which of them is shown first, and
+    their order at the end, are uniform. At each step of the delay there is an apple with probability `distractors`, at
+    a random place.
 
     Input: at each place a one-hot vector of the colours and the apple, (S, B, choices (colours + 1)) with
     S = delay + 2. Output: the places. Loss: cross-entropy, the mean over the steps with a target. Metrics: accuracy,
@@ -97,7 +97,7 @@ class DelayedMatch(StepTask):
         return math.log(self.choices)
 
     def floors(self) -> dict[str, float]:
-        """The accuracy of a choice at random."""
+        """Return the accuracy of a random choice."""
         return {"a choice at random": 1.0 / self.choices}
 
     def optimum(self) -> float:

@@ -27,8 +27,8 @@ class Digits(Pixels):
     permutation: "none"; "bit_reversal" (Gu et al.); "random", one fixed order for all runs, drawn with
         permutation_seed (Chien et al., who do not state which order).
     length: number of (permuted) pixels to read, None for all. With "bit_reversal", 196 are every fourth pixel.
-    train_size, test_size: None takes all images that there are.
-    Raises MissingData, with the places searched, if MNIST is not there and cannot be downloaded.
+    train_size, test_size: None uses all images.
+    Raises MissingData, with the places searched, if MNIST is not found and cannot be downloaded.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class Digits(Pixels):
     ) -> None:
         check_choice("permutation", permutation, ("none", "bit_reversal", "random"))
         if length is not None and not 1 <= length <= PIXELS:
-            raise ValueError(f"length must lie between 1 and {PIXELS}, the pixels of an image; not {length}")
+            raise ValueError(f"length must be between 1 and {PIXELS}, the pixels of an image; not {length}")
         images = mnist.load(data_root)
         order = pixel_order(permutation, permutation_seed)[:length]
         super().__init__(
@@ -63,7 +63,7 @@ class Digits(Pixels):
 
 
 def pixel_order(permutation: str, seed: int = 0) -> Tensor:
-    """The pixel read at each step, (784,): step t reads pixel order[t]."""
+    """Return the pixel read at each step, (784,): step t reads pixel order[t]."""
     if permutation == "bit_reversal":
         return bit_reversal(PIXELS)
     if permutation == "random":
@@ -72,7 +72,7 @@ def pixel_order(permutation: str, seed: int = 0) -> Tensor:
 
 
 def bit_reversal(n: int) -> Tensor:
-    """The bit-reversed order of the next power of two, without the numbers from n on, (n,) (Gu et al., listing 3)."""
+    """Return the bit-reversed order of the next power of two, without numbers from n on, (n,): Gu et al., listing 3."""
     bits = max(n - 1, 1).bit_length()
     index = torch.arange(2**bits)
     order = torch.zeros_like(index)

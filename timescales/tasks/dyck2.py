@@ -13,8 +13,8 @@ from timescales.tasks.task import Batch, Sizes, Spec, Task, seeded
 
 SYMBOLS = "()[]"
 LONGEST, SHORTEST = 200, 2
-ENOUGH = 16  # brackets, with which there are millions of strings
-NOTHING = 255  # the closing bracket where none is open
+SHORTEST_LIMIT = 16  # the smallest `longest`: there are millions of strings with up to 16 brackets
+NONE_OPEN = 255  # stands for the closing bracket if no bracket is open
 
 
 class Dyck2(Task):
@@ -45,8 +45,8 @@ class Dyck2(Task):
 
     def __init__(self, *, data_seed: int = 0, longest: int = LONGEST, **sizes: Unpack[Sizes]) -> None:
         super().__init__(**self.SIZES | sizes)
-        if not ENOUGH <= longest <= LONGEST:
-            raise ValueError(f"longest must be from {ENOUGH}, below which there are few strings, to {LONGEST}")
+        if not SHORTEST_LIMIT <= longest <= LONGEST:
+            raise ValueError(f"longest must be from {SHORTEST_LIMIT} (shorter strings are too few) to {LONGEST}")
         n = sum(self.sizes.values())
         key = {"n": n, "data_seed": data_seed, "version": 1} | ({} if longest == LONGEST else {"longest": longest})
         encoded = cached("dyck2", key, lambda: _encoded(strings(n, data_seed, longest)))
@@ -83,7 +83,7 @@ class Dyck2(Task):
         }
 
     def chance(self) -> float:
-        """Mean squared error of the mean target of every step, over the training strings."""
+        """Return the mean squared error of the mean target of every step, over the training strings."""
         closers, lengths = self.closers["train"], self.lengths["train"].unsqueeze(1)
         exists = (torch.arange(LONGEST) < lengths).sum(0)
         share = torch.stack([(closers == SYMBOLS.index(c)).sum(0) for c in "])"]) / exists.clamp(min=1)
@@ -97,18 +97,18 @@ class Dyck2(Task):
 
 
 def _mask(batch: Batch) -> Tensor:
-    assert batch.mask is not None, "every batch of Dyck-2 has one"
+    assert batch.mask is not None, "every batch of Dyck-2 has a mask"
     return batch.mask
 
 
 def _squared_error(logits: Tensor, batch: Batch) -> Tensor:
-    """The sum of squared errors over both outputs and all steps that exist."""
+    """Return the sum of squared errors over both outputs and all steps that exist."""
     errors = (logits.sigmoid() - batch.target).square().sum(-1)
     return torch.where(_mask(batch), errors, 0.0).sum()
 
 
 def strings(n: int, data_seed: int, longest: int = LONGEST) -> list[str]:
-    """n different strings, shuffled, since short ones are found first."""
+    """Return n different strings, shuffled, since short strings are found first."""
     generator = seeded(f"dyck2/{data_seed}")
     rules = _random_rules(generator)
     distinct: dict[str, None] = {}
@@ -121,13 +121,13 @@ def strings(n: int, data_seed: int, longest: int = LONGEST) -> list[str]:
 
 
 def _random_rules(generator: torch.Generator) -> Iterator[int]:
-    """Endless random numbers 0 to 3, the rules of the grammar."""
+    """Yield random numbers 0 to 3, the rules of the grammar, without end."""
     while True:
         yield from torch.randint(4, (2**16,), generator=generator).tolist()
 
 
 def _derive(rules: Iterator[int], longest: int = LONGEST) -> str | None:
-    """A string derived by leftmost rewriting; None as soon as it has more than `longest` brackets."""
+    """Return a string derived by leftmost rewriting; None as soon as it has more than `longest` brackets."""
     string: list[str] = []
     rest = ["S"]  # the symbols that follow, the leftmost last
     brackets = 0
@@ -149,9 +149,9 @@ def _derive(rules: Iterator[int], longest: int = LONGEST) -> str | None:
 
 
 def _encoded(strings: list[str]) -> dict[str, Tensor]:
-    """symbols, closers: (N, 200) uint8, indices in SYMBOLS; lengths, timescales: (N,) int16. As in `Dyck2`."""
+    """Return symbols, closers (N, 200) uint8, indices in SYMBOLS; lengths, timescales (N,) int16. As in `Dyck2`."""
     symbols = torch.zeros(len(strings), LONGEST, dtype=torch.uint8)
-    closers = torch.full((len(strings), LONGEST), NOTHING, dtype=torch.uint8)
+    closers = torch.full((len(strings), LONGEST), NONE_OPEN, dtype=torch.uint8)
     timescales = []
     for row, string in enumerate(strings):
         indices, closing, longest = _scan(string)
@@ -167,7 +167,7 @@ def _encoded(strings: list[str]) -> dict[str, Tensor]:
 
 
 def _scan(string: str) -> tuple[list[int], list[int], int]:
-    """The symbol at each step, the bracket that closes the innermost open one, and the length of the longest pair."""
+    """Return the symbol at each step, the bracket that closes the innermost open one, and the longest pair's length."""
     indices, closing, longest = [], [], 0
     opened: list[tuple[int, int]] = []  # of each open bracket: its closing bracket, and the step at which it opened
     for step, character in enumerate(string):
@@ -177,5 +177,5 @@ def _scan(string: str) -> tuple[list[int], list[int], int]:
             opened.append((index + 1, step))
         else:
             longest = max(longest, step - opened.pop()[1] + 1)
-        closing.append(opened[-1][0] if opened else NOTHING)
+        closing.append(opened[-1][0] if opened else NONE_OPEN)
     return indices, closing, longest

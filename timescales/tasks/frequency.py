@@ -10,11 +10,11 @@ from torch import Tensor
 
 from timescales.tasks.task import Batch, Sizes, Spec, Task, check_choice, entropy_of_bit
 
-DURATION = 125.0  # time units within which every wave lies
+DURATION = 125.0  # time units; every wave is within them
 SHORTEST = 15.0  # duration of the shortest wave in time units, and the smallest number of asynchronous points
 BAND = (5.0, 6.0)  # periods of label 1
 PERIODS = (1.0, 100.0)
-UNITS = {"raw": 1.0, "longest": DURATION}  # of the time as an input
+UNITS = {"raw": 1.0, "longest": DURATION}  # units of the time as an input
 
 
 class Frequency(Task):
@@ -75,8 +75,11 @@ class Frequency(Task):
         return Batch(x.contiguous(), self.moved(label), exists.T.contiguous(), dt)
 
     def _draw(self, n: int, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """n random waves: the times of their points (n, S) float64 and which points exist (n, S), padded at the front;
-        period and shift (n, 2); labels (n,)."""
+        """Draw n random waves.
+
+        Returns: the times of their points (n, S) float64, and which points exist (n, S), padded at the front; period
+        and shift (n, 2); labels (n,).
+        """
         period = self._periods(n, generator)
         label = ((period >= BAND[0]) & (period <= BAND[1])).long()
         duration = _uniform(generator, SHORTEST, DURATION, n)
@@ -87,7 +90,7 @@ class Frequency(Task):
         return time, exists, torch.stack([period, shift], 1), label
 
     def _periods(self, n: int, generator: torch.Generator) -> Tensor:
-        """The periods of n waves, (n,): first those from the band. Where n is odd, chance decides which are more."""
+        """Draw the periods of n waves, (n,): first those in the band. For an odd n, chance decides which are more."""
         inside = _uniform(generator, *BAND, n)
         if self.negatives == "log_uniform":
             other = _uniform(generator, math.log(PERIODS[0]), math.log(PERIODS[1]), n).exp()
@@ -99,7 +102,7 @@ class Frequency(Task):
         return torch.where(torch.arange(n) < (n + odd_one) // 2, inside, other)
 
     def _irregular_times(self, start: Tensor, duration: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        """Sorted random times and which points exist, (n, S) each. Padding has the time of the first point."""
+        """Draw sorted random times, and which points exist, (n, S) each. Padding has the time of the first point."""
         n = len(start)
         count = _uniform(generator, SHORTEST, DURATION, n).long()
         most = int(count.max())
@@ -111,26 +114,26 @@ class Frequency(Task):
         return start.unsqueeze(1) + duration.unsqueeze(1) * points, exists
 
     def _regular_times(self, start: Tensor, duration: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        """Times at a constant interval and which points exist, (n, S) each. Padding has the time of the first point."""
+        """Return times at a constant interval, and which points exist, (n, S) each. Padding has the first time."""
         count = torch.ceil(duration / self.interval).long()
         most = int(count.max())
         index = torch.arange(most) - (most - count.unsqueeze(1))
         return start.unsqueeze(1) + self.interval * index.clamp(min=0).double(), index >= 0
 
     def chance(self) -> float:
-        """Entropy of the labels: half are 1 by design, and 4 % of the others under log-uniform negatives."""
+        """Return the entropy of the labels: half are 1 by design, and 4 % of the others under log-uniform negatives."""
         extra = math.log(BAND[1] / BAND[0]) / math.log(PERIODS[1] / PERIODS[0])
         positive = 0.5 + (0.5 * extra if self.negatives == "log_uniform" else 0.0)
         return entropy_of_bit(positive)
 
 
 def _gaps(time: Tensor, exists: Tensor) -> Tensor:
-    """The time since the previous point, (n, S); 1 at the first point and where there is none."""
+    """Return the time since the previous point, (n, S); 1 at the first point and where there is no point."""
     gap = time.diff(dim=1, prepend=time[:, :1])
     first_point = torch.cat([exists[:, :1], exists[:, 1:] & ~exists[:, :-1]], 1)
     return torch.where(exists & ~first_point, gap, 1.0)
 
 
 def _uniform(generator: torch.Generator, low: float, high: float | Tensor, *shape: int) -> Tensor:
-    """Random numbers between low and high, float64."""
+    """Draw random numbers between low and high, float64."""
     return low + (high - low) * torch.rand(*shape, generator=generator, dtype=torch.float64)

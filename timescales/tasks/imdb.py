@@ -34,10 +34,10 @@ class IMDB(Task):
     readout: the state that is read: at the "last_step", padding included, or at the review's "true_length".
     outputs: 1 logit (logistic) or 2 (softmax).
     dropout: rate on the final state.
-    train_size, test_size: None takes all reviews that there are.
+    train_size, test_size: None uses all reviews.
     allow_partial: accept incomplete reviews or vectors.
     The attribute lengths[split] has the number of tokens of each review before it is cut, (N,), in evaluation order.
-    Raises MissingData, with the places searched, if the reviews or vectors are not there and cannot be downloaded, and
+    Raises MissingData, with the places searched, if the reviews or vectors are not found and cannot be downloaded, and
     ValueError if they are incomplete, unless allow_partial=True.
     """
 
@@ -92,7 +92,7 @@ class IMDB(Task):
         )
 
     def _parts(self, reviews: dict[str, imdb.Reviews]) -> dict[str, tuple[imdb.Reviews, Tensor]]:
-        """The reviews of each split, and the rows that belong to it."""
+        """Return the reviews of each split, and the rows that belong to it."""
         shuffled = torch.randperm(len(reviews["train"].labels), generator=self.generator("parts"))
         valid, train = shuffled.tensor_split([self.size("valid")])
         return {
@@ -102,7 +102,7 @@ class IMDB(Task):
         }
 
     def _encoded(self, token_of: Tensor, reviews: imdb.Reviews, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """The reviews of these rows as padded tokens, (N, steps), and their labels, (N,), on the task's device.
+        """Return the reviews of these rows as padded tokens, (N, steps), and their labels, (N,), on the task's device.
 
         token_of: the token of each type, (n_types,).
         """
@@ -114,7 +114,7 @@ class IMDB(Task):
         return torch.where(exists, tokens, PAD).to(self.device), reviews.labels[rows].long().to(self.device)
 
     def _table(self, token_of: Tensor, vectors: glove.Vectors) -> Tensor:
-        """The vector of every token, (2 + words of the vocabulary, 100)."""
+        """Return the vector of every token, (2 + words of the vocabulary, 100)."""
         table = torch.randn(FIRST + len(self.vocabulary), glove.SIZE, generator=self.generator("vectors"))
         known = token_of[vectors.rows] >= FIRST
         table[token_of[vectors.rows[known]]] = vectors.values[known]
@@ -128,11 +128,11 @@ class IMDB(Task):
         return Batch(x, labels[index], x != PAD if self.readout == "true_length" else None)
 
     def exists(self, batch: Batch) -> Tensor:
-        """The steps that hold a word of the review, (S, B) bool, also where the model reads padding."""
+        """Return the steps that hold a word of the review, (S, B) bool, also if the model reads padding."""
         return batch.x != PAD
 
     def words(self, x: Tensor) -> list[str]:
-        """The words of tokens (S,)."""
+        """Return the words of tokens (S,)."""
         return [("<unk>", "<pad>")[k] if k < FIRST else self.vocabulary[k - FIRST] for k in x.tolist()]
 
     def loss(self, logits: Tensor, batch: Batch) -> Tensor:
@@ -149,12 +149,12 @@ class IMDB(Task):
 
 
 def _two_logits(logits: Tensor) -> Tensor:
-    """Logits of both classes, (B, 2). A single logit is that of "positive", and the other one is 0."""
+    """Return logits of both classes, (B, 2). A single logit is the logit of "positive", and the other one is 0."""
     return F.pad(logits, (2 - logits.shape[-1], 0))
 
 
 def _lower_case(types: list[str], reviews: dict[str, imdb.Reviews]) -> tuple[list[str], dict[str, imdb.Reviews]]:
-    """Types in lower case, sorted, and the reviews with the new numbers of their tokens."""
+    """Return the types in lower case, sorted, and the reviews with the new numbers of their tokens."""
     lowered = [word.lower() for word in types]
     distinct = sorted(set(lowered))
     row = {word: k for k, word in enumerate(distinct)}
@@ -163,17 +163,17 @@ def _lower_case(types: list[str], reviews: dict[str, imdb.Reviews]) -> tuple[lis
 
 
 def _count(reviews: imdb.Reviews, rows: Tensor, n_types: int) -> Tensor:
-    """How often each type occurs in the reviews of these rows, (n_types,)."""
+    """Count how often each type occurs in the reviews of these rows, (n_types,)."""
     counted = torch.zeros(len(reviews.lengths), dtype=torch.bool).index_fill_(0, rows, True)
     return torch.bincount(reviews.tokens[counted.repeat_interleave(reviews.lengths)], minlength=n_types)
 
 
 def _most_frequent(counts: Tensor, n: int) -> Tensor:
-    """The n most frequent types that occur, in the order of torchtext: by frequency, then alphabetically."""
+    """Return the n most frequent types that occur, in the order of torchtext: by frequency, then alphabetically."""
     return counts.sort(descending=True, stable=True).indices[: min(n, int((counts > 0).sum()))]
 
 
 def _missing_vectors(vectors: glove.Vectors, counts: Tensor) -> list[str]:
-    """For the record: how much of the vectors is there, and for which share of the training tokens."""
+    """Say, for the record, how many of the vectors are there, and for which share of the training tokens."""
     share = float(counts[vectors.rows].sum() / counts.sum())
     return [f"{line}, {share:.0%} of tokens" for line in vectors.partial]

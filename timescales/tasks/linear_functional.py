@@ -14,8 +14,9 @@ from timescales.tasks.task import Batch, Sizes, Spec, Task, check_choice
 class LinearFunctional(Task):
     """A linear functional: at every step the model must output a weighted sum of the inputs so far.
 
-    Source: Li et al. 2021 (arXiv 2009.07799), Wang et al. 2023 (arXiv 2305.19190), Wang & Li 2024 (arXiv 2311.14495):
-    whose memory decays exponentially, and whose as a power? Kernels and input as in the released code of the last.
+    Source: Li et al. 2021 (arXiv 2009.07799), Wang et al. 2023 (arXiv 2305.19190), Wang & Li 2024 (arXiv 2311.14495),
+    who ask which models have a memory that decays exponentially, and which as a power. Kernels and input are those of
+    the released code of Wang & Li.
 
         y_t = rho_0 x_t + rho_1 x_(t-1) + ... + rho_(t-1) x_1      x: white noise, normal, of variance 1
 
@@ -28,17 +29,17 @@ class LinearFunctional(Task):
 
     Input and output: one number at every step, (S, B, 1). Loss: mean squared error. Metric: excess, the loss relative
     to that of the best predictor: (loss - optimum) / (chance - optimum), 0 at the optimum and 1 at chance. The optimum
-    is noise^2: the rest of the target is known to who remembers all inputs. `loss_with(memory)` is the least loss with
-    a memory of so many steps, by which a loss can be read as a number of steps.
+    is noise^2, since the rest of the target follows from the inputs. `loss_with(memory)` is the lowest loss with a
+    memory of so many steps, so a loss can be converted to a number of steps.
     Training sequences are new in every epoch; validation and test sets are fixed by the seed.
 
     T: steps of a sequence.
-    kernel: "exponential" or "polynomial"; tau: its time constant in steps; p: the power ("polynomial" alone).
+    kernel: "exponential" or "polynomial"; tau: its time constant in steps; p: the power (only for "polynomial").
     noise: standard deviation of normal noise that is added to the target.
 
     Differs: the weights are scaled so that the sum of their squares over T steps, the variance of the last target, is
-    1, and noise is added, so that there is a loss that none can beat. The released code has neither, reads 100 steps of
-    .1 time units (one kernel of each kind: exp(-t), (1 + t/10)^-1.1), and draws its sequences once.
+    1, and noise is added, so that there is a loss that no model can beat. The released code has neither, reads 100
+    steps of .1 time units (one kernel of each kind: exp(-t), (1 + t/10)^-1.1), and draws its sequences once.
     """
 
     SIZES: ClassVar[Sizes] = Sizes(batch_size=32, train_size=32_000, valid_size=1_000, test_size=5_000)
@@ -62,7 +63,7 @@ class LinearFunctional(Task):
         self.T, self.noise = T, noise
         lag = torch.arange(T, dtype=torch.float64, device=self.device)
         weights = torch.exp(-lag / tau) if kernel == "exponential" else (1.0 + lag / tau) ** -p
-        self.weights = weights / weights.square().sum().sqrt()  # (T,), that of the newest input first
+        self.weights = weights / weights.square().sum().sqrt()  # (T,), the weight of the newest input first
         self.spec = Spec("real", 1, 1, "all", horizon=T, select=("loss", "min"))
 
     def batch(self, split: str, epoch: int, step: int, first: int, end: int) -> Batch:
@@ -80,26 +81,26 @@ class LinearFunctional(Task):
         return {"loss": (self.loss(logits, batch) * n, n)}
 
     def derived(self, metrics: dict[str, float]) -> dict[str, float]:
-        """The means of the metrics, with the excess."""
+        """Return the means of the metrics, with the excess."""
         optimum = self.optimum()
         return metrics | {"excess": (metrics["loss"] - optimum) / (self.chance() - optimum)}
 
     def loss_with(self, memory: int) -> float:
-        """The least loss of a predictor that remembers the last `memory` inputs, the present one included."""
+        """Return the lowest loss of a predictor that remembers the last `memory` inputs, the present one included."""
         forgotten = torch.where(torch.arange(self.T, device=self.device) < memory, 0.0, self.weights.square())
         return float(forgotten.cumsum(0).mean()) + self.optimum()
 
     def chance(self) -> float:
-        """The variance of the target, the mean over all steps: the loss of the constant answer 0."""
+        """Return the variance of the target, the mean over all steps: the loss of the constant answer 0."""
         return self.loss_with(memory=0)
 
     def optimum(self) -> float:
-        """The variance of the noise."""
+        """Return the variance of the noise."""
         return self.noise**2
 
 
 def convolved(x: Tensor, weights: Tensor) -> Tensor:
-    """The sum over s <= t of weights[s] x[t - s] at every step t, (S, B). x: (S, B); weights: (S,)."""
+    """Return the sum over s <= t of weights[s] x[t - s] at every step t, (S, B). x: (S, B); weights: (S,)."""
     steps = len(x)
     spectrum = torch.fft.rfft(x, 2 * steps, dim=0) * torch.fft.rfft(weights, 2 * steps).unsqueeze(1)
     return torch.fft.irfft(spectrum, 2 * steps, dim=0)[:steps]

@@ -1,4 +1,4 @@
-"""Multi-query associative recall: pairs of a key and a value are read, then some keys again, and their values asked."""
+"""Multi-query associative recall: read pairs of a key and a value; when a key comes again, output its value."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ class MQAR(StepTask):
         target  . . . . . . . . 1 . . . 2 . 5 .
                                 -       -   -
 
-    The keys of a sequence differ from each other, and so do its values. Each key comes again once, at every second step
-    after the pairs; the number g = 1, 2, ... of this place among them has a probability that is proportional to
-    g^(power - 1), without replacement: with a small power most keys come soon.
+    The keys of a sequence differ from each other, and so do its values. Each key comes again once. It may come at every
+    second step after the pairs: these places have the numbers g = 1, 2, ..., and are drawn without replacement with
+    probabilities proportional to g^(power - 1). With a small power most keys come soon.
 
     Input: one-hot vectors, the blank (0), the keys (1 to keys) and the values after them, (S, B) with S = T. Output:
-    the values. Loss: cross-entropy of the answers alone; ln(values) at chance. Metrics: accuracy, the share of correct
+    the values. Loss: cross-entropy of the answers; ln(values) at chance. Metrics: accuracy, the share of correct
     answers; sequence_accuracy, the share of sequences with all answers correct.
     Training sequences are new in every epoch; validation and test sets are fixed by the seed.
 
     T: the number of steps.
     pairs: how many pairs come first; each is asked for.
     keys, values: how many of each there are.
-    power: of the places at which keys come again.
+    power: exponent of the distribution of the places at which keys come again.
 
     Differs: the released code has a vocabulary of 8,192 for both and by default fills the steps without a key with
     random tokens; here these are blanks, as with its random_non_queries=False.
@@ -61,7 +61,7 @@ class MQAR(StepTask):
             raise ValueError(f"T must be at least 4 pairs, {4 * pairs}: two steps to read one and two to ask; not {T}")
         self.T, self.pairs, self.keys, self.values = T, pairs, keys, values
         place = torch.arange(1, (T - 2 * pairs) // 2 + 1, dtype=torch.float64)
-        self.log_p = (power - 1.0) * place.log()  # of each place, but for a constant, (places,)
+        self.log_p = (power - 1.0) * place.log()  # of each place, up to a constant, (places,)
         self.answers = slice(2 * pairs, None)
         self.spec = Spec("one_hot", 1 + keys + values, values, "all", horizon=T)
 
@@ -69,7 +69,7 @@ class MQAR(StepTask):
         generator, n = self.generator(split, epoch if split == "train" else 0, step), end - first
         keys = torch.rand(self.keys, n, generator=generator).argsort(0)[: self.pairs]
         values = torch.rand(self.values, n, generator=generator).argsort(0)[: self.pairs]
-        # The largest of log p + Gumbel noise are a draw without replacement.
+        # The places with the largest log p + Gumbel noise are a draw without replacement.
         noise = torch.empty(len(self.log_p), n, dtype=torch.float64).exponential_(generator=generator).log()
         places = (self.log_p.unsqueeze(1) - noise).topk(self.pairs, 0).indices
         keys, values, places = self.moved(keys), self.moved(values), self.moved(places)
@@ -85,7 +85,7 @@ class MQAR(StepTask):
         return math.log(self.values)
 
     def floors(self) -> dict[str, float]:
-        """The accuracy of one of the values that were read, at random."""
+        """Return the accuracy of a random one of the values that were read."""
         return {"a value that was read": 1.0 / self.pairs}
 
     def optimum(self) -> float:

@@ -23,15 +23,15 @@ class NDelayedMatch(Curriculum):
     1 are equally probable. Loss: at chance ln 2 for each N.
     Training sequences are new in every epoch; validation and test sets are fixed by the seed (and N).
 
-    Differs: the paper's text was not at hand; what is not in this page's words is as in the released code.
+    Differs: the paper's text was not available. What this page does not describe is as in the released code.
     """
 
     STRETCH = 3.0
 
     def answers(self, backwards: Tensor) -> Tensor:
-        """1 where the bits are equal, for each N that is trained, (K, B). backwards: the last bit first."""
+        """Return 1 where the bits are equal, for each N that is trained, (K, B). backwards: the last bit first."""
         return (backwards[[n - 1 for n in self.trained]] == backwards[0]).long()
 
     def chance(self) -> float:
-        """ln 2 for each N that is trained at this time."""
+        """Return ln 2 for each N that is currently trained."""
         return math.log(2.0) * len(self.trained)

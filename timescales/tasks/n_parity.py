@@ -26,10 +26,10 @@ class NParity(Curriculum):
     Training sequences are new in every epoch; validation and test sets are fixed by the seed (and N).
 
     bits: "mixed", each sequence has its own probability of a one, uniform on [0, 1]; "fair", one half for all. With
-        fair bits, any N - 1 of the last N tell nothing.
+        fair bits, any N - 1 of the last N bits say nothing about the answer.
 
-    Differs: the released code draws one probability for all sequences of a batch, its older version one for each, as we
-    do. The paper's text was not at hand: where it says something else, the code is followed.
+    Differs: the released code draws one probability for all sequences of a batch, its older version one for each, as
+    here. The paper's text was not available; this task follows the code.
     """
 
     STRETCH = 1.5
@@ -49,21 +49,21 @@ class NParity(Curriculum):
         self.mixed = bits == "mixed"
 
     def bits(self, steps: int, n: int, generator: torch.Generator) -> Tensor:
-        """Random bits of n sequences, (S, n) int64, on the CPU."""
+        """Draw random bits of n sequences, (S, n) int64, on the CPU."""
         if not self.mixed:
             return super().bits(steps, n, generator)
         of_one = torch.rand(n, generator=generator)
         return (torch.rand(steps, n, generator=generator) < of_one).long()
 
     def answers(self, backwards: Tensor) -> Tensor:
-        """1 where the number of ones is odd, for each N that is trained, (K, B). backwards: the last bit first."""
+        """Return 1 where the number of ones is odd, for each trained N, (K, B). backwards: the last bit first."""
         ones = backwards.cumsum(0)  # among the last 1, 2, 3, ... bits
         return ones[[n - 1 for n in self.trained]] % 2
 
     def chance(self) -> float:
-        """The sum of the entropies of the answers that are trained at this time."""
+        """Return the sum of the entropies of the answers that are currently trained."""
         return sum(entropy_of_bit(self.odd(n)) for n in self.trained)
 
     def odd(self, n: int) -> float:
-        """The probability that the number of ones among n bits is odd: (1 - E[(1 - 2 p)^n]) / 2 for p of a one."""
+        """Return the probability of an odd number of ones in n bits: (1 - E[(1 - 2 p)^n]) / 2 for p of a one."""
         return 0.5 - (0.5 / (n + 1) if self.mixed and n % 2 == 0 else 0.0)

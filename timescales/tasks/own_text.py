@@ -1,4 +1,4 @@
-"""Language modelling on a text of one's own, by characters or words."""
+"""Language modelling on your own text, by characters or words."""
 
 from __future__ import annotations
 
@@ -12,25 +12,28 @@ from timescales.tasks.data import own
 from timescales.tasks.data.text import EOS, SPLITS
 from timescales.tasks.task import Batch, check_choice, check_positive
 
-SEGMENTS = 10  # that a stream of an evaluation has at least: few characters are predicted without a past
+SEGMENTS = (
+    10  # smallest number of segments in a stream of an evaluation, so that few symbols are predicted from nothing
+)
 
 
 class OwnText(NextSymbol):
-    """A text file of one's own: at every step the model predicts the next character or word.
+    """Your own text file: at every step the model predicts the next character or word.
 
         input   \\n  T  h  e  _  r  i  v  e  r       characters; or words: <eos>  The    river  rose
         target   T  h  e  _  r  i  v  e  r  _                              The    river  rose   in
                                                      every position is scored
 
-    The first part of the file is for training, then come validation and test. The vocabulary is that of the training
-    part: a symbol that occurs there fewer than `min_count` times is read, predicted and scored as `<unk>`.
-    Words are what stands between white space; `<eos>` ends each line.
+    The first part of the file is for training, the next for validation, the last for the test. The vocabulary is that
+    of
+    the training part: a symbol that occurs there fewer than `min_count` times is read, predicted and scored as `<unk>`.
+    Words are separated by white space; `<eos>` ends each line.
 
     Loss: cross-entropy per symbol; at chance, the entropy of the symbols' frequencies in the training part.
-    Metric: bpc, bits per character, the loss divided by ln 2; of words the perplexity, exp of the loss.
+    Metric: for characters bpc, bits per character, the loss divided by ln 2; for words the perplexity, exp of the loss.
 
-    Streams and state are those of `Characters`. Of a short validation or test part there are fewer streams, so that
-    each has at least 10 segments.
+    Streams and state are those of `Characters`. A short validation or test part has fewer streams, so that each has at
+    least 10 segments.
 
     data: the file, UTF-8; a relative path may begin in the current folder or in data_root.
     unit: "characters" or "words".
@@ -86,7 +89,7 @@ class OwnText(NextSymbol):
         self.unknown = {split: own.share(getattr(read, split)) for split in SPLITS}
 
     def notes(self) -> list[str]:
-        """What was read of the file: sizes, vocabulary, and the share of unknown symbols in each part."""
+        """Return what was read from the file: sizes, vocabulary, and the share of unknown symbols in each part."""
         (path,) = self.data
         parts = ", ".join(f"{self.sizes[split]:,} for {split}" for split in SPLITS)
         unknown = ", ".join(f"{100 * self.unknown[split]:.3g} % of {split}" for split in SPLITS)
@@ -96,7 +99,7 @@ class OwnText(NextSymbol):
         ]
 
     def words(self, x: Tensor) -> list[str] | None:
-        """The words of tokens (S,); None for characters."""
+        """Return the words of tokens (S,); None for characters."""
         return None if self.unit == "characters" else [self.symbols[k] for k in x.tolist()]
 
     def metrics(self, logits: Tensor, batch: Batch) -> dict[str, tuple[Tensor, int]]:
@@ -104,12 +107,12 @@ class OwnText(NextSymbol):
         return found if self.unit == "characters" else {"loss": found["loss"]}
 
     def derived(self, metrics: dict[str, float]) -> dict[str, float]:
-        """The means of the metrics, of words with the perplexity."""
+        """Return the means of the metrics, for words with the perplexity."""
         if self.unit == "characters":
             return metrics
         return metrics | {"perplexity": math.exp(min(metrics["loss"], 700.0))}
 
 
 def _streams(symbols: int, length: int) -> int:
-    """The streams into which a validation or test part is cut."""
+    """Return the number of streams of a validation or test part."""
     return max(1, min(STREAMS, symbols // (SEGMENTS * length)))

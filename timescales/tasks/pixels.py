@@ -19,7 +19,7 @@ class Pixels(Task):
 
     name: the data set, for error messages.
     images: (N, S, I) each.
-    train_size, test_size: None takes all images that there are.
+    train_size, test_size: None uses all images.
     """
 
     def __init__(

@@ -13,22 +13,22 @@ from torch.nn import functional as F
 from timescales.tasks.task import IGNORED, Batch, Sizes, Spec, StepTask, check_choice, check_positive, seeded
 
 SYMBOLS = "0123456789+-*<>=()[]ifelsorx"  # the characters of programs; a digit is its own number
-BLANK = len(SYMBOLS)  # a place of a text without a character
+BLANK = len(SYMBOLS)  # code of a place without a character
 
 # One level of a program: A is the level inside it, B, C and D are literals, K is a digit from 1 to 9.
 FORMS = ("A+B", "A-B", "A*B", "AifB<CelseD", "AifB>CelseD", "x=Afor[K]x+=B")
 ADD, SUBTRACT, MULTIPLY, LESS, GREATER, LOOP = range(len(FORMS))
-# The forms of a category are drawn uniformly. Others than the two of `if` stand there twice: `if` is as frequent.
-FORMS_OF = {
+# The forms of a category are drawn uniformly. `if` has two forms, so the others are listed twice to be as frequent.
+FORMS_BY_CATEGORY = {
     "addition": (ADD,),
     "control": (LESS, GREATER, LOOP, LOOP),
     "program": (ADD, ADD, SUBTRACT, SUBTRACT, MULTIPLY, MULTIPLY, LESS, GREATER, LOOP, LOOP),
 }
-MEMORY = ("copy", "reverse", "double")  # categories that have a literal alone
+MEMORY = ("copy", "reverse", "double")  # categories whose programs are only a literal
 STRATEGIES = ("mix", "combine", "naive", "baseline")
-LONGEST = 16  # digits of a literal whose product with a number below 10^17 is computed in 64 bits
-RISE = 0.05  # of the loss in a validation, as a share of its mean: more keeps naive and combine at their level
-MEASURED = 16_384  # programs from which chance is computed
+LONGEST = 16  # most digits of a literal, so that its product with a number below 10^17 can be computed in 64 bits
+RISE = 0.05  # if the validation loss rises by more than this share of its mean, naive and combine stay at their level
+MEASURED = 16_384  # number of programs from which chance is computed
 
 
 class Program(StepTask):
@@ -43,7 +43,7 @@ class Program(StepTask):
         (22if21<23else56)-99 -> 923               -77 modulo 1000
 
         input   ( 9 5 + 8 5 ) + 5 2 . . .         `.` zeros: no answer is fed back
-        target                      2 3 2         the answer's digits alone are scored
+        target                      2 3 2         only the digits of the answer are scored
 
     A program is built from the inside: a literal, then `nesting` times a form with the level before as its first
     operand A, in parentheses unless that is the literal. Other operands are new literals. Literals have exactly
@@ -63,13 +63,14 @@ class Program(StepTask):
     digits of all answers. Metrics: accuracy, the share of correct digits; sequence_accuracy, the share of answers
     without an error.
 
-    length, nesting: of validation and test, the hardest level. Training sequences are new in every epoch:
-    strategy: "mix", the length and the nesting of each program are uniform from 1 to the hardest, independent of each
-        other; "naive", those of the present level; "combine", uniform up to the present level; "baseline", the hardest.
-        The levels begin with length 1 and nesting 1; the length grows by 1 up to its maximum, then the nesting.
-    tries: for naive and combine, the validations of a level. After these the next level follows, unless the validation
-        loss has risen by at least 5 % of its mean a validation, over the last `tries` (at least 5, at most 10; released
-        code).
+    length, nesting: the hardest level, which validation and test use. Training sequences are new in every epoch.
+    strategy: the level of training programs. "mix": length and nesting are uniform from 1 to the hardest, independent
+    of
+        each other; "naive": the current level; "combine": uniform up to the current level; "baseline": the hardest.
+        The first level has length 1 and nesting 1; the length grows by 1 up to its maximum, then the nesting.
+    tries: for naive and combine, the number of validations of a level. Then the next level begins, unless the
+        validation loss has risen by at least 5 % of its mean per validation over the last `tries` validations (at
+        least 5, at most 10; released code).
 
     Differs: the released code draws the nesting of mix from 1 to the greatest length, which is an error (corrected in
     its commit 2d3194e), and divides the loss by the number of all steps. What the papers leave open is listed in
@@ -89,20 +90,20 @@ class Program(StepTask):
         **sizes: Unpack[Sizes],
     ) -> None:
         super().__init__(**self.SIZES | sizes)
-        check_choice("category", category, (*FORMS_OF, *MEMORY))
+        check_choice("category", category, (*FORMS_BY_CATEGORY, *MEMORY))
         check_choice("strategy", strategy, STRATEGIES)
         check_positive(length=length, nesting=nesting, tries=tries)
         if category in MEMORY and nesting > 1:
             raise ValueError(f"category={category} has one literal and no levels: give task.nesting=1, not {nesting}")
-        if category in FORMS_OF and length > LONGEST:
+        if category in FORMS_BY_CATEGORY and length > LONGEST:
             raise ValueError(f"length must be at most {LONGEST} for category={category}, not {length}")
         self.category, self.length, self.nesting, self.strategy, self.tries = category, length, nesting, strategy, tries
         self.level = (length, nesting) if strategy in ("mix", "baseline") else (1, 1)
-        self.forms = FORMS_OF.get(category, (ADD,))  # a category of memory reads the innermost literal alone
+        self.forms = FORMS_BY_CATEGORY.get(category, (ADD,))  # MEMORY categories read only the innermost literal
         self.spec = Spec("real", len(SYMBOLS), 10, "all", horizon=self.longest())
 
     def longest(self) -> int:
-        """The most steps that a program and its answer can have."""
+        """Return the largest number of steps that a program and its answer can have."""
         if self.category in MEMORY:
             return self.length * (3 if self.category == "double" else 2)
         widths = [len(form) - 1 + (self.length - 1) * sum(map(form.count, "BCD")) for form in FORMS]
@@ -138,7 +139,7 @@ class Program(StepTask):
         return Batch(x.to(torch.get_default_dtype()), target, mask)
 
     def written(self, programs: Programs) -> tuple[Tensor, Tensor]:
-        """The texts of programs, padded at the front, and their answers, padded at the end, (n, longest) each."""
+        """Return texts of programs, padded at the front, and answers, padded at the end, (n, longest) each."""
         literal = programs.literals[:, 0, 0]
         if self.category in MEMORY:
             backwards = packed(literal.flip(1), front=False)
@@ -147,21 +148,21 @@ class Program(StepTask):
         return packed(texts(programs), front=True), packed(digits(values(programs), programs), front=False)
 
     def derived(self, metrics: dict[str, float]) -> dict[str, float]:
-        """The means of the metrics; for naive and combine with the level at which the model was trained."""
+        """Return the means of the metrics; for naive and combine with the level at which the model was trained."""
         if self.strategy in ("mix", "baseline"):
             return metrics
         return metrics | dict(zip(("length", "nesting"), map(float, self.level), strict=True))
 
     def chance(self) -> float:
-        """The loss of the best predictor that knows the place of a digit in the answer alone, at the hardest level."""
+        """Return the loss of the best predictor that knows only a digit's place in the answer, at the hardest level."""
         shares, weights = self.places
         return float((torch.special.entr(shares).sum(1) * weights).sum())
 
     def floors(self) -> dict[str, float]:
-        """The accuracy of two rules: always the most frequent digit of each place; the last literal as the answer."""
+        """Return the accuracy of two rules: always each place's most frequent digit; the last literal as the answer."""
         shares, weights = self.places
         found = {"the best digit for each place": float((shares.amax(1) * weights).sum())}
-        if self.category in FORMS_OF:
+        if self.category in FORMS_BY_CATEGORY:
             programs, answer = self.measured
             last = programs.form[:, -1].unsqueeze(1)
             is_choice = (last == LESS) | (last == GREATER)
@@ -172,14 +173,14 @@ class Program(StepTask):
 
     @functools.cached_property
     def measured(self) -> tuple[Programs, Tensor]:
-        """Programs of the hardest level, the same for all seeds, and their answers."""
+        """Return programs of the hardest level, the same for all seeds, and their answers."""
         size = torch.tensor([[self.length], [self.nesting]]).expand(2, MEASURED)
         programs = draw(size[0], size[1], self.forms, seeded("program/chance"))
         return programs, self.written(programs)[1]
 
     @functools.cached_property
     def places(self) -> tuple[Tensor, Tensor]:
-        """For each place of an answer the share of each digit, (places, 10), and the share of all digits, (places,)."""
+        """Return each place's share of each digit, (places, 10), and its share of all digits, (places,)."""
         answers = self.measured[1]
         counts = torch.stack([(answers == digit).sum(0) for digit in range(10)], 1).double()
         return counts / counts.sum(1, keepdim=True), counts.sum(1) / counts.sum()
@@ -190,8 +191,8 @@ class Programs(NamedTuple):
 
     length, nesting: of each program, (n,).
     form: an index in FORMS for each level, (n, N).
-    literals: the digits of A, B, C and D at each level, (n, N, 4, L), BLANK after the last. A is read at the first
-        level alone.
+    literals: the digits of A, B, C and D at each level, (n, N, 4, L), BLANK after the last. A is read only at the first
+        level.
     times: the number K of each level, (n, N).
     """
 
@@ -203,7 +204,7 @@ class Programs(NamedTuple):
 
 
 def draw(length: Tensor, nesting: Tensor, forms: Sequence[int], generator: torch.Generator) -> Programs:
-    """Random programs of the given lengths and nestings, (n,) each. forms: the numbers of those to draw from."""
+    """Draw random programs of the given lengths and nestings, (n,) each. forms: numbers of the possible forms."""
     n, L, N = len(length), int(length.max()), int(nesting.max())
     form = torch.tensor(forms)[torch.randint(len(forms), (n, N), generator=generator)]
     literals = torch.randint(10, (n, N, 4, L), generator=generator)
@@ -213,7 +214,7 @@ def draw(length: Tensor, nesting: Tensor, forms: Sequence[int], generator: torch
 
 
 def values(programs: Programs) -> Tensor:
-    """The value of each program modulo 10^(length + 1), (n,) int64."""
+    """Return the value of each program modulo 10^(length + 1), (n,) int64."""
     modulus = 10 ** (programs.length + 1)
     numbers = torch.zeros(programs.literals.shape[:3], dtype=torch.int64)
     for digit in programs.literals.unbind(-1):
@@ -239,14 +240,14 @@ def values(programs: Programs) -> Tensor:
 
 
 def digits(values: Tensor, programs: Programs) -> Tensor:
-    """The decimal digits of values, (n, L + 1), BLANK in place of leading zeros."""
+    """Return the decimal digits of values, (n, L + 1), BLANK in place of leading zeros."""
     power = 10 ** torch.arange(int(programs.length.max()), -1, -1)
     values = values.unsqueeze(1)
     return torch.where((values >= power) | (power == 1), values // power % 10, BLANK)
 
 
 def texts(programs: Programs) -> Tensor:
-    """The characters of programs with BLANK between them: for each level what is in front of A, and what follows."""
+    """Return the characters of programs with BLANK between them: each level's part before A, and its part after."""
     n, N, _, L = programs.literals.shape
     levels = torch.arange(N)
     constants = torch.arange(BLANK + 1).expand(n, N, -1)
@@ -261,7 +262,7 @@ def texts(programs: Programs) -> Tensor:
 
 @functools.cache
 def layouts(L: int) -> tuple[Tensor, Tensor]:
-    """What stands before A and after it in each form, (forms, width) each.
+    """Return what stands before A and after it in each form, (forms, width) each.
 
     The entries are indices in characters, BLANK, B, C, D and K, one after another, with L digits a literal.
     """
@@ -277,7 +278,7 @@ def layouts(L: int) -> tuple[Tensor, Tensor]:
 
 
 def packed(codes: Tensor, front: bool) -> Tensor:
-    """Rows of codes (n, W) with every BLANK moved to the front or to the end, cut to the longest row."""
+    """Return rows of codes (n, W) with every BLANK moved to the front or to the end, cut to the longest row."""
     blank = codes == BLANK
     order = (blank != front).to(torch.uint8).argsort(dim=1, stable=True)
     longest = int((~blank).sum(1).max())

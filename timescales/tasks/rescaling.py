@@ -17,24 +17,24 @@ MORSE = (
     *(".-", "-...", "-.-.", "-..", ".", "..-.", "--.", "....", "..", ".---", "-.-", ".-..", "--"),
     *("-.", "---", ".--.", "--.-", ".-.", "...", "-", "..-", "...-", ".--", "-..-", "-.--", "--.."),
 )
-DOT, DASH, GAP, END = 1, 3, 1, 3  # in units: signals, the gap after each, and the silence after a letter
+DOT, DASH, GAP, END = 1, 3, 1, 3  # in units: the two signals, the gap after each, and the silence after a letter
 
 
 class TimeRescaling(Task):
-    """Time rescaling: which letter of the Morse code was heard? It is learned at one speed and tested at others.
+    """Time rescaling: the model must recognise letters in Morse code, at other speeds than in training.
 
     Source: Jacques et al. 2022 (ICML, arXiv 2107.04616, SITHCon), whose Morse decoder is trained at one speed and
     tested at others; lengths of signals as in ITU-R M.1677-1.
 
         unit 1   1 0 1 1 1 0 0 0                      .- (A): a dot has 1 unit, a dash 3, the gaps 1 and 3
-        unit 2   1 1 0 0 1 1 1 1 1 1 0 0 0 0 0 0      the same at half the speed; a silence of any length comes before
+        unit 2   1 1 0 0 1 1 1 1 1 1 0 0 0 0 0 0      the same at half the speed; a random silence comes before
         target   0                                    the number of the letter, read from the final state
 
     Input: one number, 1 in a signal and 0 in silence, (S, B, 1). Output: a class for each letter, after the last step.
     Before a letter there are 0 to `lead` units of silence, uniform; shorter sequences are padded at the front and
     masked. Loss: cross-entropy; ln(letters) at chance. Metrics: accuracy, over all speeds of the split;
-    accuracy_at_<unit>, at each of them. Training and validation are at the speed of `unit`, so the weights are chosen
-    by it alone; the test has equally many sequences at each speed of `test_units`.
+    accuracy_at_<unit>, at each of them. Training and validation are at the speed of `unit`, so only this speed selects
+    the weights; the test has equally many sequences at each speed of `test_units`.
     Training sequences are new in every epoch; validation and test sets are fixed by the seed.
 
     unit: steps of a unit of time in training.
@@ -42,8 +42,8 @@ class TimeRescaling(Task):
     letters: how many letters there are, the first ones of the alphabet.
     lead: the longest silence before a letter, in units.
 
-    Differs: the paper's decoder reads symbols of a larger alphabet and is a classifier at each step; here there are
-    letters alone, one for each sequence, and a random silence before it.
+    Differs: the paper's decoder reads symbols of a larger alphabet and classifies at each step. Here a sequence has one
+    letter, with a random silence before it.
     """
 
     SIZES: ClassVar[Sizes] = Sizes(batch_size=64, train_size=64_000, valid_size=1_000, test_size=5_000)
@@ -111,7 +111,7 @@ class TimeRescaling(Task):
 
 
 def signals(codes: Sequence[str]) -> Tensor:
-    """What each code sounds like, from its end: 1 or 0 for each unit, -1 before its beginning, (units, letters)."""
+    """Return each code as signals, from its end: 1 or 0 for each unit, -1 before its beginning, (units, letters)."""
     heard = [
         [on for mark in code for on in [1] * (DOT if mark == "." else DASH) + [0] * GAP][:-GAP] + [0] * END
         for code in codes

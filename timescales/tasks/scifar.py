@@ -26,8 +26,8 @@ class SCIFAR(Pixels):
     The last valid_size of the 50,000 training images are for validation. Training images are shuffled in every epoch.
 
     allow_partial: accept an incomplete data set.
-    train_size, test_size: None takes all images that there are.
-    Raises MissingData, with the places searched, if CIFAR-10 is not there and cannot be downloaded, and ValueError if
+    train_size, test_size: None uses all images.
+    Raises MissingData, with the places searched, if CIFAR-10 is not found and cannot be downloaded, and ValueError if
     it is incomplete, unless allow_partial=True.
     """
 

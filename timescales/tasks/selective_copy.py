@@ -1,4 +1,4 @@
-"""Selective copy: remember the symbols among many blanks, wherever they are, then repeat them."""
+"""Selective copy: remember symbols at random places among many blanks, then repeat them."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from torch import Tensor
 from timescales.tasks.task import IGNORED, Batch, Sizes, Spec, StepTask, check_choice, check_positive
 
 BLANK = 0
-RATIO = 100.0  # of the largest to the smallest weight of an irregular gap
+RATIO = 100.0  # ratio of the largest to the smallest weight of an irregular gap
 
 
 class SelectiveCopy(StepTask):
-    """Selective copying: symbols lie at random places among T blanks, and the model must repeat them in their order.
+    """Selective copying: symbols are at random places among T blanks, and the model must repeat them in order.
 
     Source: Gu & Dao 2023 (arXiv 2312.00752), section 4.1.1 and appendix E.1; data as in the released code of S4, which
     they build on. In the copy task the places are always the same, and a model with a fixed time scale can count.
@@ -25,8 +25,8 @@ class SelectiveCopy(StepTask):
                                     -------
 
     Input: one-hot vectors of `alphabet` classes: the blank (0), the symbols (1 to alphabet - 2) and the signal (the
-    last), (S, B) with S = T + 2 length. Output: the same classes at every step. Loss: cross-entropy of the answers
-    alone; ln(alphabet - 2) at chance. Metrics: accuracy, the share of correct answers; sequence_accuracy, the share of
+    last), (S, B) with S = T + 2 length. Output: the same classes at every step. Loss: cross-entropy of the answers;
+    ln(alphabet - 2) at chance. Metrics: accuracy, the share of correct answers; sequence_accuracy, the share of
     sequences with all answers correct.
     Training sequences are new in every epoch; validation and test sets are fixed by the seed.
 
@@ -37,9 +37,9 @@ class SelectiveCopy(StepTask):
         symbols are shared in proportion to weights that are log-uniform on [1, 100], so that symbols come in bursts
         and after long silences.
 
-    Differs: the paper states sequences of 4,096 steps with 16 symbols, of 16 classes with the blank. That the signal is
-    one of the 16, and that the answers are asked for at `length` steps of signals after the 4,096 blanks and the
-    symbols, is an assumption by the code of S4. Irregular gaps are ours.
+    Differs: the paper states sequences of 4,096 steps with 16 symbols, of 16 classes with the blank. From the code of
+    S4 this task assumes that the signal is one of the 16 classes, and that `length` steps of signals follow the 4,096
+    blanks and the symbols. Irregular gaps are our addition.
     """
 
     SIZES: ClassVar[Sizes] = Sizes(batch_size=64, train_size=64_000, valid_size=1_000, test_size=5_000)
@@ -78,12 +78,12 @@ class SelectiveCopy(StepTask):
         return Batch(x, target)
 
     def uniform_places(self, n: int, generator: torch.Generator) -> Tensor:
-        """The steps of the symbols of n sequences, (length, n), on the CPU: every set of places is as probable."""
+        """Draw the steps of the symbols of n sequences, (length, n), on the CPU. All sets are equally probable."""
         order = torch.rand(self.T + self.length, n, generator=generator)
         return order.topk(self.length, 0).indices.sort(0).values
 
     def irregular_places(self, n: int, generator: torch.Generator) -> Tensor:
-        """The same with gaps that are shares of the blanks, by log-uniform weights."""
+        """Draw the steps of the symbols with gaps that are shares of the blanks, by log-uniform weights."""
         weights = RATIO ** torch.rand(self.length + 1, n, generator=generator, dtype=torch.float64)
         before = self.T * weights.cumsum(0) / weights.sum(0)  # blanks before each symbol
         return before[:-1].floor().long() + torch.arange(self.length).unsqueeze(1)

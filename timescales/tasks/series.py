@@ -1,4 +1,4 @@
-"""Series of one's own: forecasting, or classification of whole series."""
+"""Forecast your own series, or classify whole series."""
 
 from __future__ import annotations
 
@@ -20,34 +20,35 @@ REGULAR = 1e-3  # gaps are equal up to this share of their median
 
 
 class Series(Task):
-    """A CSV or parquet file of one's own: forecast a column, or tell the class of each series.
+    """Your own CSV or parquet file: forecast a column, or predict the class of each series.
 
         time    ...  31.2  33.9  34.0   38.1  39.5      a forecast with horizon=2: the model reads a window, and then
-        input   ...   .81  -.33  -.40     0     0       two steps whose values it is asked for
+        input   ...   .81  -.33  -.40     0     0       two steps whose values it must predict
         asked   ...    0     0     0      1     1
         target                           .95  1.02      scored
 
-    Forecasting: after `window` rows the model is asked for the target in each of the next `horizon` rows, at their
-    times. Loss: mean squared error of the scaled target; at chance, the training mean, about 1. Metrics: mae and rmse,
-    the mean absolute error and the root of the mean squared error, in the unit of the data.
+    Forecasting: after `window` rows the model must predict the target in each of the next `horizon` rows, at their
+        times. Loss: mean squared error of the scaled target; at chance, the training mean, about 1. Metrics: mae and
+        rmse, the mean absolute error and the root of the mean squared error, in the unit of the data.
     Classification: one class for each series, read from the final state. Loss: cross-entropy; at chance, the entropy of
-    the classes in the training part. Metric: accuracy.
+        the classes in the training part. Metric: accuracy.
 
-    A row of which no input is known is masked. Where some of several inputs are unknown, they are 0, the mean, and for
-    each input with gaps a further one says whether it is known. Targets that are unknown are not scored. `dt` is the
-    time since the last row that is there, in units of the median gap of the training part; None if all are 1.
-    Inputs and target are scaled by mean and standard deviation of the training part.
+    A row without any known input is masked. If only some inputs of a row are unknown, they are 0, the mean; an
+    additional input for each input with gaps says whether it is known. Unknown targets are not scored. `dt` is the time
+    since the last row that is not masked, in units of the median gap of the training part; None if all are 1. Inputs
+    and target are scaled by mean and standard deviation of the training part.
 
     data: the file; a relative path may begin in the current folder or in data_root.
     time: the column of times, numbers or dates; None: rows are one step apart. Dates have a UTC offset in all rows or
         in none.
     id: the column that names the series of a row; None: all rows are one series.
     inputs: the columns that the model reads; empty: the target's own past (forecasting).
-    target: the column to forecast, or that of the class.
+    target: the column to forecast, or the column of the class.
     kind: "forecast" or "classification".
-    window: steps that are read; None: 50, or for classification all. Longer series lose their beginning then.
+    window: steps that are read; None: 50, or for classification all. Of longer series only the last `window` steps are
+        read.
     split: "time", the validation and test parts are the last times of all series; a window may read rows of an earlier
-        part, but is asked for rows of its own alone; "id", whole series, chosen by a hash of their names and, for
+        part, but predicts only rows of its own part; "id", whole series, chosen by a hash of their names and, for
         classification, from each class.
     valid_fraction, test_fraction: the shares of rows or series.
     season: rows of a season, for the seasonal baseline; None: none.
@@ -109,13 +110,13 @@ class Series(Task):
     # --- parts, scale, windows ----------------------------------------------------------------------------------------
 
     def _parts_by_time(self, fractions: tuple[float, float]) -> np.ndarray:
-        """The part of each row: 0 training, 1 validation, 2 test. Rows of one time are in one part."""
+        """Return the part of each row: 0 training, 1 validation, 2 test. Rows of one time are in one part."""
         cuts = own.cuts(len(self.series.time), *fractions)
         borders = np.sort(self.series.time)[list(cuts)]
         return np.searchsorted(borders, self.series.time, side="right")
 
     def _parts_by_id(self, fractions: tuple[float, float]) -> np.ndarray:
-        """The same by whole series; of each class its share."""
+        """Return the part of each row, the same for all rows of a series. Each class gets its share of every part."""
         names, begins = self.series.names, self.series.begins
         if len(names) < 3:
             raise ValueError(
@@ -132,7 +133,7 @@ class Series(Task):
         return np.repeat(part, np.diff(begins))
 
     def _scale(self) -> None:
-        """Scale inputs and target by the training part, and find which rows are there."""
+        """Scale inputs and target by the training part, and find the rows with a known input."""
         training = self.part == 0
         known = np.isfinite(self.series.inputs)
         for k, name in enumerate(self.inputs):
@@ -156,14 +157,14 @@ class Series(Task):
                 )
         gaps = np.diff(self.series.time)
         within = np.ones(len(gaps), bool)
-        within[self.series.begins[1:-1] - 1] = False  # from a series to the next
+        within[self.series.begins[1:-1] - 1] = False  # gaps between two series
         of_training = gaps[within & training[1:] & training[:-1]]
         self.unit = float(np.median(of_training)) if len(of_training) else 1.0
         self.time = torch.from_numpy(self.series.time / self.unit)
         self.regular = bool(there.all() and (np.abs(gaps[within] - self.unit) <= REGULAR * self.unit).all())
 
     def _begins(self, part: int) -> np.ndarray:
-        """The first row of each sequence of a part: of each window of a forecast, or of each series."""
+        """Return the first row of each sequence of a part: of each window of a forecast, or of each series."""
         found = []
         for k, (first, end) in enumerate(zip(self.series.begins, self.series.begins[1:], strict=False)):
             if self.kind == "classification":
@@ -173,7 +174,7 @@ class Series(Task):
             steps = self.window + self.horizon
             if end - first < steps:
                 raise ValueError(
-                    f"{self.path}, row {self.series.rows[first]:,}: here begins {self._named(k)}, too short with "
+                    f"{self.path}, row {self.series.rows[first]:,}: {self._named(k)} begins here and has only "
                     f"{end - first:,} rows: window {self.window} and horizon {self.horizon} need {steps:,}; "
                     "give a smaller task.window"
                 )
@@ -185,7 +186,7 @@ class Series(Task):
         return np.concatenate(found) if found else np.empty(0, int)
 
     def _named(self, k: int) -> str:
-        """A series in words; the only one of a file without names has none."""
+        """Return a series in words. The only series of a file without names has no name."""
         return f"series {self.series.names[k]}" if len(self.series.names) > 1 else "the series"
 
     def _more(self, split: str) -> str:
@@ -200,12 +201,12 @@ class Series(Task):
         return self.sequences(split, order[first:end])
 
     def sequences(self, split: str, which: Tensor) -> Batch:
-        """The sequences of a split with these numbers (B,), as a batch."""
+        """Return the sequences of a split with these numbers (B,), as a batch."""
         begin = torch.from_numpy(self.begins[split])[which]
         return self._windows(begin) if self.kind == "forecast" else self._whole(begin)
 
     def _windows(self, begin: Tensor) -> Batch:
-        """Windows and the rows that are asked for, (S, B)."""
+        """Return windows and the rows to predict, (S, B)."""
         assert self.window is not None
         steps = torch.arange(self.window + self.horizon).unsqueeze(1)
         rows, asked = begin + steps, (steps >= self.window).expand(-1, len(begin))
@@ -215,7 +216,7 @@ class Series(Task):
         return self._made(x, torch.where(asked, target, math.nan), rows, there)
 
     def _whole(self, begin: Tensor) -> Batch:
-        """Whole series, padded at the front."""
+        """Return whole series, padded at the front."""
         ends = torch.from_numpy(self.series.begins)
         end = ends[torch.searchsorted(ends, begin, right=True)]
         if self.window is not None:
@@ -251,22 +252,22 @@ class Series(Task):
         return {"loss": (error.square().sum(), n), "mae": (error.abs().sum() * self.deviation, n)}
 
     def derived(self, metrics: dict[str, float]) -> dict[str, float]:
-        """The means of the metrics, of forecasts with the rmse."""
+        """Return the means of the metrics, for forecasts with the rmse."""
         if self.kind == "classification":
             return metrics
         return metrics | {"rmse": math.sqrt(metrics["loss"]) * self.deviation}
 
     def chance(self) -> float:
-        """Of a forecast the variance of the scaled target in the training part."""
+        """Return the loss at chance: the variance of the scaled target, or the entropy of the classes."""
         return 1.0 if self.kind == "forecast" else entropy(self._counts("train"))
 
     def _counts(self, split: str) -> Tensor:
-        """How often each class occurs in a split, (C,)."""
+        """Count how often each class occurs in a split, (C,)."""
         labels = torch.from_numpy(self.series.target[self.begins[split]]).long()
         return torch.bincount(labels, minlength=len(self.series.classes))
 
     def floors(self) -> dict[str, float]:
-        """What simple rules reach on the test split: the rmse of forecasts, or the accuracy of the commonest class."""
+        """Return what simple rules reach on the test split: the rmse, or the accuracy of the most common class."""
         if self.kind == "classification":
             counts = self._counts("test")
             right = int(counts[self._counts("train").argmax()])
@@ -274,9 +275,10 @@ class Series(Task):
         return {rule: rmse for rule, (_, rmse) in self.baselines("test").items()}
 
     def rules(self, begin: np.ndarray) -> dict[str, np.ndarray]:
-        """The forecasts of simple rules for windows that begin at these rows (N,), each (N, horizon).
+        """Return the forecasts of simple rules for windows that begin at these rows (N,), each (N, horizon).
 
-        An unknown value of the past is the last known one before it, or the training mean if there is none.
+        An unknown value of the past is replaced by the last known one before it, or by the training mean if there is
+        none.
         """
         assert self.window is not None
         past = self._past()
@@ -291,14 +293,14 @@ class Series(Task):
         return found
 
     def _past(self) -> np.ndarray:
-        """The target in each row (R,), filled with the last known value of its series."""
+        """Return the target in each row (R,), filled with the last known value of its series."""
         known = np.isfinite(self.series.target)
         last = np.maximum.accumulate(np.where(known, np.arange(len(known)), -1))
         first = np.repeat(self.series.begins[:-1], np.diff(self.series.begins))
         return np.where(last >= first, self.series.target[np.maximum(last, 0)], self.mean)
 
     def baselines(self, split: str) -> dict[str, tuple[float, float]]:
-        """The mae and rmse of each simple rule on a split, in the unit of the data."""
+        """Return the mae and rmse of each simple rule on a split, in the unit of the data."""
         assert self.window is not None
         begin = self.begins[split]
         truth = self.series.target[begin[:, None] + self.window + np.arange(self.horizon)]
@@ -309,7 +311,7 @@ class Series(Task):
         }
 
     def notes(self) -> list[str]:
-        """What was read of the file, and what simple rules reach on the test part."""
+        """Return what was read from the file, and what simple rules reach on the test part."""
         counted = ", ".join(f"{self.size(split):,} for {split}" for split in SPLITS)
         what = "windows" if self.kind == "forecast" else "series"
         lines = [f"{self.path}: {len(self.series.names):,} series, {len(self.series.time):,} rows; {what}: {counted}"]
@@ -327,21 +329,21 @@ class Series(Task):
 
 
 def gaps(time: Tensor, there: Tensor) -> Tensor:
-    """The time since the last step that is there, (S, B); 1 at the first one, and at steps that are not there."""
+    """Return the time since the last step that is there, (S, B); 1 at the first such step and at all others."""
     last = torch.where(there, time, -math.inf).cummax(0).values
     before = torch.cat([last.new_full((1, last.shape[1]), -math.inf), last[:-1]])
     return torch.where(there & before.isfinite(), time - before, 1.0)
 
 
 def _errors(logits: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
-    """The errors of the forecasts, (S, B), 0 where nothing is scored, and which steps are scored."""
+    """Return the errors of the forecasts, (S, B), 0 where nothing is scored, and which steps are scored."""
     scored = ~batch.target.isnan()
     target = batch.target.nan_to_num().to(logits.dtype)
     return torch.where(scored, logits.squeeze(-1) - target, 0.0), scored
 
 
 def _moments(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and standard deviation of each column, of the numbers that are known; nan for a column without any."""
+    """Return mean and standard deviation of each column, of its known numbers; nan for a column without any."""
     known = np.isfinite(values)
     n = np.maximum(known.sum(0), 1)
     mean = np.where(known, values, 0.0).sum(0) / n
@@ -358,9 +360,9 @@ def _check_arguments(
     season: int | None,
     window: int | None,
 ) -> None:
-    """Raise ValueError for arguments that do not go together."""
+    """Raise ValueError for arguments that contradict each other."""
     if not target:
-        raise ValueError("which column is asked for? give task.target=COLUMN")
+        raise ValueError("target is missing: give task.target=COLUMN, the column to predict")
     if len(set(inputs)) < len(inputs):
         raise ValueError("inputs names a column twice: leave one out")
     if kind == "forecast":
@@ -372,6 +374,6 @@ def _check_arguments(
     if split != "id":
         raise ValueError("classification puts whole series into the parts: give task.split=id")
     if not inputs:
-        raise ValueError("which columns does the model read? give task.inputs=[COLUMN,...]")
+        raise ValueError("inputs is empty: give task.inputs=[COLUMN,...], the columns that the model reads")
     if target in inputs:
         raise ValueError(f"inputs has the class, {target}: leave it out")

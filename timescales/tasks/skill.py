@@ -1,4 +1,4 @@
-"""What a metric of a task is without any skill, for pictures and the progress bar."""
+"""Compute what a metric of a task is without any skill, for pictures and the progress bar."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ import torch
 
 from timescales.tasks.task import Task
 
-MOST_ANSWERS = 32  # classes of a task of which each is tried as the one answer
+MOST_ANSWERS = 32  # up to this number of classes, each is tried as the constant answer
 
 
 def no_skill(task: Task, metric: str, chance: float | None, batches: int | None = None) -> float | None:
-    """Return what a metric of validation is without any skill; None where it is not known.
+    """Return the value of a validation metric without any skill; None if it is not known.
 
-    An accuracy is that of the best answer that is always the same, on the first so many `batches`. chance: the loss at
-    chance.
+    For an accuracy, this is the best constant answer on the first `batches` batches.
+
+    chance: the loss at chance.
     """
     if metric.endswith("accuracy"):
         return _same_answer(task, metric, batches)
@@ -26,7 +27,7 @@ def no_skill(task: Task, metric: str, chance: float | None, batches: int | None 
         return chance / math.log(2.0)
     try:
         return task.derived({"loss": chance}).get(metric)
-    except KeyError:  # it follows from another metric than the loss
+    except KeyError:  # it is computed from another metric than the loss
         return None
 
 

@@ -15,20 +15,20 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-EVAL_BATCH = 500  # sequences of a validation or test batch; texts are read in streams instead
+EVAL_BATCH = 500  # sequences in a validation or test batch; texts are read in streams instead
 
-IGNORED = -100  # the target of a step that is not scored
+IGNORED = -100  # the target of steps that are not scored
 
 
 @dataclass(frozen=True)
 class AWD:
-    """What a word-level task asks of its model, `timescales.models.awd.AWDModel`: dropout and tied weights.
+    """What a word-level task requires of its model, `timescales.models.awd.AWDModel`: dropout and tied weights.
 
     embedding, input, hidden, output, weight: dropout rates, each at least 0 and below 1.
     recurrent: "trained", or "frozen" for recurrent weights that stay as initialised.
     tied: whether the readout uses the weights of the embedding.
-    cutoffs: None for a softmax over all words; for an adaptive softmax, where the second, third, ... of its clusters
-        begins among the words by frequency.
+    cutoffs: None for a softmax over all words. For an adaptive softmax, the numbers of the words (by frequency) at
+        which its second, third, ... cluster begins.
     """
 
     embedding: float
@@ -57,8 +57,8 @@ class Spec:
     select: the validation metric that selects the best weights, and "max" or "min" for its direction.
     embedding: for "tokens", the size E of the vectors to train, or frozen vectors, (input_size, E).
     dropout: rate on the input of the readout.
-    carried: whether each batch begins with the final state of the batch before it. The first batch of an epoch or
-        split begins with zeros.
+    carried: whether each batch begins with the final state of the batch before it. The first batch of an epoch or split
+        begins with zeros.
     awd: settings of the word-level language model of `timescales.models.awd`, None for any other model.
     """
 
@@ -80,7 +80,7 @@ class Spec:
 
     @property
     def width(self) -> int:
-        """Numbers that the RNN reads at each step."""
+        """Return how many numbers the RNN reads at each step."""
         if self.embedding is None:
             return self.input_size
         return self.embedding if isinstance(self.embedding, int) else self.embedding.shape[1]
@@ -89,12 +89,13 @@ class Spec:
 class Batch(NamedTuple):
     """A batch of sequences on the task's device.
 
-    x: input, (S, B) or (S, B, I). target: what the task's loss compares the logits with.
+    x: input, (S, B) or (S, B, I).
+    target: what the task's loss compares the logits with.
     mask: (S, B), 0 where a step does not exist; None if all exist.
     dt: (S, B), the time since the previous step; None if it is always 1.
     lr_scale: factor of the learning rate in the training step on this batch; None for 1.
-    reset: (S, B), whether the state is that of the beginning again before a step; None if it never is, which faster
-        engines take.
+    reset: (S, B), whether the state is reset before a step; None if it never is, since some engines need batches
+        without it.
     """
 
     x: Tensor
@@ -106,7 +107,7 @@ class Batch(NamedTuple):
 
 
 class Sizes(TypedDict, total=False):
-    """What every task with data of its own making takes, with the defaults of `Task.SIZES`.
+    """The arguments of every task that generates its data, with the defaults of `Task.SIZES`.
 
     train_size, valid_size, test_size: sequences of a split (of training: in one epoch).
     """
@@ -122,16 +123,16 @@ class Sizes(TypedDict, total=False):
 class Task:
     """Data, loss and metrics of a task. A subclass sets `spec` in __init__ and implements `batch`.
 
-    The loss and metrics of this class are those of classification: logits (B, C) and targets (B,). Other tasks
-    override `loss`, `correct` and `metrics`.
+    The loss and metrics of this class are those of classification: logits (B, C) and targets (B,). Other tasks override
+        `loss`, `correct` and `metrics`.
 
-    The same seed gives the same data on every device: each random draw comes from a CPU generator that depends on
-    (seed, split, epoch, step) alone, so a resumed run needs no more than its counters (and its curve: `follow`). Only
-    training sequences are shuffled: sequence k of the validation or test split is the same in every epoch.
+    The same seed gives the same data on every device. Each random draw comes from a CPU generator that depends only on
+    (seed, split, epoch, step), so a resumed run needs only its counters (and its curve: `follow`). Only training
+    sequences are shuffled: sequence k of the validation or test split is the same in every epoch.
     """
 
     SIZES: ClassVar[Sizes]  # the defaults of a task that passes `**self.SIZES | sizes` to this class
-    has_resets: bool = False  # whether some batches have `reset`, if the first one need not be among them
+    has_resets: bool = False  # whether some batches have `reset`; the first one may have none
     spec: Spec
 
     def __init__(
@@ -147,130 +148,130 @@ class Task:
         check_positive(batch_size=batch_size, train_size=train_size, valid_size=valid_size, test_size=test_size)
         self.batch_size, self.seed, self.device = batch_size, seed, torch.device(device)
         self.sizes = {"train": train_size, "valid": valid_size, "test": test_size}
-        self.partial: list[str] = []  # for the record: which data sets are incomplete or differ, a line each
-        self.data: dict[str, str] = {}  # for the record: files of one's own and word vectors, and a digest of each
+        self.partial: list[str] = []  # for the record: which data sets are incomplete or differ, one line each
+        self.data: dict[str, str] = {}  # for the record: the user's files and word vectors, and a digest of each
         self._order: tuple[int, Tensor] | None = None
 
     def generator(self, split: str, epoch: int = 0, step: int = 0) -> torch.Generator:
-        """A CPU generator that depends on the arguments and the task's seed alone."""
+        """Return a CPU generator that depends only on the arguments and the task's seed."""
         # No state is carried from draw to draw, so a resumed run only needs its counters.
         return seeded(f"{self.seed}/{split}/{epoch}/{step}")
 
     def shuffled(self, epoch: int) -> Tensor:
-        """Indices of the training sequences in the order of an epoch, (N,), on the CPU."""
+        """Return the indices of the training sequences in the order of an epoch, (N,), on the CPU."""
         if self._order is None or self._order[0] != epoch:
             self._order = epoch, torch.randperm(self.size("train"), generator=self.generator("train", epoch))
         return self._order[1]
 
     def moved(self, value: Tensor) -> Tensor:
-        """A CPU tensor on the task's device. The CPU does not wait for the copy to a GPU."""
+        """Copy a CPU tensor to the task's device. The CPU does not wait for a copy to a GPU."""
         if self.device.type == "cuda":  # a copy from pageable memory would block
             value = value.pin_memory()
         return value.to(self.device, non_blocking=True)
 
     def size(self, split: str) -> int:
-        """Number of sequences of a split (of "train": in one epoch)."""
+        """Return the number of sequences of a split (of "train": in one epoch)."""
         return self.sizes[split]
 
     def n_batches(self, split: str) -> int:
-        """Number of batches of a split (of "train": in one epoch)."""
+        """Return the number of batches of a split (of "train": in one epoch)."""
         return -(-self.size(split) // (self.batch_size if split == "train" else EVAL_BATCH))
 
     def start_of(self, epoch: int) -> int:
-        """Number of training steps before an epoch."""
+        """Return the number of training steps before an epoch."""
         return epoch * self.n_batches("train")
 
     def position(self, step: int) -> tuple[int, int]:
-        """The epoch after `step` training steps, and the number of steps done in it."""
+        """Return the epoch after `step` training steps, and the number of steps done in it."""
         return divmod(step, self.n_batches("train"))
 
     def batches(self, split: str, epoch: int = 0, start: int = 0) -> Iterator[Batch]:
-        """Batches of a split, from batch number `start` on. The last one may be smaller."""
+        """Yield the batches of a split, from batch number `start` on. The last one may be smaller."""
         size = self.batch_size if split == "train" else EVAL_BATCH
         n = self.size(split)
         for step in range(start, self.n_batches(split)):
             yield self.batch(split, epoch, step, step * size, min(n, (step + 1) * size))
 
     def batch(self, split: str, epoch: int, step: int, first: int, end: int) -> Batch:
-        """Sequences first to end - 1 of a split in an epoch. `step` is the number of the batch."""
+        """Return sequences first to end - 1 of a split in an epoch. `step` is the number of the batch."""
         raise NotImplementedError
 
     def loss(self, logits: Tensor, batch: Batch) -> Tensor:
-        """The scalar that training minimises, without `penalty`: cross-entropy in nats here."""
+        """Return the scalar that training minimises, without `penalty`: cross-entropy in nats here."""
         return F.cross_entropy(logits, batch.target)
 
     def correct(self, logits: Tensor, batch: Batch) -> Tensor:
-        """Whether each sequence is answered correctly, (B,) bool."""
+        """Return whether each sequence is answered correctly, (B,) bool."""
         return logits.argmax(-1) == batch.target
 
     def metrics(self, logits: Tensor, batch: Batch) -> dict[str, tuple[Tensor, int]]:
-        """Each metric as (sum over the batch, number of items in the sum). "loss" is always among them."""
+        """Return each metric as (sum over the batch, number of items in the sum). "loss" must be one of them."""
         loss, n = F.cross_entropy(logits, batch.target, reduction="sum"), len(batch.target)
         return {"loss": (loss, n), "accuracy": (self.correct(logits, batch).sum(), n)}
 
     def derived(self, metrics: dict[str, float]) -> dict[str, float]:
-        """The means of the metrics over a split, with metrics that are computed from these means."""
+        """Return the means of the metrics over a split, with metrics that are computed from these means."""
         return metrics
 
     def exists(self, batch: Batch) -> Tensor:
-        """Which steps belong to a sequence, (S, B) bool. Padding does not, even where the model reads it."""
+        """Return which steps belong to a sequence, (S, B) bool. Padding does not, even where the model reads it."""
         if batch.mask is None:
             return torch.ones(batch.x.shape[:2], dtype=torch.bool, device=batch.x.device)
         return batch.mask.bool()
 
     def words(self, x: Tensor) -> list[str] | None:
-        """The words of tokens (S,); None if the inputs are not words."""
+        """Return the words of tokens (S,); None if the inputs are not words."""
         return None
 
     def penalty(self, output: Any) -> Tensor | float:
-        """The regularisation term that training adds to the loss, computed from the model's output."""
+        """Return the regularisation term that training adds to the loss, computed from the model's output."""
         return 0.0
 
     def chance(self) -> float:
-        """The loss of the best predictor that ignores the input; nan if it is not known."""
+        """Return the loss of the best predictor that ignores the input; nan if it is not known."""
         return math.nan
 
     def floors(self) -> dict[str, float]:
-        """What is no skill: a simple rule, in words, and its accuracy, or what it reaches of the metric that selects.
+        """Return what simple rules reach without any skill: each rule's name, and its accuracy or selection metric.
 
-        Empty where chance says enough.
+        Empty for tasks where the loss at chance is enough.
         """
         return {}
 
     def notes(self) -> list[str]:
-        """What people should know of the data before training begins, a line each; nothing for generated data."""
+        """Return what to know about the data before training begins, one line each; nothing for generated data."""
         return []
 
     def optimum(self) -> float:
-        """The least loss that any predictor can have, in the mean over many sequences; nan if it is not known."""
+        """Return the lowest loss that any predictor can have, as a mean over many sequences; nan if it is not known."""
         return math.nan
 
     def follow(self, curve: Sequence[Mapping[str, float]]) -> None:
-        """Set what depends on how training went, such as the difficulty of a curriculum; called after a validation.
+        """Set what depends on earlier validations, such as a curriculum's difficulty. Called after each validation.
 
-        curve: a row for each validation so far, its metrics under valid/<name>, as in a record. What is set depends on
-        it alone, never on the rows of an earlier call.
+        curve: a row for each validation so far, its metrics under valid/<name>, as in a record. The result must depend
+            only on `curve`, never on an earlier call.
         """
 
     def stop(self, epoch: int, metrics: dict[str, float]) -> str | None:
-        """The outcome ("solved", "failed") if the protocol ends the run after this validation, else None."""
+        """Return the outcome ("solved", "failed") if the protocol ends the run after this validation, else None."""
         return None
 
 
 def same_data(before: Mapping[str, str] | None, now: Mapping[str, str]) -> bool:
-    """Whether the digests of a record or checkpoint are those of today's `Task.data`, wherever the files lie.
+    """Return whether the digests of a record or checkpoint equal those of `Task.data` now, wherever the files are.
 
-    One of older code names none: nothing is known of its data.
+    A record of older code has no digests, and counts as equal: nothing is known about its data.
     """
     return not before or sorted(before.values()) == sorted(now.values())
 
 
 class StepTask(Task):
-    """A task with an answer at each of several steps: logits (S, B, C) and targets (S, B), IGNORED where there is none.
+    """A task with an answer at each of several steps: logits (S, B, C) and targets (S, B), IGNORED at the other steps.
 
-    Loss: cross-entropy, the mean over all answers. Metrics: accuracy, the share of right answers; sequence_accuracy,
-    the share of sequences of which all are right.
-    answers: the steps among which all answers are; the others are not looked at.
+    Loss: cross-entropy, the mean over all answers. Metrics: accuracy, the share of correct answers; sequence_accuracy,
+    the share of sequences with all answers correct.
+    answers: the steps that may have answers; all others are skipped.
     """
 
     answers = slice(None)
@@ -293,42 +294,44 @@ class StepTask(Task):
 
 
 def seeded(words: str) -> torch.Generator:
-    """A CPU generator whose seed is a hash of the string."""
+    """Return a CPU generator whose seed is a hash of the string."""
     digest = hashlib.sha256(words.encode()).digest()
     return torch.Generator().manual_seed(int.from_bytes(digest[:8], "big") >> 1)
 
 
 def loss_of_steps(logits: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
-    """Cross-entropy in nats of logits (S, B, C) and targets (S, B), over the steps whose target is not IGNORED.
+    """Return the cross-entropy in nats of logits (S, B, C) and targets (S, B), over the steps with a target.
 
-    reduction: "mean", "sum", or "none" for the loss of each step, (S B,).
+    reduction: "mean", "sum", or "none" for the loss of each step, (S B,). Steps whose target is IGNORED are skipped.
     """
     return F.cross_entropy(logits.flatten(0, 1), target.flatten(), ignore_index=IGNORED, reduction=reduction)
 
 
 def entropy(counts: Tensor) -> float:
-    """Entropy in nats of the frequencies given by counts (C,)."""
+    """Return the entropy in nats of the frequencies given by counts (C,)."""
     return float(torch.special.entr(counts.double() / counts.sum()).sum())
 
 
 def entropy_of_bit(p: float) -> float:
-    """Entropy in nats of a bit that is 1 with probability p, which is neither 0 nor 1."""
+    """Return the entropy in nats of a bit that is 1 with probability p, which is neither 0 nor 1."""
     return -p * math.log(p) - (1.0 - p) * math.log(1.0 - p)
 
 
 def sizes_within(
     name: str, items: str, n: int, n_test: int, train_size: int | None, valid_size: int, test_size: int | None
 ) -> dict[str, int]:
-    """The sizes of the splits as arguments of `Task`, for a data set with n training and n_test test items.
+    """Return the sizes of the splits as arguments of `Task`, for a data set with n training and n_test test items.
 
-    Validation items are taken from the training items. None takes all items that are left.
-    Raises ValueError if there are too few; `name` and `items` appear in the message.
+    Validation items come from the training items. None means all items that are left.
+
+    Raises: ValueError if there are too few; `name` and `items` appear in the message.
     """
     if n < 2 or n_test < 1:
-        raise ValueError(f"{name} has {n} training and {n_test} test {items} here, too few; get all of it")
+        raise ValueError(f"{name} has only {n} training and {n_test} test {items} here: get the complete data set")
     if train_size is None and valid_size >= n:
         raise ValueError(
-            f"valid_size must be below {n}, the training {items} of {name} from which it is taken; not {valid_size}"
+            f"valid_size must be below {n}, the number of training {items} of {name} that it is a part of; not "
+            f"{valid_size}"
         )
     train_size = n - valid_size if train_size is None else train_size
     test_size = n_test if test_size is None else test_size
@@ -341,7 +344,7 @@ def sizes_within(
 
 
 def check_choice(name: str, value: object, choices: tuple[object, ...]) -> None:
-    """Raise ValueError, with the choices, if value is none of them."""
+    """Raise ValueError, with the choices, if value is not one of them."""
     if value not in choices:
         raise ValueError(f"{name} must be one of {', '.join(map(str, choices))}; not {value!r}")
 

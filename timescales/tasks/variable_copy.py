@@ -37,7 +37,7 @@ class VariableCopy(Copy):
         self._delays: dict[str, Tensor] = {}
 
     def delays(self, split: str) -> Tensor:
-        """The delay of every sequence of a split, (N,), on the CPU, where the length of a batch is computed."""
+        """Return the delay of every sequence of a split, (N,), on the CPU, where the length of a batch is computed."""
         if split not in self._delays:
             generator = self.generator(f"{split}/delays")
             self._delays[split] = torch.randint(self.low, self.high + 1, (self.size(split),), generator=generator)
@@ -57,7 +57,7 @@ class VariableCopy(Copy):
         return Batch(x, target, mask)
 
     def right(self, logits: Tensor, batch: Batch) -> Tensor:
-        """The number of correct answers of each sequence, (B,), 0 to 10."""
+        """Return the number of correct answers of each sequence, (B,), 0 to 10."""
         is_answer = (batch.target >= 0) & (batch.target < SYMBOLS)
         return ((logits.argmax(-1) == batch.target) & is_answer).sum(0)
 
@@ -75,5 +75,5 @@ class VariableCopy(Copy):
         }
 
     def chance(self) -> float:
-        """Loss of a predictor that sees the signal but does not remember the symbols: 10 ln 8 / (mean T + 20)."""
+        """Return the loss of a predictor that sees the signal but forgets the symbols: 10 ln 8 / (mean T + 20)."""
         return LENGTH * math.log(SYMBOLS) / ((self.low + self.high) / 2 + 2 * LENGTH)

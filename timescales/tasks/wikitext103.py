@@ -30,18 +30,18 @@ class WikiText103(Words):
     frequency in the training text, the most frequent one first.
 
     The output of the model is not the logits of all words but the logarithm of the probability of each target, (S, B):
-    torch's `AdaptiveLogSoftmaxWithLoss` computes those of the clusters alone that have a target in the batch.
+    torch's `AdaptiveLogSoftmaxWithLoss` computes only the clusters that have a target in the batch.
 
     corpus: "wt103", or a corpus of `Words` for small runs.
     embedding: size of the learned embedding, whose weights the readout does not share.
-    cutoffs: of the words by frequency, where the second, third, ... cluster of the softmax begins.
+    cutoffs: the numbers of the words (by frequency) at which the second, third, ... cluster of the softmax begins.
     articles: "reset", the state is zero where an article begins, also within a window; "carried", it is not.
     dropout_embedding, dropout_input, dropout_hidden, dropout_output: as in `Words`.
     allow_partial: accept an incomplete corpus.
     Raises what `timescales.tasks.data.text` raises.
 
-    Differs: Gu et al. chose a full or shared softmax, dropout and layer norm by validation, and which is not known;
-    an adaptive softmax is our choice. What else is assumed is listed in conf/table/gu_table3.yaml.
+    Differs: Gu et al. chose a full or shared softmax, dropout and layer norm by validation, and do not state what they
+    chose; an adaptive softmax is our choice. Further assumptions are listed in conf/table/gu_table3.yaml.
     """
 
     def __init__(
@@ -94,16 +94,16 @@ class WikiText103(Words):
             for split, tokens in self.tokens.items():
                 begins = text.article_begins(tokens, self.vocabulary)
                 self.resets[split] = batchify(begins, self.streams[split].shape[1])
-                rows = self.resets[split][:-1].any(1).nonzero().flatten()  # the last one is a target alone
+                rows = self.resets[split][:-1].any(1).nonzero().flatten()  # the last row is only a target
                 self.beginning[split] = set((rows // self.length).tolist())
             self.has_resets = any(self.beginning.values())
 
     def windows(self, epoch: int) -> list[tuple[int, int]]:
-        """The training windows, the same in every epoch: where each begins in its stream, and `length`."""
+        """Return the training windows, the same in every epoch: where each begins in its stream, and `length`."""
         return [(first, self.length) for first in range(0, len(self.streams["train"]) - 1, self.length)]
 
     def batches(self, split: str, epoch: int = 0, start: int = 0) -> Iterator[Batch]:
-        """Windows of all streams of a split, from window `start` on; one in which no article begins has no reset."""
+        """Yield windows of all streams of a split from window `start` on. A reset marks an article in a window."""
         for k, batch in enumerate(super().batches(split, epoch, start), start):
             first = k * self.length
             begins = k in self.beginning.get(split, ())
@@ -111,13 +111,13 @@ class WikiText103(Words):
             yield batch._replace(lr_scale=None, reset=reset)
 
     def losses(self, logits: Tensor, batch: Batch) -> Tensor:
-        """The loss of each word, (S, B)."""
-        # The model gives log probabilities of the targets: logits of 267,735 words would take 17 GB a window.
+        """Return the loss of each word, (S, B)."""
+        # The model returns log probabilities of the targets: logits of 267,735 words would take 17 GB a window.
         return -logits
 
     def loss(self, logits: Tensor, batch: Batch) -> Tensor:
         return self.losses(logits, batch).mean()
 
     def penalty(self, output: Any) -> Tensor | float:
-        """None."""
+        """Return 0: this task has no penalty."""
         return 0.0

@@ -55,7 +55,7 @@ class WordProblem(StepTask):
     T: the number of elements.
 
     Differs: Merrill et al. draw sequences of all lengths up to T, once, and put a symbol before each. Here all have T
-    elements, and each answer is that of a shorter sequence. S3 and Z2 are ours.
+    elements, and each answer is that of a shorter sequence. S3 and Z2 are our addition.
     """
 
     SIZES: ClassVar[Sizes] = Sizes(batch_size=64, train_size=64_000, valid_size=1_000, test_size=5_000)
@@ -82,7 +82,7 @@ class WordProblem(StepTask):
 
 
 def generated(generators: Sequence[Permutation]) -> list[Permutation]:
-    """All elements of the group that permutations generate, in lexicographic order."""
+    """Return all elements of the group that permutations generate, in lexicographic order."""
     identity = tuple(range(len(generators[0])))
     found, new = {identity}, [identity]
     while new:
@@ -92,18 +92,18 @@ def generated(generators: Sequence[Permutation]) -> list[Permutation]:
 
 
 def then(a: Permutation, b: Permutation) -> Permutation:
-    """The product a*b: first a, then b."""
+    """Return the product a*b: first a, then b."""
     return tuple(b[point] for point in a)
 
 
 def products(elements: Sequence[Permutation]) -> Tensor:
-    """The number of a*b for the numbers of a and b, (n, n) int64."""
+    """Return the number of a*b for the numbers of a and b, (n, n) int64."""
     number = {element: k for k, element in enumerate(elements)}
     return torch.tensor([[number[then(a, b)] for b in elements] for a in elements])
 
 
 def running_products(x: Tensor, table: Tensor) -> Tensor:
-    """The product of the elements up to each step, (S, B), in log2(S) rounds: products over 2, 4, 8, ... steps."""
+    """Return the product of the elements up to each step, (S, B), in log2(S) rounds: over 2, 4, 8, ... steps."""
     shift = 1
     while shift < len(x):
         x = torch.cat([x[:shift], table[x[:-shift], x[shift:]]])

@@ -51,7 +51,7 @@ class Words(StepTask):
 
     Differs from the authors' code: they divide the summed loss by the length of a stream, one more than the number of
     words predicted, which lowers the perplexity on PTB by .03 (validation) and .003 (test). Window lengths are drawn
-    with our own generator, not NumPy's, and depend on seed and epoch alone.
+    with another generator than NumPy's, and depend only on seed and epoch.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class Words(StepTask):
         device: str = "cpu",
         data_root: str | None = None,
     ) -> None:
-        check_choice("corpus", corpus, text.OF_WORDS)
+        check_choice("corpus", corpus, text.WORD_CORPORA)
         check_positive(length=length, embedding=embedding)
         # Settings of the task although the network uses them: a new place would change the ids of all runs.
         awd = AWD(dropout_embedding, dropout_input, dropout_hidden, dropout_output, weight_drop, recurrent, tied)
@@ -99,7 +99,7 @@ class Words(StepTask):
         self._starts = [0]  # training steps before each epoch, for the epochs computed so far
 
     def _stream(self, split: str) -> Tensor:
-        """The parallel streams of a split, (rows, streams). Raises ValueError if they have fewer than three rows."""
+        """Return the parallel streams of a split, (rows, streams). Raises ValueError for fewer than three rows."""
         n = STREAMS.get(split, self.batch_size)
         words = len(self.tokens[split])
         if words < 3 * n:
@@ -108,7 +108,7 @@ class Words(StepTask):
         return batchify(self.tokens[split], n)
 
     def windows(self, epoch: int) -> list[tuple[int, int]]:
-        """The training windows of an epoch: where each begins in its stream, and the length drawn for it.
+        """Return the training windows of an epoch: where each begins in its stream, and the length drawn for it.
 
         The last window ends with the stream, whatever length was drawn.
         """
@@ -124,26 +124,26 @@ class Words(StepTask):
         return list(zip(first[:n].tolist(), lengths[:n].tolist(), strict=True))
 
     def n_batches(self, split: str) -> int:
-        """Number of windows of a split. Raises NotImplementedError for "train", where it differs between epochs."""
+        """Return the number of windows of a split. Raises NotImplementedError for "train", where epochs differ."""
         if split == "train":
             raise NotImplementedError("epochs differ in their number of windows: start_of(epoch + 1) - start_of(epoch)")
         return -(-(len(self.streams[split]) - 1) // self.length)
 
     def start_of(self, epoch: int) -> int:
-        """Number of training steps before an epoch."""
+        """Return the number of training steps before an epoch."""
         while len(self._starts) <= epoch:
             self._starts.append(self._starts[-1] + len(self.windows(len(self._starts) - 1)))
         return self._starts[epoch]
 
     def position(self, step: int) -> tuple[int, int]:
-        """The epoch after `step` training steps, and the number of steps done in it."""
+        """Return the epoch after `step` training steps, and the number of steps done in it."""
         while self._starts[-1] <= step:
             self.start_of(len(self._starts))
         epoch = bisect.bisect_right(self._starts, step) - 1
         return epoch, step - self._starts[epoch]
 
     def batches(self, split: str, epoch: int = 0, start: int = 0) -> Iterator[Batch]:
-        """Windows of all streams of a split, from window `start` on."""
+        """Yield windows of all streams of a split, from window `start` on."""
         stream = self.streams[split]
         training = split == "train"
         windows = (
@@ -154,11 +154,11 @@ class Words(StepTask):
             yield Batch(window[:-1], window[1:], lr_scale=length / self.length if training else None)
 
     def losses(self, logits: Tensor, batch: Batch) -> Tensor:
-        """The loss of each word, (S, B)."""
+        """Return the loss of each word, (S, B)."""
         return loss_of_steps(logits, batch.target, "none").view_as(batch.target)
 
     def penalty(self, output: Any) -> Tensor | float:
-        """Penalty of the last layer's activations (AR) and of their changes from step to step (TAR)."""
+        """Return the penalty of the last layer's activations (AR) and of their changes from step to step (TAR)."""
         change = output.raw.diff(dim=0)
         return self.ar * output.dropped.square().mean() + self.tar * change.square().mean()
 
@@ -167,23 +167,23 @@ class Words(StepTask):
         return {"loss": (self.loss(logits, batch) * n, n)}
 
     def derived(self, metrics: dict[str, float]) -> dict[str, float]:
-        """The means of the metrics, with the perplexity."""
+        """Return the means of the metrics, with the perplexity."""
         return metrics | {"perplexity": math.exp(min(metrics["loss"], 700.0))}
 
     def chance(self) -> float:
         return entropy(self.counts(("train",)).cpu())
 
     def words(self, x: Tensor) -> list[str]:
-        """The words of tokens (S,)."""
+        """Return the words of tokens (S,)."""
         return [self.vocabulary[k] for k in x.tolist()]
 
     def counts(self, splits: Sequence[str] = text.SPLITS) -> Tensor:
-        """How often each word of the vocabulary occurs in the splits together, (V,)."""
+        """Count how often each word of the vocabulary occurs in the splits together, (V,)."""
         tokens = torch.cat([self.tokens[split] for split in splits])
         return torch.bincount(tokens, minlength=len(self.vocabulary))
 
 
 def batchify(tokens: Tensor, n: int) -> Tensor:
-    """A text as n parallel streams of equal length, (rows, n). Tokens that do not fill a row are left out."""
+    """Return a text as n parallel streams of equal length, (rows, n). Tokens that do not fill a row are left out."""
     rows = len(tokens) // n
     return tokens[: rows * n].view(n, rows).T.contiguous()

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from timescales.models.sequence import Output, SequenceModel, State, detached
-from timescales.nn.engine import kept
+from timescales.nn.engine import caches
 from timescales.tasks import Batch
 from timescales.torch_private import tree_leaves, tree_map_only
 from timescales.training.checkpoint import rng_state, set_rng_state
@@ -198,7 +198,7 @@ class StepGraphs(contextlib.AbstractContextManager[Any]):
     def refuse(self, reason: str) -> None:
         """Capture nothing from now on, and say why, once."""
         self.wanted = False
-        if kept.is_new(f"training step: {reason}"):
+        if caches.is_first_warning(f"training step: {reason}"):
             print(f"timescales: no CUDA graph of the training step, {reason}", file=sys.stderr)
 
 

@@ -30,7 +30,7 @@ from timescales.nn.inits import INFINITE, ForgetInit, check_whole, forget_initia
 class Weights(NamedTuple):
     """The weights that an engine uses: ih (G*H, I), hh (G*H, H), bias_ih (G*H,), bias_hh (G*H,) or None.
 
-    hh is None for a cell without recurrent weights, bias_ih for one without biases.
+    hh is None for a cell without recurrent weights. bias_ih is None for a cell without biases.
     """
 
     ih: Tensor
@@ -39,7 +39,7 @@ class Weights(NamedTuple):
     bias_hh: Tensor | None = None
 
     def bias(self) -> Tensor:
-        """Both biases together, (G*H,): the pre-activations at zero input and zero state."""
+        """Return both biases together, (G*H,): the pre-activations at zero input and zero state."""
         if self.bias_ih is None:
             return self.ih.new_zeros(len(self.ih))
         return self.bias_ih if self.bias_hh is None else self.bias_ih + self.bias_hh
@@ -57,13 +57,13 @@ class Cell(nn.Module):
         biases: 2 for the bias vectors `bias_ih` and `bias_hh` as in torch, 1 for a single vector `bias`. A cell that is
             built with bias=False has 0.
         recurrent: whether the gates read the output of the step before. Default: True. If False, the cell is a scan
-            cell: it has no `weight_hh` (it is None), its gates read the input alone, and `step` gets None as gh.
+            cell: its gates read only the input, `weight_hh` is None, and `step` gets None as gh.
         weight_drop: fraction of the recurrent weights that `forward` drops in training. A new mask is drawn for each
             sequence (DropConnect, Merity et al. 2018). Default: 0. It may be set on an instance.
         compiled: whether the fused engine may make a kernel from `step`. Default: True. Set it to False for a step that
-            it refuses, so that the engine "auto" runs it on the eager engine without a warning. Then the weights may
-            have other rows, and the fields of the state, except h, other sizes (`width`). On a GPU torch.compile takes
-            such a step, too.
+            the fused engine cannot compile, so that the engine "auto" runs it on the eager engine without a warning.
+            Then the weights may have other rows, and the fields of the state, except h, other sizes (`width`). On a GPU
+            torch.compile compiles such a step too.
 
     Arguments: input_size, hidden_size; bias: whether there are bias vectors. Default: True.
     Parameters: weight_ih (G*H, I), weight_hh (G*H, H) or None, and the bias vectors (G*H,). If a cell overrides
@@ -88,7 +88,7 @@ class Cell(nn.Module):
 
     def __new__(cls, *arguments: Any, **named: Any) -> Self:
         cell = super().__new__(cls)
-        cell.__dict__["_arguments"] = (arguments, named)  # for reset_parameters, whatever a subclass takes
+        cell.__dict__["_arguments"] = (arguments, named)  # for reset_parameters, whatever arguments a subclass has
         return cell
 
     def __init_subclass__(cls, **arguments: Any) -> None:
@@ -119,7 +119,7 @@ class Cell(nn.Module):
         self.make_parameters()
 
     def _check(self, input_size: Any, hidden_size: Any, bias: Any) -> None:
-        """Raise ValueError for a wrong argument of the constructor, TypeError for a class that is not complete."""
+        """Raise ValueError for a wrong argument of the constructor, TypeError for an incomplete class."""
         if not isinstance(bias, bool):
             raise ValueError(f"bias must be True or False, not {bias!r}")
         check_whole(input_size=input_size, hidden_size=hidden_size)
@@ -130,7 +130,7 @@ class Cell(nn.Module):
             raise TypeError(f"{type(self).__name__} has recurrent = False: it has one bias vector, write biases = 1")
 
     def make_parameters(self) -> None:
-        """Create the parameters and draw them: the last thing that the constructor of `Cell` does."""
+        """Create and draw the parameters. The constructor of `Cell` calls this last."""
         rows = sum(map(self.height, self.gates))
         self.weight_ih = nn.Parameter(torch.empty(rows, self.input_size))
         weight_hh = nn.Parameter(torch.empty(rows, self.hidden_size)) if self.recurrent else None
@@ -143,11 +143,12 @@ class Cell(nn.Module):
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """Draw all parameters again: after the same seed, the cell has the numbers of a new one.
+        """Draw all parameters again. After the same seed, the cell has the same parameters as a new one.
 
         Frozen values are set again too, so a cell that was built on the meta device can be given memory and then reset.
         Weights that FSDP2 distributes over several processes get the numbers of the first process.
-        Raises ValueError if a parameter is parametrized, pruned or flattened by FSDP1.
+
+        Raises: ValueError if a parameter is parametrized, pruned or flattened by FSDP1.
         """
         arguments, named = self._arguments
         new = type(self)(*arguments, **named)
@@ -159,19 +160,19 @@ class Cell(nn.Module):
             own[name].copy_(distributed_like(own[name], value))
 
     def bias_names(self) -> tuple[str, ...]:
-        """Names of the bias parameters."""
+        """Return the names of the bias parameters."""
         return ((), ("bias",), ("bias_ih", "bias_hh"))[self.biases]
 
     def height(self, gate: str) -> int:
-        """Number of rows that a gate has in the weights. Default: H."""
+        """Return the number of rows that a gate has in the weights. Default: H."""
         return self.hidden_size
 
     def width(self, field: str) -> int:
-        """Number of numbers that a field of the state has. Default: H."""
+        """Return how many numbers a field of the state has. Default: H."""
         return self.hidden_size
 
     def rows(self, gate: str) -> slice:
-        """The rows of a gate in the weights."""
+        """Return the rows of a gate in the weights."""
         k = self.gates.index(gate)
         first = sum(map(self.height, self.gates[:k]))
         return slice(first, first + self.height(gate))
@@ -185,19 +186,20 @@ class Cell(nn.Module):
         """Set the bias of a gate to `value` (H,). With two bias vectors, bias_hh gets `value` and bias_ih zeros.
 
         An infinite value is stored as `INFINITE`, since a moving average of infinities is NaN.
-        Raises ValueError for a cell without biases.
+
+        Raises: ValueError for a cell without biases.
         """
         if not self.biases:
-            raise ValueError(f"bias=False leaves no bias for the {gate} gate to begin from: leave out its initializer")
+            raise ValueError(f"bias=False leaves no bias of the {gate} gate to initialize: leave out its initializer")
         holder = self.bias_hh if self.biases == 2 else self.bias
         holder[self.rows(gate)] = value.clamp(-INFINITE, INFINITE).to(holder.dtype)
         if self.biases == 2:
             self.bias_ih[self.rows(gate)] = 0.0
 
     def _set_forget_bias(self, init: ForgetInit, T_max: float | None = None, opposite: str | None = None) -> None:
-        """Set the bias of the forget gate to the b of an initializer, and that of `opposite` to -b if it is tied.
+        """Set the forget gate's bias to an initializer's b, and that of `opposite` to -b if the initializer is tied.
 
-        init, T_max: as `forget_initializer` takes them. Torch's default leaves the biases alone.
+        init, T_max: as for `forget_initializer`. For torch's default the biases are not changed.
         """
         initializer = forget_initializer(init, T_max)
         if initializer is not None:
@@ -207,22 +209,23 @@ class Cell(nn.Module):
                 self.set_bias(opposite, -b)
 
     def add_to_gates(self, bias: Tensor | None, values: Mapping[str, Tensor]) -> Tensor:
-        """Add `values`, one tensor (H,) by gate, to the rows of these gates in a bias (G*H,); None: zeros."""
+        """Add `values`, one tensor (H,) by gate, to the rows of these gates in a bias (G*H,); bias=None means zeros."""
         like = next(iter(values.values()))
         blocks = [values[gate] if gate in values else like.new_zeros(self.height(gate)) for gate in self.gates]
         added = torch.cat(blocks)
         return added if bias is None else bias + added
 
     def initial_state(self, *batch: int) -> Any:
-        """The state before the first step: zeros (*batch, `width`) in every field, with the weights' dtype and device.
+        """Return the state before the first step: zeros (*batch, `width`) in every field.
 
-        A subclass may start from others, of any shape that broadcasts to (*batch, H): a learned vector (H,), a number.
+        The dtype and the device are those of the weights. A subclass may return another state, of any shape that
+        broadcasts to (*batch, H): a learned vector (H,), a number.
         """
         like, fields = self.weight_ih, self.State._fields
         return self.State(*(like.new_zeros(*batch, self.width(field)) for field in fields))
 
     def weights(self) -> Weights:
-        """The weights that the equations use, without weight drop. Gradients flow from them to the parameters."""
+        """Return the weights of the equations, without weight drop. Gradients flow from them to the parameters."""
         if self.biases == 2:
             return Weights(self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh)
         return Weights(self.weight_ih, self.weight_hh, self.bias if self.biases else None)
@@ -230,17 +233,17 @@ class Cell(nn.Module):
     def forward(
         self, x: Tensor, state: Any = None, dt: Any = None, mask: Tensor | None = None, run: Run | None = None
     ) -> Any:
-        """One step, as torch.nn.LSTMCell; an RNN gives a sequence and `run`. Hooks see this call.
+        """Run one step, as torch.nn.LSTMCell does. An RNN passes a sequence and `run`. Hooks see this call.
 
         Arguments:
-            x: input, (B, I), or (I,) of one sequence; with `run` (S, B, I).
-            state: what an earlier step returned. Default: the initial state.
+            x: input, (B, I), or (I,) for one sequence; with `run` (S, B, I).
+            state: the state that an earlier step returned. Default: the initial state.
             dt: time since the previous step, a number or (B,); with `run` (S, B). Default: 1.
-            mask: with `run` alone, see `eager.run`.
+            mask: only with `run`, see `eager.run`.
             run: an engine, which runs the cell over a sequence.
 
-        Returns: the new state, a `State` of h and further fields, which may be unpacked: `h, c = cell(x, (h, c))`; of a
-        cell with h alone the tensor h. Each is (B, H). With `run`, what it returns.
+        Returns: the new state, a `State` of h and further fields, each (B, H). It may be unpacked: `h, c = cell(x, (h,
+        c))`. For a cell with only h, the tensor h. With `run`, the results of `run`.
         """
         # No parameter may be read before: hooks may bring or change them (FSDP, accelerate's cpu_offload, pruning).
         if run is None:
@@ -251,7 +254,7 @@ class Cell(nn.Module):
         return run(self, x, weights, state, None if dt is None else dt.to(weights.ih.dtype), mask)
 
     def _weights_of_call(self) -> Weights:
-        """`weights` with weight drop: that function must neither draw random numbers nor drop anything."""
+        """Return `weights` after weight drop. `weights` itself must neither draw random numbers nor drop anything."""
         weights = self.weights()
         if weights.hh is not None and weights.hh.numel():
             return weights._replace(hh=F.dropout(weights.hh, self.weight_drop, self.training))
@@ -260,7 +263,7 @@ class Cell(nn.Module):
         return weights
 
     def _one_step(self, x: Tensor, state: Any, dt: Tensor | float) -> Any:
-        """`forward` for one step."""
+        """Run `forward` for one step."""
         if state is None:
             state = self.initial_state(*x.shape[:-1])
         state = self.State(*((state,) if isinstance(state, Tensor) else state))
@@ -271,11 +274,11 @@ class Cell(nn.Module):
         return new if len(new) > 1 else new.h
 
     def bias_total(self, gate: str) -> Tensor:
-        """Pre-activation of a gate at zero input and zero state, (H,)."""
+        """Return the pre-activation of a gate at zero input and zero state, (H,)."""
         return self.weights().bias()[self.rows(gate)]
 
     def act(self, gx: Tensor, gh: Any, state: Any, dt: Tensor | float = 1.0) -> Any:
-        """Gate activations of one step.
+        """Return the gate activations of one step.
 
         Arguments:
             gx: W_ih x + bias_ih, the input's share of the pre-activations, (..., G*H).
@@ -288,18 +291,18 @@ class Cell(nn.Module):
         raise NotImplementedError(f"{type(self).__name__} has no act(gx, gh, state, dt), which this needs")
 
     def step(self, gx: Tensor, gh: Any, state: Any, dt: Tensor | float = 1.0) -> Any:
-        """The state after one step. Arguments as in `act`."""
+        """Return the state after one step. Arguments as in `act`."""
         raise NotImplementedError(f"{type(self).__name__} needs step(gx, gh, state, dt): its equations")
 
     def timescales(self) -> Tensor:
-        """Characteristic time of each unit in steps, (H,): -1 / ln f at zero input and zero state."""
+        """Return the characteristic time of each unit in steps, (H,): -1 / ln f at zero input and zero state."""
         fix = "return torch.full((self.hidden_size,), torch.nan) where it has none"
         raise NotImplementedError(f"{type(self).__name__} needs timescales(), (H,) in steps; {fix}")
 
     def per_unit(self, value: Tensor, like: Tensor) -> Tensor:
-        """Return `value`, (H,), which broadcasts as it is. Deprecated: leave it out."""
+        """Return `value`, (H,), unchanged. Deprecated: leave it out, since `value` broadcasts."""
         if not torch.compiler.is_compiling():
-            _say_that_per_unit_goes(type(self).__name__)
+            _warn_per_unit_is_deprecated(type(self).__name__)
         return value
 
     def extra_repr(self) -> str:
@@ -307,17 +310,17 @@ class Cell(nn.Module):
 
 
 @functools.cache
-def _say_that_per_unit_goes(name: str) -> None:
+def _warn_per_unit_is_deprecated(name: str) -> None:
     """Warn, once for each class, by its name."""
-    text = f"per_unit goes: in {name} write self.a in the place of self.per_unit(self.a, gx)"
+    text = f"per_unit is deprecated: in {name} write self.a instead of self.per_unit(self.a, gx)"
     warnings.warn(text, DeprecationWarning, stacklevel=3)
 
 
 def distributed_like(tensor: Tensor, value: Tensor) -> Tensor:
-    """`value`, distributed as `tensor` is if that is a DTensor. All processes must call this."""
+    """Return `value`, distributed as `tensor` is if that is a DTensor. All processes must call this."""
     if not hasattr(tensor, "device_mesh"):
         return value
-    # Slow to import, but loaded already where there is a DTensor.
+    # Slow to import, but already loaded if there is a DTensor.
     from torch.distributed.tensor import DTensor, distribute_tensor
 
     assert isinstance(tensor, DTensor)

@@ -12,7 +12,7 @@ from timescales.nn.rnn import CellRNN
 
 
 class CfCCell(Cell):
-    """CfC: the new state lies between two candidates; where, depends on the time since the last step.
+    """CfC: the new state is a mean of two candidates, weighted by the time since the last step.
 
         g, k = tanh(.)              with . = gx + gh
         s  = sigmoid(rate dt + phase)           rate and phase are . too
@@ -51,7 +51,7 @@ class CfCCell(Cell):
         return self.State((1.0 - s) * g + s * k)
 
     def timescales(self) -> Tensor:
-        """NaN, (H,): a unit has none."""
+        """Return NaN, (H,): a unit has no time scale."""
         return torch.full_like(self.weights().bias()[..., : self.hidden_size], torch.nan)
 
 

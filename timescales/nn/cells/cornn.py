@@ -29,8 +29,8 @@ class CoRNNCell(Cell):
             defaults are the authors' for sequential MNIST; they are not trained.
 
     Init: weights and bias U(-1/sqrt(H), 1/sqrt(H)).
-    Time scales: that of an oscillator that nothing drives: -1 / ln of the largest modulus of the eigenvalues of
-    (h, z) -> (h', z'). The defaults have 36 steps. There is no forget gate.
+    Time scales: the time scale of an oscillator that nothing drives, -1 / ln of the largest modulus of the eigenvalues
+    of (h, z) -> (h', z'). It is 36 steps for the defaults. There is no forget gate.
     Engine: eager. A step has a second product, with z.
     Source: Rusch & Mishra 2021 (arXiv 2010.00951), Eq. 3 in its explicit form, as in the authors' code.
     Differs: dt is an addition: the length of Euler's step, which is not exact and diverges where delta dt epsilon
@@ -62,7 +62,7 @@ class CoRNNCell(Cell):
         self.weight_zh = nn.Parameter(torch.empty(hidden_size, hidden_size).uniform_(-bound, bound))
 
     def act(self, gx: Tensor, gh: Tensor, state: State, dt: Tensor | float = 1.0) -> Act:
-        """The force on each oscillator, (..., H)."""
+        """Return the force on each oscillator, (..., H)."""
         return self.Act((gx + gh + F.linear(state.z, self.weight_zh).to(gx.dtype)).tanh())
 
     def step(self, gx: Tensor, gh: Tensor, state: State, dt: Tensor | float = 1.0) -> State:
@@ -71,13 +71,13 @@ class CoRNNCell(Cell):
         return self.State(state.h + delta * z, z)
 
     def timescales(self) -> Tensor:
-        """-1 / ln of the largest modulus, (H,), the same for all units; infinite where it is 1 or more."""
+        """Return -1 / ln of the largest modulus, (H,), the same for all units; infinite where it is 1 or more."""
         d, kept = self.delta, 1.0 - self.delta * self.epsilon
         step = torch.tensor(
             [[1.0 - d * d * self.gamma, d * kept], [-d * self.gamma, kept]], dtype=torch.float64, device="cpu"
         )
         modulus = torch.linalg.eigvals(step).abs().max()
-        # Without damping it is 1, but for rounding.
+        # Without damping it is 1, except for rounding.
         time = math.inf if modulus > 1.0 - 1e-12 else -1.0 / math.log(modulus)
         return torch.full_like(self.bias, time)
 
@@ -88,7 +88,7 @@ class CoRNNCell(Cell):
 class CoRNN(CellRNN):
     """coRNN: coupled oscillators that the input drives. See `CoRNNCell`.
 
-    Call: as `PLSTM`; the state has h and z, the velocity. A step has two products, for which there is no kernel:
+    Call: as `PLSTM`; the state has h and z, the velocity. A step has two products, for which there is no kernel, so
     engine="auto" is the eager engine.
     Forgets: as a damped oscillator, all units at one rate, which is not trained.
     Source: Rusch & Mishra 2021.

@@ -76,7 +76,7 @@ class ELSTMCell(Cell):
         return self.State(o * c.tanh(), c)
 
     def timescales(self) -> Tensor:
-        """-1 / ln f at zero input and state and dt = 1, (H,)."""
+        """Return -1 / ln f at zero input and state and dt = 1, (H,)."""
         return timescale_of_bias(self.bias_total("forget"))
 
     def extra_repr(self) -> str:

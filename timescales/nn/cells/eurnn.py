@@ -36,8 +36,8 @@ class EURNNCell(URNNCell):
 
     Init: theta, phi and phases U(-pi, pi); weight_ih U(-.01, .01); bias 0; the state before the first step 0.
     Source: Jing, Shen, Dubcek, Peurifoy, Skirlo, LeCun, Tegmark & Soljacic 2017 (arXiv 1612.05231).
-    Differs: see `URNNCell`; the readout is given the real and the imaginary parts (in the released code the real ones
-    alone). The released code multiplies the second unit of a pair by exp(i phi), not the first.
+    Differs: see `URNNCell`; the readout is given the real and the imaginary parts (in the released code only the real
+    parts). The released code multiplies the second unit of a pair by exp(i phi), not the first.
     """
 
     theta: nn.Parameter
@@ -59,13 +59,13 @@ class EURNNCell(URNNCell):
         self.phases = uniform(math.pi, N)
 
     def matrix(self) -> Tensor:
-        """W, a complex matrix (N, N)."""
+        """Return W, a complex matrix (N, N)."""
         d = turn(wide(self.phases))
         W = rotated(torch.diag(torch.ones_like(d)), self.pairs, wide(self.theta), wide(self.phi))
         return d.unsqueeze(-1) * W
 
     def initial_state(self, *batch: int) -> URNNCell.State:
-        """Zeros (*batch, H)."""
+        """Return zeros (*batch, H)."""
         return self.State(self.weight_ih.new_zeros(*batch, self.hidden_size))
 
     def extra_repr(self) -> str:
@@ -75,8 +75,8 @@ class EURNNCell(URNNCell):
 class EURNN(CellRNN):
     """Tunable unitary RNN: complex units that a chain of rotations turns, and never shrinks. See `EURNNCell`.
 
-    Call: as `GRU`; hidden_size is even, and the output has the real parts, then the imaginary ones. It has no kernel:
-    engine="auto" is the eager engine.
+    Call: as `GRU`; hidden_size is even, and the output has the real parts, then the imaginary ones. It has no kernel,
+    so engine="auto" is the eager engine.
     Forgets: not at all: the recurrent matrix is unitary.
     Source: Jing et al. 2017.
     """
@@ -85,28 +85,28 @@ class EURNN(CellRNN):
 
 
 def check_chain(capacity: object, style: object) -> None:
-    """Raise ValueError for a number of layers of rotations that is none, or an unknown style."""
+    """Raise ValueError for a wrong number of layers of rotations, or an unknown style."""
     check_whole(capacity=capacity)
     if style not in ("tunable", "fft"):
         raise ValueError(f"style must be tunable or fft, not {style!r}")
 
 
 def chain(N: int, capacity: int, style: str) -> list[list[tuple[int, int]]]:
-    """The pairs of the N units that each layer rotates. Raises ValueError for a size that "fft" cannot have."""
+    """Return the pairs of the N units that each layer rotates. Raises ValueError for a size that "fft" cannot have."""
     if style == "tunable":
         return [[(i, i + 1) for i in range(layer % 2, N - 1, 2)] for layer in range(capacity)]
     if N & (N - 1):
         raise ValueError(f"style=fft needs a power of two as the number of units, not {N}: give style=tunable")
-    apart = [N >> k for k in range(1, N.bit_length())]
-    return [[(i, i + d) for i in range(N) if not i & d] for d in apart]
+    distances = [N >> k for k in range(1, N.bit_length())]
+    return [[(i, i + d) for i in range(N) if not i & d] for d in distances]
 
 
 def rotated(M: Tensor, pairs: list[list[tuple[int, int]]], theta: Tensor, phi: Tensor | None) -> Tensor:
-    """The matrix M (N, N) after all layers of rotations of its rows.
+    """Return the matrix M (N, N) after all layers of rotations of its rows.
 
     Arguments:
         pairs: the pairs of rows of each layer.
-        theta, phi: the angles (rotations,) of all layers one after another; phi None: 0, and M may be real.
+        theta, phi: the angles (rotations,) of all layers one after another. With phi=None all are 0, and M may be real.
     """
     first = 0
     for layer in pairs:

@@ -74,7 +74,7 @@ class ExpRNNCell(Cell):
         return self.State(self.act(gx, gh, state, dt).cell)
 
     def timescales(self) -> Tensor:
-        """Infinite for every unit: an orthogonal matrix does not decay."""
+        """Return infinity for every unit: an orthogonal matrix does not decay."""
         return torch.full_like(self.bias, torch.inf)
 
 
@@ -90,7 +90,7 @@ class ExpRNN(CellRNN):
 
 
 def _block_values(n: int, skew_init: str) -> Tensor:
-    """Initial values s of the n blocks of A."""
+    """Draw the initial values s of the n blocks of A."""
     blocks = torch.empty(n)
     if skew_init == "henaff":
         return blocks.uniform_(-math.pi, math.pi)

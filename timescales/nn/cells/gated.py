@@ -1,6 +1,6 @@
 """An LSTM and a GRU with any of the nine gates of Gu et al. 2020. The formulas of the gates are in gates.py.
 
-rmc.py has the relational memory core, which takes them too.
+rmc.py has the relational memory core, which uses the same gates.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class GatedCell(Cell):
             self.register_buffer("gate_bias", b)
 
     def _initializer(self, forget_bias: float, T_max: str | float) -> Initializer | None:
-        """The initializer of `gate_bias`; None for a gate without one."""
+        """Return the initializer of `gate_bias`; None for a gate without one."""
         if not (T_max in ("hidden_size", "unknown") or (is_number(T_max) and T_max > 2)):
             raise ValueError(f"T_max must be hidden_size, unknown, or a number above 2 (steps), not {T_max!r}")
         if self.mechanism.init == "constant":
@@ -126,19 +126,19 @@ class GatedCell(Cell):
 
     @property
     def units(self) -> int:
-        """Number of units that share a cumax and the rows of the gates: H."""
+        """Return the number of units that share a cumax and the rows of the gates: H."""
         return self.hidden_size
 
     def gate_rows(self, gate: str) -> int:
-        """Number of rows of a gate for `units` units: units / downsize for a master gate, else units."""
+        """Return the number of rows of a gate for `units` units: units / downsize for a master gate, else units."""
         return self.units // self.downsize if gate.startswith("master_") else self.units
 
     def height(self, gate: str) -> int:
-        """Number of rows of a gate: H / downsize for a master gate, else H."""
+        """Return the number of rows of a gate: H / downsize for a master gate, else H."""
         return self.gate_rows(gate)
 
     def added_biases(self) -> dict[str, Tensor]:
-        """What is added to the bias of the linear map, by gate: b to the main gate, and -b to the second one."""
+        """Return what is added to the bias of the linear map, by gate: b to the main gate, and -b to the second one."""
         if self.gate_bias is None:
             return {}
         return {self.main: self.gate_bias} | ({self.opposite: -self.gate_bias} if self.opposite else {})
@@ -149,7 +149,7 @@ class GatedCell(Cell):
         return weights._replace(bias_ih=self.add_to_gates(weights.bias_ih, added)) if added else weights
 
     def effective(self, pre: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
-        """The effective forget and input gate, each (..., H), from the pre-activations of the gates by name."""
+        """Return the effective forget and input gate, each (..., H), from the pre-activations of the gates by name."""
         main = cumax(pre[self.main]) if self.mechanism.main == "cumax" else pre[self.main].sigmoid()
         if self.mechanism.auxiliary == "refine":
             g = refined(main, pre["refine"].sigmoid())
@@ -163,11 +163,11 @@ class GatedCell(Cell):
         return main, self._input_gate(pre["input"]) if "input" in pre else 1.0 - main
 
     def _input_gate(self, z: Tensor) -> Tensor:
-        """Activation of the input gate that belongs to the main gate."""
+        """Return the activation of the input gate that belongs to the main gate."""
         return 1.0 - cumax(z) if self.mechanism.main == "cumax" else z.sigmoid()
 
     def zoneout(self, old: Tensor, new: Tensor, probability: float) -> Tensor:
-        """`new` after zoneout: each number keeps its old value with this probability."""
+        """Return `new` after zoneout: each number keeps its old value with this probability."""
         if not probability:
             return new
         if self.training:
@@ -175,7 +175,7 @@ class GatedCell(Cell):
         return probability * old + (1.0 - probability) * new
 
     def timescales(self) -> Tensor:
-        """-1 / ln f of the effective forget gate, (H,). It is infinite where f is 1: the last units of a cumax."""
+        """Return -1 / ln f of the effective forget gate, (H,). It is infinite where f is 1: a cumax's last units."""
         f, _ = self.effective(self.by_gate(self.weights().bias()))
         return timescale_of_gate(f)
 
@@ -185,7 +185,7 @@ class GatedCell(Cell):
 
 
 def _probability(name: str, value: float) -> float:
-    """`value` as a float. Raises ValueError if it is not in [0, 1)."""
+    """Return `value` as a float. Raises ValueError if it is not in [0, 1)."""
     if not is_number(value) or not 0.0 <= value < 1.0:
         raise ValueError(f"{name} must be at least 0 and below 1, not {value!r}")
     return float(value)
@@ -266,7 +266,7 @@ class GatedGRUCell(GatedCell):
         self.gru_form = gru_form
 
     def effective(self, pre: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
-        """As in `GatedCell`; with gru_form="update" the two gates are exchanged."""
+        """Return the gates as `GatedCell` does; with gru_form="update" the two gates are exchanged."""
         f, i = super().effective(pre)
         return (i, f) if self.gru_form == "update" else (f, i)
 

@@ -1,6 +1,6 @@
 """The gates of Gu et al. 2020: their formulas, and the nine mechanisms by name.
 
-gated.py has the cells that take any of the nine mechanisms, ur.py the UR-LSTM as a cell of its own.
+gated.py has the cells that accept any of the nine mechanisms, ur.py the UR-LSTM as a separate cell.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from torch.overrides import handle_torch_function, has_torch_function_unary
 
 
 def cumax(z: Tensor) -> Tensor:
-    """Ordered gate: the cumulative sum of softmax(z) over the units, increasing to 1 (Shen et al. 2018).
+    """Return an ordered gate: the cumulative sum of softmax(z) over the units, increasing to 1 (Shen et al. 2018).
 
     z: pre-activations, (..., H). Returns: (..., H).
     """
-    if has_torch_function_unary(z):  # the engines, which trace a step, have code of their own for it
+    if has_torch_function_unary(z):  # the engines, which trace a step, have special code for it
         result: Tensor = handle_torch_function(cumax, (z,), z)
         return result
     return z.softmax(-1).cumsum(-1).clamp(max=1.0)  # rounding may give slightly more than 1
 
 
 def refined(f: Tensor, r: Tensor) -> Tensor:
-    """Forget gate f adjusted by the refine gate r: 2 r f + (1 - 2 r) f^2 (Gu et al. 2020, Eq. 10).
+    """Return the forget gate f adjusted by the refine gate r: 2 r f + (1 - 2 r) f^2 (Gu et al. 2020, Eq. 10).
 
     It equals r (1 - (1 - f)^2) + (1 - r) f^2. f, r and the result: (..., H).
     """
@@ -31,9 +31,9 @@ def refined(f: Tensor, r: Tensor) -> Tensor:
 
 
 def with_master_gates(f_master: Tensor, i_master: Tensor, f: Tensor, i: Tensor) -> tuple[Tensor, Tensor]:
-    """Forget and input gate from master and fine gates (Shen et al. 2018; Gu et al. 2020, Eqs. 18-20).
+    """Return the forget and the input gate from master and fine gates (Shen et al. 2018; Gu et al. 2020, Eqs. 18-20).
 
-    All gates, also the two that are returned, are (..., H): rows of master gates are repeated already.
+    All gates, also the two that are returned, are (..., H): rows of master gates are already repeated.
     """
     overlap = f_master * i_master
     return f * overlap + (f_master - overlap), i * overlap + (i_master - overlap)

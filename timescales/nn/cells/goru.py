@@ -57,7 +57,7 @@ class GORUCell(Cell):
         """Create and draw the parameters."""
         H = self.hidden_size
         self.weight_ih = uniform(0.01, 3 * H, self.input_size)
-        self.weight_hh = uniform(0.01, 2 * H, H)  # of the two gates: `weights` adds O
+        self.weight_hh = uniform(0.01, 2 * H, H)  # only the two gates: `weights` adds O
         self.pairs = chain(H, self.capacity, self.style)
         self.theta = uniform(math.pi, sum(map(len, self.pairs)))
         self.bias = nn.Parameter(torch.zeros(3 * H))
@@ -66,7 +66,7 @@ class GORUCell(Cell):
             self.bias[self.rows("cell")] = 0.01
 
     def weights(self) -> Weights:
-        """weight_ih; weight_hh with O below; and the bias with zeros for the candidate, whose own is in `step`."""
+        """Return weight_ih; weight_hh with O below; and the bias with zeros for the candidate's, which `step` adds."""
         gates, cell = self.bias.split([2 * self.hidden_size, self.hidden_size])
         matrix = rotated(torch.diag(torch.ones_like(cell)), self.pairs, self.theta, None)
         hh = torch.cat([self.weight_hh, matrix])
@@ -83,7 +83,7 @@ class GORUCell(Cell):
         return self.State(f * state.h + (1.0 - f) * u)
 
     def timescales(self) -> Tensor:
-        """-1 / ln f at zero input and state, (H,)."""
+        """Return -1 / ln f at zero input and state, (H,)."""
         return timescale_of_bias(self.bias_total("forget"))
 
     def extra_repr(self) -> str:

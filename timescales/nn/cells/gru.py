@@ -1,4 +1,4 @@
-"""The GRU."""
+"""The gated recurrent unit, and the drop-in replacement of torch.nn.GRU."""
 
 from __future__ import annotations
 
@@ -72,4 +72,4 @@ class GRU(DropIn, nn.GRU):
     """
 
     cell_class = plain_cell = GRUCell
-    torchs = nn.GRU
+    torch_class = nn.GRU

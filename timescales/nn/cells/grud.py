@@ -32,7 +32,7 @@ class GRUDCell(Cell):
     Arguments:
         input_size, hidden_size: sizes I and H. The flags count as inputs.
         flags: pairs of an input and its flag, counted from 0 on: `flags=[[0, 3], [2, 4]]` says that inputs 3 and 4 are
-            the flags of inputs 0 and 2. Default: none. Then d = dt, and the state alone fades.
+            the flags of inputs 0 and 2. Default: none. Then d = dt, and only the state fades.
 
     Init: all parameters U(-1/sqrt(H), 1/sqrt(H)), but w, v, W and b U(0, 1/sqrt(H)): below 0 they would not be trained.
     Time scales: a unit keeps fade_h (1 - z). T_1/e is exact at zero input and state with everything known.
@@ -71,7 +71,7 @@ class GRUDCell(Cell):
             raise ValueError(f"flags={flags!r} needs more than {input_size} inputs: they are counted from 0 on")
 
     def make_parameters(self) -> None:
-        """As `Cell.make_parameters`, and those of the fading."""
+        """Create the parameters of `Cell.make_parameters` and those of the fading."""
         super().make_parameters()
         D, bound = len(self.flags), self.hidden_size**-0.5
         shapes = {"fade_h_weight": (self.hidden_size, D or 1), "fade_h_bias": (self.hidden_size,)}
@@ -81,15 +81,15 @@ class GRUDCell(Cell):
             self.register_parameter(name, nn.Parameter(torch.empty(shape).uniform_(0.0, bound)))
 
     def width(self, field: str) -> int:
-        """H for h; for the others the number of flags, or 1 without any."""
+        """Return H for h. For the other fields return the number of flags, or 1 without flags."""
         return self.hidden_size if field == "h" else len(self.flags) or 1
 
     def by_gate(self, pre: Tensor) -> dict[str, Tensor]:
-        """As `Cell.by_gate`, without what gx has of the flags."""
+        """Split as `Cell.by_gate` does, without the part of gx that belongs to the flags."""
         return super().by_gate(pre[..., : 3 * self.hidden_size])
 
     def weights(self) -> Weights:
-        """As `Cell.weights`, with rows that select flags and their inputs, and without weight_hh, which `act` reads."""
+        """Return the weights with rows that select flags and their inputs, and without weight_hh, which `act` reads."""
         ih, hh, bias, _ = super().weights()
         assert hh is not None
         assert bias is not None
@@ -100,7 +100,7 @@ class GRUDCell(Cell):
         return Weights(ih, hh[:0], bias)
 
     def act(self, gx: Tensor, gh: Tensor, state: State, dt: Tensor | float = 1.0) -> Act:
-        """The share of h that is kept, fade_h (1 - z), and z and n, each (..., H)."""
+        """Return the share of h that is kept, fade_h (1 - z), and z and n, each (..., H)."""
         H, d = self.hidden_size, state.since + dt
         pre, known, _ = self.split(gx)
         if self.flags:
@@ -115,7 +115,7 @@ class GRUDCell(Cell):
         return self.Act(fade * (1.0 - z), z, (cell + F.linear(r * h, U_cell)).tanh())
 
     def split(self, gx: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """gx of the gates, the flags, and the inputs that they are of."""
+        """Split gx into the parts of the gates, of the flags, and of the inputs that have flags."""
         D = len(self.flags)
         return gx.split([3 * self.hidden_size, D, D], -1)
 
@@ -128,7 +128,7 @@ class GRUDCell(Cell):
         return self.State(h, known * value + (1.0 - known) * state.last, (1.0 - known) * (state.since + dt))
 
     def timescales(self) -> Tensor:
-        """-1 / ln(fade_h (1 - z)) at zero input and state and dt = 1, with everything known, (H,)."""
+        """Return -1 / ln(fade_h (1 - z)) at zero input and state and dt = 1, with everything known, (H,)."""
         fade = (self.fade_h_weight.sum(-1) + self.fade_h_bias).relu()
         known = self.weight_ih[self.rows("update")][:, [flag for _, flag in self.flags]].sum(-1)
         return 1.0 / (fade + F.softplus(self.bias_total("update") + known))
@@ -149,5 +149,5 @@ class GRUD(CellRNN):
     cell_class = GRUDCell
 
     def of_layer(self, layer: int, num_layers: int, **arguments: object) -> dict[str, object]:
-        """The flags are those of the first layer's inputs."""
+        """Give the flags only to the first layer, whose inputs they describe."""
         return arguments if layer == 0 else {**arguments, "flags": ()}

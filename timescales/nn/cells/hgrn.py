@@ -16,7 +16,7 @@ from timescales.nn.rnn import CellRNN
 
 
 class HGRNCell(Cell):
-    """HGRN: a unit forgets no faster than its lower bound, which is learned, and larger in higher layers.
+    """HGRN: each unit's forget gate has a learned lower bound, which is larger in higher layers.
 
         f  = (gamma + (1 - gamma) sigmoid(gx))^dt
         u  = silu(gx)     o = sigmoid(gx)
@@ -62,11 +62,11 @@ class HGRNCell(Cell):
 
     def act(self, gx: Tensor, gh: None, state: State, dt: Tensor | float = 1.0) -> Act:
         s, u, o = gx.chunk(3, -1)
-        f, one_minus_f = self.kept(s, dt)
+        f, one_minus_f = self.forget_and_input(s, dt)
         return self.Act(f, one_minus_f, silu(u), o.sigmoid())
 
-    def kept(self, s: Tensor, dt: Tensor | float) -> tuple[Tensor, Tensor]:
-        """f and 1 - f of the forget gate's pre-activation s (..., H)."""
+    def forget_and_input(self, s: Tensor, dt: Tensor | float) -> tuple[Tensor, Tensor]:
+        """Return f and 1 - f of the forget gate's pre-activation s (..., H)."""
         if self.bound is None:
             return retained(s, dt)
         log_f = (-(-self.bound).sigmoid() * (-s).sigmoid()).log1p() * dt
@@ -78,8 +78,8 @@ class HGRNCell(Cell):
         return self.State(o * c, c)
 
     def timescales(self) -> Tensor:
-        """-1 / ln f at zero input and dt = 1, (H,)."""
-        return timescale_of_gate(self.kept(self.bias_total("forget"), 1.0)[0])
+        """Return -1 / ln f at zero input and dt = 1, (H,)."""
+        return timescale_of_gate(self.forget_and_input(self.bias_total("forget"), 1.0)[0])
 
 
 class HGRN(CellRNN):
@@ -98,5 +98,5 @@ class HGRN(CellRNN):
         super().__init__(*sizes, **arguments)
 
     def of_layer(self, layer: int, num_layers: int, **arguments: Any) -> dict[str, Any]:
-        """The arguments of a layer's cells, with the layer's bound."""
+        """Return the arguments of a layer's cells, with the layer's bound."""
         return {"lower_bound": layer / num_layers, **arguments}

@@ -1,4 +1,4 @@
-"""The independently recurrent network: each unit reads its own output alone, by one weight."""
+"""The independently recurrent network: each unit reads only its own output, by one weight."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class IndRNNCell(Cell):
     Time scales: in one step a unit keeps |u| of its output, times the slope of the activation: 1 or 0 for ReLU, so that
     a unit that is off forgets at once. `forget` is this product, and T_1/e, from it, is exact.
     Source: Li, Li, Cook, Zhu & Gao 2018 (arXiv 1803.04831).
-    Differs: the paper keeps |u| below a bound near 1 that depends on the length of the sequences, and draws u for long
-    memory near it; here u is free, and u_init gives the interval. Its batch norm between the layers is not here;
-    model.block=residual has a layer norm there. dt is ignored.
+    Differs: the paper keeps |u| below a bound near 1 that depends on the length of the sequences, and for long memory
+    draws u near this bound; here u is free, and u_init gives the interval. Its batch norm between the layers is not
+    here; model.block=residual has a layer norm there. dt is ignored.
     """
 
     gates = ("new",)
@@ -62,7 +62,7 @@ class IndRNNCell(Cell):
         self.u = nn.Parameter(drawn)
 
     def act(self, gx: Tensor, gh: None, state: State, dt: Tensor | float = 1.0) -> Act:
-        """What the unit keeps of its output, |u| times the slope of the activation, and the new output; (..., H)."""
+        """Return what a unit keeps of its output, |u| times the activation's slope, and the new output; (..., H)."""
         z = gx + self.u * state.h
         if self.activation == "relu":
             return self.Act(torch.where(z > 0.0, self.u.abs(), 0.0), z.relu())
@@ -73,7 +73,7 @@ class IndRNNCell(Cell):
         return self.State(self.act(gx, gh, state, dt).new)
 
     def timescales(self) -> Tensor:
-        """-1 / ln |u|, (H,), of a unit whose activation has the slope 1; infinite where |u| is 1 or more."""
+        """Return -1 / ln |u|, (H,), of a unit whose activation has the slope 1; infinite where |u| is 1 or more."""
         return timescale_of_gate(self.u.abs().clamp(max=1.0))
 
     def extra_repr(self) -> str:
@@ -81,7 +81,7 @@ class IndRNNCell(Cell):
 
 
 class IndRNN(CellRNN):
-    """IndRNN: each unit reads its own output alone, by one weight. See `IndRNNCell`.
+    """IndRNN: each unit reads only its own output, by one weight. See `IndRNNCell`.
 
     Call: as `GRU`; dt is ignored.
     Forgets: exponentially, at a rate that is learned and does not depend on the input; at once where a ReLU is off.

@@ -65,7 +65,7 @@ class LeakyRNNCell(Cell):
         return self.State(f * state.h + i * u)
 
     def timescales(self) -> Tensor:
-        """The time constants tau, (H,), which are -1 / ln f at dt = 1."""
+        """Return the time constants tau, (H,), which are -1 / ln f at dt = 1."""
         return self.log_tau.exp()
 
 

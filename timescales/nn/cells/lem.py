@@ -14,7 +14,7 @@ from timescales.nn.rnn import CellRNN
 
 
 class LEMCell(Cell):
-    """LEM: two fields y = h and z, each moved towards a new value by a time step of its own, which a gate sets.
+    """LEM: two fields y = h and z. Each moves towards a new value by its own time step, which a gate sets.
 
         d_y, d_z = delta sigmoid(.)         with . = gx + W h
         f, f_y   = (1 - d_z)^dt, (1 - d_y)^dt
@@ -56,20 +56,20 @@ class LEMCell(Cell):
         self.delta = delta
 
     def weights(self) -> Weights:
-        """As `Cell.weights`, without the last block of rows of weight_hh, which does not multiply h."""
+        """Return the weights without the last block of rows of weight_hh, which does not multiply h."""
         whole = super().weights()
         return whole._replace(hh=self.weight_hh[: 3 * self.hidden_size])
 
     def act(self, gx: Tensor, gh: Tensor, state: State, dt: Tensor | float = 1.0) -> Act:
-        """The shares of z that are kept and written, the new value, and the shares of y; (..., H) each."""
+        """Return the shares of z that are kept and written, the new value, and the same shares of y; (..., H) each."""
         three = 3 * self.hidden_size
         step_y, step_z, u = (gx[..., :three] + gh[..., :three]).chunk(3, -1)
-        f_y, i_y = self.kept(step_y, dt)
-        f, i = self.kept(step_z, dt)
+        f_y, i_y = self.forget_and_input(step_y, dt)
+        f, i = self.forget_and_input(step_z, dt)
         return self.Act(f, i, u.tanh(), f_y, i_y)
 
-    def kept(self, s: Tensor, dt: Tensor | float) -> tuple[Tensor, Tensor]:
-        """f = (1 - delta sigmoid(s))^dt, and 1 - f."""
+    def forget_and_input(self, s: Tensor, dt: Tensor | float) -> tuple[Tensor, Tensor]:
+        """Return f = (1 - delta sigmoid(s))^dt, and 1 - f."""
         if self.delta == 1.0:
             return retained(-s, dt)
         log_f = (-self.delta * s.sigmoid()).log1p() * dt
@@ -82,8 +82,8 @@ class LEMCell(Cell):
         return self.State(f_y * state.h + i_y * new.tanh(), z)
 
     def timescales(self) -> Tensor:
-        """-1 / ln(1 - d_z) at zero input and state and dt = 1, (H,)."""
-        f, _ = self.kept(self.bias_total("step_z"), 1.0)
+        """Return -1 / ln(1 - d_z) at zero input and state and dt = 1, (H,)."""
+        f, _ = self.forget_and_input(self.bias_total("step_z"), 1.0)
         return -1.0 / f.log()
 
     def extra_repr(self) -> str:
@@ -93,8 +93,8 @@ class LEMCell(Cell):
 class LEM(CellRNN):
     """Long expressive memory: two coupled fields whose time steps the input sets. See `LEMCell`.
 
-    Call: as `PLSTM`; the state has h and z. A step has two products, for which there is no kernel: engine="auto" is the
-    eager engine.
+    Call: as `PLSTM`; the state has h and z. A step has two products, for which there is no kernel, so engine="auto" is
+    the eager engine.
     Forgets: exponentially, at a rate that it learns, in two fields.
     Source: Rusch et al. 2022.
     """

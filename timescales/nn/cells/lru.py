@@ -36,8 +36,8 @@ class LRUCell(Cell):
     output is Re x, and what reads it (the next layer, the perceptron of a residual block, or the readout) is a real C.
     A complex C that is diagonal would add nothing, since B can turn each unit's phase. The residual stream of
     model.block=residual takes the place of D. B has a bias. dt is an addition: lambda^dt, with gamma unchanged.
-    A plain layer is linear in its input; nonlinear are the blocks.
-    Note: lambda may lie anywhere in the unit disk, also near -1, but no input moves it. `SignedMinGRUCell`, and
+    A plain layer is linear in its input; only the residual blocks are nonlinear.
+    Note: lambda may be anywhere in the unit disk, also near -1, but no input moves it. `SignedMinGRUCell`, and
     `RGLRUCell` with signed=True, have a real factor between -1 and 1 that the input sets.
     """
 
@@ -84,7 +84,7 @@ class LRUCell(Cell):
             self.register_parameter(name, nn.Parameter(value.to(self.weight_ih.dtype)))
 
     def act(self, gx: Tensor, gh: None, state: State, dt: Tensor | float = 1.0) -> Act:
-        """|lambda|^dt, and the real and the imaginary part of lambda^dt, each (..., H)."""
+        """Return |lambda|^dt, and the real and the imaginary part of lambda^dt, each (..., H)."""
         modulus, phase = (-self.nu_log.exp() * dt).exp(), self.theta_log.exp() * dt
         return self.Act(*(v.expand_as(state.h) for v in (modulus, modulus * phase.cos(), modulus * phase.sin())))
 
@@ -97,11 +97,11 @@ class LRUCell(Cell):
         )
 
     def timescales(self) -> Tensor:
-        """-1 / ln |lambda| = 1 / nu, (H,): the time in which a unit's amplitude falls to 1/e."""
+        """Return -1 / ln |lambda| = 1 / nu, (H,): the time in which a unit's amplitude falls to 1/e."""
         return torch.exp(-self.nu_log)
 
     def periods(self) -> Tensor:
-        """2 pi / theta, (H,): the time of one oscillation of each unit, in steps."""
+        """Return 2 pi / theta, (H,): the time of one oscillation of each unit, in steps."""
         return 2.0 * math.pi * torch.exp(-self.theta_log)
 
 

@@ -1,4 +1,7 @@
-"""The LSTM. The chrono LSTM and the multi-timescale LSTM are this cell with an initializer for the forget bias."""
+"""The LSTM, and the drop-in replacement of torch.nn.LSTM.
+
+The chrono LSTM and the multi-timescale LSTM are this cell with an initializer for the forget bias.
+"""
 
 from __future__ import annotations
 
@@ -81,7 +84,7 @@ class LSTMCell(Cell):
         self.changes_biases = bool(self.frozen) or self.gate_bias is not None
 
     def _initialize(self, init: Initializer | None) -> None:
-        """Write the initial forget bias; adds the parameter `gate_bias`, which is None except for `Uniform`."""
+        """Write the initial forget bias, and add the parameter `gate_bias`, which is None except for `Uniform`."""
         gate_bias = None
         if isinstance(init, Uniform):
             gate_bias = nn.Parameter(init.bias(self.hidden_size).to(self.weight_hh.dtype))
@@ -138,7 +141,7 @@ class InitsPerLayer(CellRNN):
     """Base class of layers whose forget_init and frozen may be lists with one entry per layer."""
 
     def of_layer(self, layer: int, num_layers: int, **arguments: Any) -> dict[str, Any]:
-        """The arguments of a layer's cells, with the layer's forget_init and frozen."""
+        """Return the arguments of a layer's cells, with the layer's forget_init and frozen."""
         forget_init, frozen = arguments.get("forget_init"), arguments.get("frozen", ())
         inits = per_layer("forget_init", forget_init, num_layers, isinstance(forget_init, list | tuple))
         nested = not isinstance(frozen, str) and any(not isinstance(entry, str) for entry in frozen)
@@ -151,8 +154,8 @@ class LSTM(InitsPerLayer, DropIn, nn.LSTM):
 
     It takes what torch.nn.LSTM takes, in the same order, and has the same parameters and outputs.
 
-    Arguments: as `CellRNN`, and proj_size as torch.nn.LSTM. A list as forget_init has one initializer per layer, and a
-    list of such lists as frozen has the names of gates of one layer each.
+    Arguments: as `CellRNN`, and proj_size as torch.nn.LSTM. If forget_init is a list, it has one initializer per layer.
+    If frozen is a list of lists, it has one list of names of gates per layer.
     Call: `output, (h_n, c_n) = rnn(x, state=None, dt=None, mask=None)` with x (S, B, input_size), output
     (S, B, hidden_size), and h_n and c_n (num_layers, B, hidden_size), as torch.nn.LSTM; state is (h_0, c_0). If the
     layers differ in size, the state is an `RNNState`: state.h and state.c have one tensor per layer. dt is ignored, so
@@ -162,7 +165,7 @@ class LSTM(InitsPerLayer, DropIn, nn.LSTM):
     """
 
     cell_class = plain_cell = LSTMCell
-    torchs = nn.LSTM
+    torch_class = nn.LSTM
 
     def __init__(
         self,

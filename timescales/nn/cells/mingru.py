@@ -1,4 +1,4 @@
-"""The minimal GRU: a GRU whose gates read the input alone."""
+"""The minimal GRU: a GRU whose gates read only the input."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from timescales.nn.rnn import CellRNN
 
 
 class MinGRUCell(Cell):
-    """minGRU: a GRU without recurrent weights. Its gates and its candidate read the input alone.
+    """minGRU: a GRU without recurrent weights. Its gates and its candidate read only the input.
 
         f  = sigmoid(gx)^dt
         u  = gx                     linear: no tanh
@@ -68,15 +68,15 @@ class MinGRUCell(Cell):
         return self.State(f * state.h + i * u)
 
     def timescales(self) -> Tensor:
-        """-1 / ln f at zero input and dt = 1, (H,): 1 / softplus(-b), with b the forget bias."""
+        """Return -1 / ln f at zero input and dt = 1, (H,): 1 / softplus(-b), with b the forget bias."""
         return timescale_of_bias(self.bias_total("forget"))
 
 
 class MinGRU(CellRNN):
-    """minGRU: a GRU whose gates read the input alone. See `MinGRUCell`.
+    """minGRU: a GRU whose gates read only the input. See `MinGRUCell`.
 
     Call: as `GRU`, with dt (S, B), the time since the previous step (default: 1).
-    Forgets: exponentially; the gate reads the input alone, as all gates of the next three do.
+    Forgets: exponentially; the gate reads only the input, as all gates of the next three do.
     Source: Feng et al. 2024.
     """
 
@@ -84,7 +84,7 @@ class MinGRU(CellRNN):
 
 
 def retained(s: Tensor, dt: Tensor | float) -> tuple[Tensor, Tensor]:
-    """What a gate with the pre-activation s keeps during the time dt, f = sigmoid(s)^dt, and 1 - f.
+    """Return the share f = sigmoid(s)^dt that a gate with the pre-activation s keeps during the time dt, and 1 - f.
 
     s: (..., H). dt: (..., 1) or a number, at least 0. Returns: f and 1 - f, (..., H) each. Both keep their digits where
     f is near 0 or 1.

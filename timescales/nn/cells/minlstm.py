@@ -1,4 +1,4 @@
-"""The minimal LSTM: an LSTM whose gates read the input alone and add up to 1."""
+"""The minimal LSTM: an LSTM whose gates read only the input and add up to 1."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from timescales.nn.rnn import CellRNN
 
 
 class MinLSTMCell(Cell):
-    """minLSTM: an LSTM without recurrent weights and output gate. Its gates read the input alone and add up to 1.
+    """minLSTM: an LSTM without recurrent weights and output gate. Its gates read only the input and add up to 1.
 
         a, b = sigmoid(gx)          the forget and the input gate before they are normalised
         f  = (a / (a + b))^dt
@@ -71,12 +71,12 @@ class MinLSTMCell(Cell):
         return self.State(f * state.h + i * u)
 
     def timescales(self) -> Tensor:
-        """-1 / ln(a / (a + b)) at zero input and dt = 1, (H,)."""
+        """Return -1 / ln(a / (a + b)) at zero input and dt = 1, (H,)."""
         return timescale_of_bias(log_ratio(self.bias_total("forget"), self.bias_total("input")))
 
 
 class MinLSTM(CellRNN):
-    """minLSTM: an LSTM whose gates read the input alone and add up to 1. See `MinLSTMCell`.
+    """minLSTM: an LSTM whose gates read only the input and add up to 1. See `MinLSTMCell`.
 
     Call: as `GRU`, with dt (S, B), the time since the previous step (default: 1).
     Forgets: exponentially; forget and input gate are divided by their sum.
@@ -87,7 +87,7 @@ class MinLSTM(CellRNN):
 
 
 def log_ratio(forget: Tensor, write: Tensor) -> Tensor:
-    """ln(a / b) of the gates a = sigmoid(forget) and b = sigmoid(write). a / (a + b) is its sigmoid.
+    """Return ln(a / b) of the gates a = sigmoid(forget) and b = sigmoid(write). a / (a + b) is its sigmoid.
 
     forget, write and the result are (..., H).
     """

@@ -1,4 +1,4 @@
-"""The non-saturating recurrent unit: a memory that is written and erased by addition alone, without gates."""
+"""The non-saturating recurrent unit: a memory without gates, which is written and erased only by addition."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class NRUCell(Cell):
     """
 
     gates = ("cell",)
-    compiled = False  # it has matrices of its own
+    compiled = False  # it has matrices besides weight_ih and weight_hh
     weight_memory: nn.Parameter
     weight_heads: nn.Parameter
     bias_heads: nn.Parameter
@@ -80,11 +80,11 @@ class NRUCell(Cell):
             self.bias_heads[: 2 * self.heads] *= 0.1
 
     def width(self, field: str) -> int:
-        """Number of numbers of a field: M in the memory, H in h."""
+        """Return how many numbers a field has: M in the memory, H in h."""
         return self.memory_size if field == "memory" else self.hidden_size
 
     def act(self, gx: Tensor, gh: Tensor, state: State, dt: Tensor | float = 1.0) -> Act:
-        """The new output, (..., H)."""
+        """Return the new output, (..., H)."""
         return self.Act((gx + gh + F.linear(state.memory, self.weight_memory)).relu())
 
     def step(self, gx: Tensor, gh: Tensor, state: State, dt: Tensor | float = 1.0) -> State:
@@ -96,13 +96,13 @@ class NRUCell(Cell):
         return self.State(h, state.memory + change.mean(-2))
 
     def _directions(self, p: Tensor, q: Tensor) -> Tensor:
-        """The direction in which each head changes the memory, (..., K, M), from two vectors (..., sqrt(M K))."""
+        """Return each head's direction of change of the memory, (..., K, M), from two vectors (..., sqrt(M K))."""
         rows = (p.unsqueeze(-1) * q.unsqueeze(-2)).flatten(-2).unflatten(-1, (self.heads, self.memory_size))
         rows = rows / rows.detach().abs().amax(-1, keepdim=True).clamp(min=1e-12)
         return F.normalize(rows, p=5.0, dim=-1)
 
     def timescales(self) -> Tensor:
-        """Infinite for every unit, (H,): the memory does not decay, it is only changed by addition."""
+        """Return infinity for every unit, (H,): the memory does not decay, it is only changed by addition."""
         return torch.full_like(self.bias, torch.inf)
 
     def extra_repr(self) -> str:
@@ -113,7 +113,7 @@ class NRU(CellRNN):
     """Non-saturating recurrent unit: a memory that is written and erased by addition, without gates. See `NRUCell`.
 
     Call: as `GRU`; the state has h and `memory`, (num_layers, B, memory_size). dt is ignored. Its matrices have no
-    kernel: engine="auto" is the eager engine.
+    kernel, so engine="auto" is the eager engine.
     Forgets: only what it subtracts; nothing decays.
     Source: Chandar et al. 2019.
     """

@@ -1,4 +1,4 @@
-"""ParaGRU: a GRU whose units read their own output alone."""
+"""ParaGRU: a GRU whose units read only their own output."""
 
 from __future__ import annotations
 
@@ -62,12 +62,12 @@ class ParaGRUCell(Cell):
         return self.State(f * state.h + (1.0 - f) * u)
 
     def timescales(self) -> Tensor:
-        """-1 / ln f at zero input and state, (H,)."""
+        """Return -1 / ln f at zero input and state, (H,)."""
         return timescale_of_bias(self.bias_total("forget"))
 
 
 class ParaGRU(CellRNN):
-    """ParaGRU: a GRU whose units read their own output alone. See `ParaGRUCell`.
+    """ParaGRU: a GRU whose units read only their own output. See `ParaGRUCell`.
 
     Call: as `GRU`; dt is ignored.
     Forgets: exponentially, at a rate that it learns; the gate reads the unit's own output.

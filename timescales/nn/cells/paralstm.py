@@ -1,4 +1,4 @@
-"""ParaLSTM: an LSTM with coupled gates and peepholes whose units read their own output alone."""
+"""ParaLSTM: an LSTM with coupled gates and peepholes whose units read only their own output."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class ParaLSTMCell(Cell):
 
     @staticmethod
     def written(f: Tensor, u: Tensor, state: State) -> Tensor:
-        """The new c, which the output gate reads."""
+        """Return the new c, which the output gate reads."""
         return f * state.c + (1.0 - f) * u
 
     def step(self, gx: Tensor, gh: None, state: State, dt: Tensor | float = 1.0) -> State:
@@ -75,12 +75,12 @@ class ParaLSTMCell(Cell):
         return self.State(o * c.tanh(), c)
 
     def timescales(self) -> Tensor:
-        """-1 / ln f at zero input and state, (H,)."""
+        """Return -1 / ln f at zero input and state, (H,)."""
         return timescale_of_bias(self.bias_total("forget"))
 
 
 class ParaLSTM(CellRNN):
-    """ParaLSTM: an LSTM with peepholes whose units read their own output alone. See `ParaLSTMCell`.
+    """ParaLSTM: an LSTM with peepholes whose units read only their own output. See `ParaLSTMCell`.
 
     Call: as `LSTM`; dt is ignored.
     Forgets: exponentially, at a rate that it learns; the gate reads the unit's own output and cell.

@@ -41,8 +41,8 @@ class PhasedLSTMCell(Cell):
         peephole: whether the gates read the cell. Default: True.
 
     Init: weights and bias U(-1/sqrt(H), 1/sqrt(H)); w N(0, .1); ln tau and s uniform on their intervals.
-    Time scales: a closed unit forgets nothing (in training the leak), an open one keeps 1 - k (1 - f). `forget` is this
-    number, and T_1/e, from it, is exact for c.
+    Time scales: a closed unit forgets nothing (in training only by the leak), an open unit keeps 1 - k (1 - f).
+    `forget` is this number, so T_1/e, which is computed from it, is exact for c.
     Source: Neil, Pfeiffer & Liu 2016 (arXiv 1610.09513).
     Differs: time counts from 0 at the start of a sequence, as the sum of dt; the authors' is that of the data, in which
     a sequence starts at any moment. Their released code keeps the leak in evaluation, draws all weights from N(0, .1)
@@ -105,7 +105,7 @@ class PhasedLSTMCell(Cell):
         self.peephole = peephole
 
     def time_gate(self, time: Tensor) -> Tensor:
-        """The openness k of each unit, (..., H), at a time (..., H)."""
+        """Return the openness k of each unit, (..., H), at a time (..., H)."""
         tau, r = self.period.abs(), self.open_ratio.abs()
         cycles = (time - self.shift) / tau
         phase = cycles - cycles.floor()
@@ -114,7 +114,7 @@ class PhasedLSTMCell(Cell):
         return torch.where(phase < 0.5 * r, rising, torch.where(phase < r, 2.0 - rising, closed))
 
     def act(self, gx: Tensor, gh: Tensor, state: State, dt: Tensor | float = 1.0) -> Act:
-        """What a unit writes and keeps, k i and 1 - k (1 - f), its g, o and k, and the proposed c~, each (..., H)."""
+        """Return what a unit writes and keeps, k i and 1 - k (1 - f), its g, o and k, and the proposed c~; (..., H)."""
         i, f, g, o = (gx + gh).chunk(4, -1)
         if self.peephole:
             i = i + self.peephole_input * state.c
@@ -132,7 +132,7 @@ class PhasedLSTMCell(Cell):
         return self.State(h, act.forget * state.c + act.input * act.cell, state.time + dt)
 
     def timescales(self) -> Tensor:
-        """-1 / the mean of ln(1 - k (1 - f)) over a cycle at zero input and state, without the leak, (H,).
+        """Return -1 / the mean of ln(1 - k (1 - f)) over a cycle at zero input and state, without the leak, (H,).
 
         k rises to 1 and falls in the share r of a cycle: the mean is -r (1 + f ln f / (1 - f)).
         """

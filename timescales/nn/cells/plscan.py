@@ -1,4 +1,4 @@
-"""The power-law scan cell: a power-law LSTM whose gates read the input alone."""
+"""The power-law scan cell: a power-law LSTM whose gates read only the input."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from timescales.nn.rnn import CellRNN
 
 
 class PLScanCell(PowerLawCell):
-    """Power-law scan cell: the coupled power-law LSTM without recurrent weights. Its gates read the input alone.
+    """Power-law scan cell: the coupled power-law LSTM without recurrent weights. Its gates read only the input.
 
         r, o = sigmoid(gx)     g = tanh(gx)     p = sigmoid(power), one exponent per unit
         d' = (1 - r)(d + dt)
@@ -61,7 +61,7 @@ class PLScanCell(PowerLawCell):
 
 
 class PLScan(CellRNN):
-    """Power-law scan: a power-law LSTM whose gates read the input alone. See `PLScanCell`.
+    """Power-law scan: a power-law LSTM whose gates read only the input. See `PLScanCell`.
 
     Call: as `PLSTM`; the state has h, c and age.
     Forgets: as in `plstm`.

@@ -48,11 +48,11 @@ class PowerLawCell(Cell):
 
     @property
     def p(self) -> Tensor | float:
-        """The exponent: (H,), or one number if it is fixed."""
+        """Return the exponent: (H,), or one number if it is fixed."""
         return self.power.sigmoid() if self.fixed_power is None else self.fixed_power
 
     def forgetting(self, z: Tensor, age: Tensor, dt: Tensor | float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """The power-law gate.
+        """Compute the power-law gate.
 
         Arguments:
             z: pre-activation of the reset gate, (..., H).
@@ -70,7 +70,10 @@ class PowerLawCell(Cell):
         return r, exponent.exp(), -exponent.expm1(), keep * (age + dt) + r * self.floor
 
     def timescales(self) -> Tensor:
-        """-1 / ln f at zero input and state, (H,), at the age where a constant reset gate r settles: (1 - r) / r."""
+        """Return -1 / ln f at zero input and state, (H,).
+
+        The age is the one at which a constant reset gate r settles: (1 - r) / r.
+        """
         b = self.bias_total("reset")
         settled_age = torch.exp(-b) + self.floor
         return 1.0 / (self.p * torch.log1p((1.0 - self.epsilon) / (settled_age + self.epsilon)))

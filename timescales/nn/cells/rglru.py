@@ -13,11 +13,11 @@ from timescales.nn.cells.cell import Cell
 from timescales.nn.inits import is_number
 from timescales.nn.rnn import CellRNN
 
-SMALLEST = 1e-30  # a square root below has the gradient 0: that of 0 would be infinite
+SMALLEST = 1e-30  # smallest argument of the square root: at 0 its gradient would be infinite, here it is 0
 
 
 class RGLRUCell(Cell):
-    """RG-LRU: each unit has a decay of its own, which a gate raises to a power; what it writes keeps its size.
+    """RG-LRU: a gate raises each unit's decay to a power, and the input is scaled so that the state keeps its size.
 
         r, i = sigmoid(gx)          the recurrence gate and the input gate
         u    = gx
@@ -79,7 +79,7 @@ class RGLRUCell(Cell):
         self.decay = nn.Parameter(-torch.log(torch.expm1(rate)).to(self.weight_ih.dtype))
 
     def act(self, gx: Tensor, gh: None, state: State, dt: Tensor | float = 1.0) -> Act:
-        """|a|, what multiplies u, u, and a; (..., H) each."""
+        """Return |a|, what multiplies u, u, and a; (..., H) each."""
         r, i, u = gx.chunk(3, -1)
         log_a = -self.c * softplus(-self.decay) * r.sigmoid() * dt
         if self.signed:
@@ -95,7 +95,7 @@ class RGLRUCell(Cell):
         return self.State(a * state.h + i * u)
 
     def timescales(self) -> Tensor:
-        """-1 / ln |a| at zero input and dt = 1, (H,)."""
+        """Return -1 / ln |a| at zero input and dt = 1, (H,)."""
         rate = self.c * softplus(-self.decay) * self.bias_total("recurrence").sigmoid()
         return -1.0 / (1.0 + 2.0 * torch.expm1(-rate)).abs().log() if self.signed else 1.0 / rate
 

@@ -54,8 +54,8 @@ class RMCCell(GatedCell):
     The engines see W_g x~, and its biases, as part of gx: see `weights`.
     Source: Santoro et al. 2018 ("Relational recurrent neural networks") and their code; the gates: Gu, Gulcehre, Paine,
     Hoffman & Pascanu 2020, appendices B.1 and E.3.
-    Not stated in the papers: how Gu et al. put their gates into the RMC. Here each stands in the place of the forget
-    and the input gate, and the refine gate in that of the input gate.
+    Not stated in the papers: how Gu et al. put their gates into the RMC. Here their gates replace the forget and the
+    input gate, and the refine gate replaces the input gate.
     Differs: in the authors' first code q k^T is divided by sqrt(2 K + S / heads) (their paper and later code: sqrt(K)).
     Their paper starts from a random M, and prints an output gate that it says was not needed; their code has neither.
     """
@@ -155,24 +155,24 @@ class RMCCell(GatedCell):
 
     @property
     def units(self) -> int:
-        """Size S of a memory."""
+        """Return the size S of a memory."""
         return self.hidden_size // self.memories
 
     def gate_rows(self, gate: str) -> int:
-        """Number of rows of a gate for one memory."""
+        """Return the number of rows of a gate for one memory."""
         return 1 if self.gate_style == "memory" else super().gate_rows(gate)
 
     def height(self, gate: str) -> int:
-        """Number of rows in gx: S for the input's row x~; for a gate those of all memories, H if it has one a unit."""
+        """Return the number of rows in gx: S for the input's row x~; for a gate the rows of all memories."""
         return self.units if gate == "row" else self.memories * self.gate_rows(gate)
 
     def initial_state(self, *batch: int) -> State:
-        """The memories before the first step: rows of the identity matrix, (*batch, H)."""
+        """Return the memories before the first step: rows of the identity matrix, (*batch, H)."""
         identity = torch.eye(self.memories, self.units, dtype=self.weight_ih.dtype, device=self.weight_ih.device)
         return self.State(identity.flatten().expand(*batch, self.hidden_size))
 
     def weights(self) -> Weights:
-        """The weights of gx: x~, and for each gate W_g x~ with all its biases, once for each memory. hh has no rows.
+        """Return the weights of gx: x~, and for each gate W_g x~ with its biases, once for each memory. hh has no rows.
 
         So W_g x~ = (W_g W_x) x + W_g b_x is computed for all steps at once, and no step adds constant vectors.
         """
@@ -189,7 +189,7 @@ class RMCCell(GatedCell):
         )
 
     def act(self, gx: Tensor, gh: Tensor, state: State, dt: Tensor | float = 1.0) -> Act:
-        """As `Cell.act`; gh is not read. The gates and the new value u, as `cell`, are (..., H)."""
+        """Return the gates and the new value u, as `cell`, (..., H) each. gh is not read."""
         row, *inputs = gx.split([self.height(gate) for gate in self.gates], -1)
         M = self.by_memory(state.h).movedim(-2, 0)  # memories first: (N, ..., S)
         recurrent = F.linear(M.tanh(), self.weight_memory).movedim(0, -2)
@@ -203,18 +203,18 @@ class RMCCell(GatedCell):
         return self.State(f * state.h + i * u)
 
     def _attend(self, M: Tensor, row: Tensor) -> Tensor:
-        """The new value u of the memories (N, ..., S), from them and the input's row (..., S)."""
+        """Return the new value u of the memories (N, ..., S), from them and the input's row (..., S)."""
         A = torch.cat([M, row.unsqueeze(0)])
         for block in self.blocks[:-1]:
             A = block(A, len(A), self.mlp)
         return self.blocks[-1](A, self.memories, self.mlp).tanh()
 
     def by_memory(self, value: Tensor) -> Tensor:
-        """Numbers (..., N n) as (..., N, n), one row for each memory."""
+        """Return numbers (..., N n) as (..., N, n), one row for each memory."""
         return value.unflatten(-1, (self.memories, -1))
 
     def timescales(self) -> Tensor:
-        """-1 / ln f of the effective forget gate at zero input and M = 0, (H,). It is infinite where f is 1."""
+        """Return -1 / ln f of the effective forget gate at zero input and M = 0, (H,). It is infinite where f is 1."""
         biases = self.by_gate(self.weights().bias())
         f, _ = self.effective({gate: self.by_memory(biases[gate]) for gate in self.gates[1:]})
         return timescale_of_gate(f).expand(*f.shape[:-1], self.units).flatten(-2)
@@ -228,7 +228,7 @@ class RMC(CellRNN):
     """Relational memory core: memories that attend to each other, each behind a gate. See `RMCCell`.
 
     Call: as `GRU`. Without a state the memories start as rows of the identity matrix, not as zeros. Attention has no
-    kernel: engine="auto" is the eager engine.
+    kernel, so engine="auto" is the eager engine.
     Forgets: with one of the nine gating mechanisms, in memories that attend to each other.
     Source: Santoro et al. 2018; gates of Gu et al. 2020.
     """
@@ -253,7 +253,7 @@ class AttentionBlock(nn.Module):
         self.norm, self.mlp_norm = LayerNorm(size), LayerNorm(size)
 
     def forward(self, A: Tensor, n: int, mlp: nn.Module) -> Tensor:
-        """The first n of the rows A (N + 1, ..., S) after the block, (n, ..., S). All rows are attended to."""
+        """Return the first n of the rows A (N + 1, ..., S) after the block, (n, ..., S). All rows are attended to."""
         by_head = self.qkv_norm(self.qkv(A)).unflatten(-1, (self.heads, -1)).movedim(0, -2)
         q, k, v = by_head.split(self.parts, -1)  # each (..., heads, N + 1, K or S / heads)
         attention = (q[..., :n, :] @ k.mT / math.sqrt(self.parts[0])).softmax(-1)
@@ -266,7 +266,7 @@ class AttentionBlock(nn.Module):
 def draw_truncated_normal(parameter: Tensor, deviation: float) -> None:
     """Fill a tensor from a normal distribution with this standard deviation, cut at two of them on either side.
 
-    torch.nn.init.trunc_normal_ does the same, but reads its numbers, which a FakeTensor has not.
+    torch.nn.init.trunc_normal_ does the same, but reads the numbers of the tensor, which a FakeTensor does not have.
     """
     inside = math.erf(math.sqrt(2.0))  # the share of a normal distribution within two standard deviations
     share = torch.empty(parameter.shape, dtype=torch.float64).uniform_(-inside, inside)
@@ -274,6 +274,6 @@ def draw_truncated_normal(parameter: Tensor, deviation: float) -> None:
 
 
 def _near(size: int, factor: int) -> str:
-    """The multiples of `factor` around a size that is none: "4 or 8"."""
+    """Return the multiples of `factor` next to a size that is not a multiple: "4 or 8"."""
     below = size // factor * factor
     return f"{below} or {below + factor}" if below else str(factor)

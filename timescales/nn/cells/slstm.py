@@ -23,7 +23,7 @@ class SLSTMCell(Cell):
         c' = keep c + (1 - keep) z
         h' = o c'
 
-    gx = weight_ih x + bias and gh = weight_hh h. A unit of a head reads the units of its own head alone: weight_hh is
+    gx = weight_ih x + bias and gh = weight_hh h. A unit reads only the units of its own head: weight_hh is
     block-diagonal.
 
     The paper has the sums n' = f n + i and c' = f c + i z, h' = o c' / n', and, since an exponential overflows, divides
@@ -37,7 +37,7 @@ class SLSTMCell(Cell):
         forget: "sigmoid" (default) or "exp".
         forget_init: initializer of the forget bias (see `timescales.nn.inits`). Default: torch's. Not "uniform".
 
-    Init: weights and bias U(-1/sqrt(H), 1/sqrt(H)). An initializer writes its bias b to the forget rows alone: a
+    Init: weights and bias U(-1/sqrt(H), 1/sqrt(H)). An initializer writes its bias b only to the forget rows: a
     constant added to all log i changes nothing. The state starts with c = 0 and log_n = -8192: nothing was written.
     Source: Beck, Pöppel, Spanring, Auer, Prudnikova, Kopp, Klambauer, Brandstetter & Hochreiter 2024
     (arXiv 2405.04517), section 2.2 and appendix A.2.
@@ -80,7 +80,7 @@ class SLSTMCell(Cell):
         self._set_forget_bias(forget_init)
 
     def weights(self) -> Weights:
-        """As `Cell.weights`: hh is (4 H, H), with zeros between the heads."""
+        """Return the weights as `Cell.weights`: hh is (4 H, H), with zeros between the heads."""
         if self.heads == 1:
             return super().weights()
         size = self.hidden_size // self.heads
@@ -90,12 +90,12 @@ class SLSTMCell(Cell):
         return super().weights()._replace(hh=hh)
 
     def initial_state(self, *batch: int) -> State:
-        """h = c = 0, and the logarithm of n = 0, (*batch, H) each."""
+        """Return h = c = 0, and the logarithm of n = 0, (*batch, H) each."""
         zeros = self.weight_ih.new_zeros(*batch, self.hidden_size)
         return self.State(zeros, zeros, torch.full_like(zeros, -INFINITE))
 
     def act(self, gx: Tensor, gh: Tensor, state: State, dt: Tensor | float = 1.0) -> Act:
-        """The shares 1 - keep and keep as `input` and `forget`, z, o, and log n', (..., H) each."""
+        """Return the shares 1 - keep and keep as `input` and `forget`, z, o, and log n', (..., H) each."""
         log_i, forget, z, o = (gx + gh).chunk(4, -1)
         log_f = logsigmoid(forget) if self.forget == "sigmoid" else forget
         ratio = log_f + state.log_n - log_i
@@ -107,7 +107,7 @@ class SLSTMCell(Cell):
         return self.State(o * c, c, log_n)
 
     def timescales(self) -> Tensor:
-        """-1 / ln f at zero input and state, (H,), once n has come to rest; infinite where f is 1 or more."""
+        """Return -1 / ln f at zero input and state, (H,), once n is constant; infinite where f is 1 or more."""
         b = self.bias_total("forget")
         return timescale_of_bias(b) if self.forget == "sigmoid" else 1.0 / (-b).clamp(min=0.0)
 

@@ -33,15 +33,15 @@ class SRUCell(Cell):
         alphas: the rates, each from 0 to below 1. Default: (0, .25, .5, .9, .99).
 
     Init: weights and biases U(-1/sqrt(n), 1/sqrt(n)), n the numbers that the map reads.
-    Time scales: an average with the rate alpha keeps alpha^dt of itself. Each unit reads all averages, so it has no
-    time scale of its own.
+    Time scales: an average with the rate alpha keeps alpha^dt of itself. Each unit reads all averages, so units do not
+    differ in their time scale.
     Source: Oliva, Poczos & Schneider 2017 (arXiv 1703.00381). Not the simple recurrent unit of Lei et al. 2018.
     Differs: dt is an addition; with dt = 1 the equations are those of the paper. Their released code draws weights from
     U(-.1, .1).
     """
 
     gates = ("statistics",)
-    compiled = False  # it has matrices of its own
+    compiled = False  # it has matrices besides weight_ih and weight_hh
     weight_summary: nn.Parameter
     weight_statistics: nn.Parameter
     weight_output: nn.Parameter
@@ -83,15 +83,15 @@ class SRUCell(Cell):
         self.bias_summary, self.bias_output = uniform(averages**-0.5, R), uniform(averages**-0.5, H)
 
     def height(self, gate: str) -> int:
-        """Number of rows of gx: the statistics."""
+        """Return the number of rows of gx: the statistics."""
         return self.statistics
 
     def width(self, field: str) -> int:
-        """Number of numbers of a field: all averages, or H."""
+        """Return how many numbers a field has: all averages, or H."""
         return len(self.alphas) * self.statistics if field == "averages" else self.hidden_size
 
     def weights(self) -> Weights:
-        """weight_ih and bias; hh has no rows, since nothing reads h."""
+        """Return weight_ih and bias. hh has no rows, since nothing reads h."""
         return Weights(self.weight_ih, self.weight_ih.new_empty(0, self.hidden_size), self.bias)
 
     def _averages(self, gx: Tensor, state: State, dt: Tensor | float) -> Tensor:
@@ -102,7 +102,7 @@ class SRUCell(Cell):
         return (kept * m + (1.0 - kept) * phi).flatten(-2)
 
     def act(self, gx: Tensor, gh: Tensor, state: State, dt: Tensor | float = 1.0) -> Act:
-        """As `Cell.act`; gh is not read. The new output, (..., H)."""
+        """Return the new output, (..., H). gh is not read."""
         return self.Act(self.step(gx, gh, state, dt).h)
 
     def step(self, gx: Tensor, gh: Tensor, state: State, dt: Tensor | float = 1.0) -> State:
@@ -110,7 +110,7 @@ class SRUCell(Cell):
         return self.State(F.linear(averages, self.weight_output, self.bias_output).relu().to(gx.dtype), averages)
 
     def timescales(self) -> Tensor:
-        """-1 / ln alpha of the slowest average, (H,), which every unit can read."""
+        """Return -1 / ln alpha of the slowest average, (H,), which every unit can read."""
         slowest = max(self.alphas)
         return torch.full_like(self.bias_output, -1.0 / math.log(slowest) if slowest else 0.0)
 
@@ -122,7 +122,7 @@ class SRU(CellRNN):
     """Statistical recurrent unit: moving averages of learned statistics, at several fixed rates. See `SRUCell`.
 
     Call: as `GRU`, with dt (S, B), the time since the previous step (default: 1). The state has h and `averages`. Its
-    matrices have no kernel: engine="auto" is the eager engine.
+    matrices have no kernel, so engine="auto" is the eager engine.
     Forgets: exponentially, at several fixed rates at once.
     Source: Oliva et al. 2017.
     """

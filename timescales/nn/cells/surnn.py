@@ -13,7 +13,7 @@ from timescales.nn.cells.cell import Cell
 from timescales.nn.inits import is_number
 from timescales.nn.rnn import CellRNN
 
-STEPS = 4096  # that `timescales` counts updates over
+STEPS = 4096  # over which `timescales` counts updates
 
 
 class SuRNNCell(Cell):
@@ -25,7 +25,7 @@ class SuRNNCell(Cell):
         h' = g tanh(gx + gh) + (1 - g) h
 
     gx = weight_ih x + bias and gh = weight_hh h. Each unit learns its b (`switch_bias`), K alphas (`amplitude`) and
-    K phis (`phase`); the K periods are fixed, the same for all units. The switch reads the time alone, not the input.
+    K phis (`phase`); the K periods are fixed, the same for all units. The switch reads only the time, not the input.
 
     The derivative of g is 0 almost everywhere; `backward` uses that of sigmoid(a) instead, a surrogate gradient.
 
@@ -35,13 +35,13 @@ class SuRNNCell(Cell):
 
     Init: weights and bias U(-1/sqrt(H), 1/sqrt(H)); b 0, so that a switch is on for about half of the time; alpha
     N(0, 1), phi U(0, 2 pi). `amplitude` has the alpha_1 of all units, then alpha_2, (K H,); so has `phase`.
-    Time scales: a unit does not decay. `timescales` gives the mean number of steps until its next update, and there is
-    no `forget` to read T_1/e from.
+    Time scales: a unit does not decay. `timescales` returns the mean number of steps until its next update. There is no
+    `forget` from which T_1/e could be computed.
     Source: Yin, Wang, Tan, Bohte, Corradi & Li 2026 (arXiv 2603.02226).
     Differs: only the equations are known here, as a public issue quotes them, not the text, the experiments or the
     code. They do not say what is updated: here a plain RNN; the authors' code has the name suGRU. The abstract says
     that the switch opens for informative events; in these equations it reads the time. t is the number of the step
-    there, the sum of dt here. The periods, the initial values and the surrogate gradient are ours.
+    there, the sum of dt here. The periods, the initial values and the surrogate gradient are our choice.
     """
 
     gates = ("new",)
@@ -76,7 +76,7 @@ class SuRNNCell(Cell):
         self.phase = nn.Parameter(torch.empty(size, dtype=dtype).uniform_(0.0, 2.0 * math.pi))
 
     def schedule(self, time: Tensor) -> Tensor:
-        """The a of each unit, (..., H), at a time (..., H): its switch is on where a is above 0."""
+        """Return the a of each unit, (..., H), at a time (..., H): its switch is on where a is above 0."""
         a: Tensor = self.switch_bias
         K = len(self.periods)
         for period, alpha, phi in zip(self.periods, self.amplitude.chunk(K), self.phase.chunk(K), strict=True):
@@ -85,7 +85,7 @@ class SuRNNCell(Cell):
         return a
 
     def act(self, gx: Tensor, gh: Tensor, state: State, dt: Tensor | float = 1.0) -> Act:
-        """The switch g, and the value that it lets in, (..., H) each."""
+        """Return the switch g, and the value that it lets in, (..., H) each."""
         a = self.schedule(state.time + dt)
         soft = a.sigmoid()
         g = torch.where(a > 0.0, torch.ones_like(a), 0.0) + (soft - soft.detach())  # which is exactly 0
@@ -97,7 +97,7 @@ class SuRNNCell(Cell):
 
     @torch.no_grad()
     def timescales(self) -> Tensor:
-        """The mean number of steps from a step to the unit's next update, (H,), over 4,096 steps of dt = 1.
+        """Return the mean number of steps from a step to the unit's next update, (H,), over 4,096 steps of dt = 1.
 
         It is infinite for a unit without an update. Steps after a unit's last update do not count.
         """

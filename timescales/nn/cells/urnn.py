@@ -74,7 +74,7 @@ class URNNCell(Cell):
         self.register_buffer("permutation", order)
 
     def matrix(self) -> Tensor:
-        """W, a complex matrix (N, N)."""
+        """Return W, a complex matrix (N, N)."""
         real, imaginary = wide(self.reflections).chunk(2, -1)
         v1, v2 = torch.complex(real, imaginary)
         d1, d2, d3 = turn(wide(self.phases))
@@ -84,11 +84,11 @@ class URNNCell(Cell):
         return d3.unsqueeze(-1) * reflected(torch.fft.ifft(W, dim=-2, norm="ortho"), v2)
 
     def initial_state(self, *batch: int) -> State:
-        """The state before the first step, which is learned, (*batch, H)."""
+        """Return the learned state before the first step, (*batch, H)."""
         return self.State(self.start.expand(*batch, self.hidden_size))
 
     def weights(self) -> Weights:
-        """weight_ih; W as a real matrix [[Re W, -Im W], [Im W, Re W]]; and no bias, since the modReLU has one."""
+        """Return weight_ih; W as a real matrix [[Re W, -Im W], [Im W, Re W]]; and no bias: the modReLU has one."""
         W = self.matrix()
         hh = torch.cat([torch.cat([W.real, -W.imag], -1), torch.cat([W.imag, W.real], -1)])
         return Weights(self.weight_ih, hh.to(self.weight_ih.dtype), torch.zeros_like(self.weight_ih[:, 0]))
@@ -103,7 +103,7 @@ class URNNCell(Cell):
         return self.State(self.act(gx, gh, state, dt).cell)
 
     def timescales(self) -> Tensor:
-        """Infinite for every number, (H,): a unitary matrix does not decay."""
+        """Return infinity for every number, (H,): a unitary matrix does not decay."""
         return torch.cat([torch.full_like(self.bias, torch.inf)] * 2)
 
 
@@ -111,7 +111,7 @@ class URNN(CellRNN):
     """Unitary evolution RNN: complex units that a unitary matrix turns, and never shrinks. See `URNNCell`.
 
     Call: as `GRU`; hidden_size is even, and the output has the real parts, then the imaginary ones. Without a state it
-    starts from one that is learned. It has no kernel: engine="auto" is the eager engine.
+    starts from a learned state. It has no kernel, so engine="auto" is the eager engine.
     Forgets: not at all: the recurrent matrix is unitary.
     Source: Arjovsky et al. 2016.
     """
@@ -120,22 +120,22 @@ class URNN(CellRNN):
 
 
 def uniform(bound: float, *shape: int) -> nn.Parameter:
-    """A parameter that is uniform on +-bound."""
+    """Return a parameter that is uniform on +-bound."""
     return nn.Parameter(torch.empty(*shape).uniform_(-bound, bound))
 
 
 def wide(value: Tensor) -> Tensor:
-    """The same in float32 at least: torch has no complex numbers that are smaller."""
+    """Return the value in float32 or wider: torch has no smaller complex numbers that it can compute with."""
     return value.to(torch.promote_types(value.dtype, torch.float32))
 
 
 def turn(angle: Tensor) -> Tensor:
-    """exp(i angle)."""
+    """Return exp(i angle)."""
     return torch.polar(torch.ones_like(angle), angle)
 
 
 def reflected(M: Tensor, v: Tensor) -> Tensor:
-    """(1 - 2 v v* / |v|^2) M for a complex vector v (N,) and a matrix M (N, N)."""
+    """Return (1 - 2 v v* / |v|^2) M for a complex vector v (N,) and a matrix M (N, N)."""
     column = v.unsqueeze(-1)
     length = (v.real.square() + v.imag.square()).sum()
     return M - 2.0 / length * (column @ (column.mH @ M))

@@ -11,9 +11,10 @@ from torch import Tensor
 
 from timescales.errors import other_engine
 from timescales.nn.cells.cell import Cell, Weights
-from timescales.nn.engine import again, arguments, eager, gpu, kept
+from timescales.nn.engine import arguments, caches, eager, gpu
 from timescales.nn.engine.cpu import fused
 from timescales.nn.engine.kernel import Named, tracing_reason, unusual_reason
+from timescales.nn.engine.reset import Resets, split_reset
 
 NAMES = ("auto", "eager", "fused", "compiled", "cudnn")
 
@@ -41,33 +42,35 @@ def run(
     """Run a cell over a sequence with the engine `name`; see `eager.run` and `pick`.
 
     Arguments:
-        reset: (S, B), nonzero where the state is that of `cell.initial_state` before a step.
+        reset: (S, B), nonzero where the state is reset to `cell.initial_state` before a step.
 
     Raises: WrongShape, a ValueError and RuntimeError, for tensors that do not fit the cell (arguments.py).
     """
     weights, state = arguments.fitted(cell, x, weights, state, dt, mask, reset)
-    state, begins = (state, None) if reset is None else again.split(reset, cell, state)
-    others = named(weights, state, dt, mask, begins)
-    engine = _choose(name, cell, x, mask is not None, dt is not None, others, begins is not None or states)
-    return engine(cell, x, weights, state, dt, mask, begins, states)
+    state, resets = (state, None) if reset is None else split_reset(reset, cell, state)
+    others = named(weights, state, dt, mask, resets)
+    engine = _choose(name, cell, x, mask is not None, dt is not None, others, resets is not None or states)
+    return engine(cell, x, weights, state, dt, mask, resets, states)
 
 
 def named(
-    weights: Weights, state: Any, dt: Tensor | None, mask: Tensor | None, begins: again.Again | None
+    weights: Weights, state: Any, dt: Tensor | None, mask: Tensor | None, resets: Resets | None
 ) -> list[tuple[str, Any]]:
-    """The tensors of a call beside x, each with a name for messages."""
+    """Return the tensors of a call except x, each with a name for messages."""
     others = [*(("the weights", w) for w in weights), *(("the state", v) for v in state), ("dt", dt), ("mask", mask)]
-    if begins is not None:
-        others += [*(("the initial state", v) for v in begins.initial), ("reset", begins.after)]
+    if resets is not None:
+        others += [*(("the initial state", v) for v in resets.initial), ("reset", resets.after)]
     return others
 
 
 def pick(name: str, cell: Cell, x: Tensor, masked: bool = False, timed: bool = False, stepwise: bool = False) -> Engine:
-    """The engine that runs `cell` over `x`.
+    """Return the engine that runs `cell` over `x`.
 
     Arguments:
         name: an engine, or "auto" for the fastest engine that can run the cell.
-        masked, timed, stepwise: whether the call has a mask, dt, and resets or states.
+        masked: whether the call has a mask.
+        timed: whether the call has dt.
+        stepwise: whether the call has resets, or asks for the state after every step.
 
     Raises: ValueError if the named engine cannot run the cell; the message gives the reason and the fix.
     """
@@ -78,7 +81,10 @@ def pick(name: str, cell: Cell, x: Tensor, masked: bool = False, timed: bool = F
 def _choose(
     name: str, cell: Cell, x: Tensor, masked: bool, timed: bool, others: Named = (), stepwise: bool = False
 ) -> Engine:
-    """As `pick`. An engine comes with the compiled cell or equations. others: the other tensors, with their names."""
+    """Choose an engine as `pick` does, and bind the compiled cell or the equations to it.
+
+    others: the tensors of the call except x, with their names.
+    """
     if checked(name) == "auto":
         return pick_fastest(cell, x, masked, timed, others, stepwise)
     if name == "eager":
@@ -102,7 +108,7 @@ def _choose(
 
 
 def plain_reason(cell: Cell, x: Tensor, others: Named) -> str | None:
-    """The reason why no kernel can read the tensors of a call or the parameters of a cell; None if all are plain."""
+    """Return why no kernel can read the tensors of a call or the parameters of a cell. Return None if all are plain."""
     own = cell.parameters() if cell._modules else cell._parameters.values()
     return unusual_reason([("x", x), *others, *(("the parameters", p) for p in own)])
 
@@ -110,14 +116,14 @@ def plain_reason(cell: Cell, x: Tensor, others: Named) -> str | None:
 def pick_fastest(
     cell: Cell, x: Tensor, masked: bool, timed: bool, others: Named = (), stepwise: bool = False
 ) -> Engine:
-    """The fastest engine that can run `cell` over `x`: the engine "auto". Arguments as in `_choose`.
+    """Return the fastest engine that can run `cell` over `x`: the engine "auto". Arguments as in `_choose`.
 
-    If a cell runs on the eager engine because of what it is, a warning says why, once.
+    If the cell itself is the reason why it runs on the eager engine, one warning says so.
     """
     if not (cell.compiled or x.is_cuda) or tracing_reason():
         return eager.run
     if reason := plain_reason(cell, x, others):
-        kept.warn_once(cell, reason)
+        caches.warn_once(cell, reason)
         return eager.run
     if x.is_cuda:
         return eager.run if torch.compiler.is_compiling() else gpu.pick(cell, x, masked, stepwise)
@@ -125,15 +131,15 @@ def pick_fastest(
         return eager.run
     code = fused.compiled(cell, timed)
     if isinstance(code, str):
-        kept.warn_once(cell, f"{code}; {kept.TO_SILENCE}")
+        caches.warn_once(cell, f"{code}; {caches.TO_SILENCE}")
         return eager.run
     return functools.partial(fused.run, given=code)
 
 
 def why_not_compiled(cell: Cell) -> str | None:
-    """The reason why the C++ engine has no library for a cell; None if it has one. A warning says it, once."""
+    """Return why the C++ engine has no library for a cell, and warn once. Return None if it has one."""
     code = fused.compiled(cell, timed=False)
     if isinstance(code, str):
-        kept.warn_once(cell, f"{code}; {kept.TO_SILENCE}")
+        caches.warn_once(cell, f"{code}; {caches.TO_SILENCE}")
         return code
     return None

@@ -1,7 +1,8 @@
-"""The tensors of a call as every engine relies on them: broadcast as the eager loop would, or refused in one line.
+"""Check the tensors of a call, so that every engine can rely on their shapes.
 
-A cell of one's own may return any state and any weights. torch's operations broadcast them or raise; a kernel reads
-memory by the sizes of the call. So this runs before any engine.
+A custom cell may return any state and any weights. torch's operations broadcast them or raise an error, but a kernel
+reads memory by the sizes of the call. So this runs before any engine: tensors are broadcast as the eager loop would
+broadcast them, and anything else raises WrongShape with a message of one line.
 
 Shapes: S steps, B sequences, I inputs, H units; x (S, B, I).
 """
@@ -27,9 +28,9 @@ def fitted(
     mask: Tensor | None,
     reset: Tensor | None = None,
 ) -> tuple[Weights, Any]:
-    """The weights and the state of a call, with the shapes that `eager.run` lists. Arguments as there.
+    """Return the weights and the state of a call, broadcast to the shapes that `eager.run` lists.
 
-    Raises WrongShape for what does not broadcast to them, and for x, dt, mask and reset of other shapes.
+    Raises: WrongShape for a tensor that cannot be broadcast to them, and for x, dt, mask or reset of another shape.
     """
     name, ih = type(cell).__name__, weights.ih
     if x.dim() != 3 or ih.dim() != 2:
@@ -53,17 +54,19 @@ def _check_types(name: str, x: Tensor, weights: Weights) -> None:
 
 
 def first_state(cell: Cell, *batch: int) -> Any:
-    """`cell.initial_state(*batch)` with every field (*batch, H). Raises WrongShape."""
+    """Return `cell.initial_state(*batch)` with every field broadcast to (*batch, H). Raises WrongShape."""
     return fitted_state(cell, cell.initial_state(*batch), batch, cell.weight_ih)
 
 
 def fitted_state(cell: Cell, state: Any, batch: Sequence[int], like: Tensor) -> Any:
-    """The state with every field broadcast to (*batch, H), with gradients; numbers become tensors.
+    """Return the state with every field broadcast to (*batch, H), with gradients. Numbers become tensors.
 
-    like: a tensor of the weights' dtype and device, which the state must have. A cell with compiled = False runs on
-    the eager engine alone: its fields but h are its own.
+    Only the eager engine runs a cell with compiled = False, so only its first field, h, is broadcast.
 
-    Raises WrongShape.
+    Arguments:
+        like: a tensor with the dtype and device of the weights, which the state must have too.
+
+    Raises: WrongShape.
     """
     name, fields = type(cell).__name__, cell.State._fields
     if getattr(state, "_fields", None) != fields:
@@ -84,7 +87,7 @@ def _is_like(value: Tensor, like: Tensor) -> bool:
 
 
 def _broadcast(name: str, field: str, value: Any, shape: tuple[int, ...], like: Tensor) -> Tensor:
-    """A field of the state as a tensor of this shape. Raises WrongShape."""
+    """Return a field of the state as a tensor of this shape. Raises WrongShape."""
     if isinstance(value, int | float):
         value = like.new_full((), value)
     if not isinstance(value, Tensor):
@@ -104,10 +107,10 @@ def _broadcast(name: str, field: str, value: Any, shape: tuple[int, ...], like: 
 
 
 def _fitted_weights(cell: Cell, x: Tensor, weights: Weights) -> Weights:
-    """The weights with biases for every row. Raises WrongShape if a matrix or a bias does not fit."""
+    """Return the weights with one bias for every row. Raises WrongShape if a matrix or a bias does not fit."""
     ih, hh, bias_ih, bias_hh = weights
     name = type(cell).__name__
-    free = cell.compiled is False  # such a cell may have rows that no kernel knows, as the RMC has
+    free = cell.compiled is False  # such a cell may have other rows, as the RMC has
     rows = len(ih) if free else sum(map(cell.height, cell.gates))
     if not free and (hh is None) == cell.recurrent:
         raise WrongShape(f"{name}: weight_hh is {'missing' if hh is None else 'given'}, recurrent = {cell.recurrent}")
@@ -128,7 +131,7 @@ def _fitted_weights(cell: Cell, x: Tensor, weights: Weights) -> Weights:
 
 
 def _bias(name: str, key: str, value: Tensor, rows: int) -> Tensor:
-    """A bias with a number for every row. Raises WrongShape."""
+    """Return a bias with one number for every row. Raises WrongShape."""
     try:
         return value.expand(rows)
     except RuntimeError:

@@ -1,4 +1,4 @@
-"""Copies of cells with other tensors: for the trace of a step, for running it again, and for trials."""
+"""Copy cells with other tensors: to trace a step, to run it again, and for trials."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ class Tensors(NamedTuple):
     modules: dict[str, Tensors | None]
 
     def all(self) -> list[Tensor]:
-        """All of them."""
+        """Return all tensors, also those of inner modules."""
         own = [*self.parameters.values(), *self.buffers.values(), *self.attributes.values()]
         inner = [tensor for inside in self.modules.values() if inside is not None for tensor in inside.all()]
         return [*(tensor for tensor in own if tensor is not None), *inner]
 
     def free(self) -> None:
-        """Free their memory, where only shape and dtype are still needed."""
+        """Free the memory of the tensors when only their shape and dtype are still needed."""
         for tensor in self.all():
             tensor.data = tensor.new_zeros(()).expand(tensor.shape)
 
 
 def tensors_on_cpu(module: nn.Module, dtype: torch.dtype) -> Tensors:
-    """The tensors of a module on the CPU, of which parameters and buffers get a dtype."""
+    """Return copies of a module's tensors on the CPU. Parameters and buffers get the given dtype."""
 
     def copied(value: Tensor | None, is_state: bool = True) -> Tensor | None:
         if value is None:
@@ -39,7 +39,7 @@ def tensors_on_cpu(module: nn.Module, dtype: torch.dtype) -> Tensors:
             copy = copy.clone()
         if isinstance(value, nn.Parameter):
             return nn.Parameter(copy, value.requires_grad)
-        return copy.requires_grad_(value.requires_grad)  # of torch.func.functional_call
+        return copy.requires_grad_(value.requires_grad)  # torch.func.functional_call puts tensors in their place
 
     return Tensors(
         {name: copied(value) for name, value in module._parameters.items()},
@@ -50,7 +50,7 @@ def tensors_on_cpu(module: nn.Module, dtype: torch.dtype) -> Tensors:
 
 
 def with_tensors(module: nn.Module, tensors: Tensors) -> Any:
-    """A copy of a module that has these tensors in the place of its own, and shares all else with it."""
+    """Return a copy of a module with these tensors instead of its own. Everything else is shared with the module."""
     copy = object.__new__(type(module))
     copy.__dict__ = {**vars(module), **tensors.attributes}
     copy.__dict__ |= {"_parameters": tensors.parameters, "_buffers": tensors.buffers}
@@ -63,5 +63,5 @@ def with_tensors(module: nn.Module, tensors: Tensors) -> Any:
 
 
 def copy_on_cpu(module: nn.Module, dtype: torch.dtype) -> Any:
-    """A copy of a module with its tensors on the CPU; see `tensors_on_cpu`."""
+    """Return a copy of a module with its tensors on the CPU; see `tensors_on_cpu`."""
     return with_tensors(module, tensors_on_cpu(module, dtype))

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from timescales.nn.cells.cell import Cell, Weights
-from timescales.nn.engine.again import Again, begin
+from timescales.nn.engine.reset import Resets, reset_where
 
 
 def run(
@@ -20,19 +20,19 @@ def run(
     state: Any,
     dt: Tensor | None = None,
     mask: Tensor | None = None,
-    again: Again | None = None,
+    resets: Resets | None = None,
     states: bool = False,
 ) -> tuple[Any, ...]:
     """Run a cell over a sequence.
 
     Arguments:
         x: input, (S, B, I).
-        weights: `cell.weights()`, or these with changes such as dropped rows.
+        weights: `cell.weights()`, perhaps with changes such as dropped rows.
         state: the state before the first step, fields (B, H).
         dt: time since the previous step, (S, B). Default: 1.
         mask: (S, B), 0 where a step does not exist. The state, and with it the output h, does not change there.
-        again: after which steps a sequence begins again; see `Again`.
-        states: whether to return the state after every step, too.
+        resets: after which steps the state is reset; see `Resets`.
+        states: whether to return the state after every step too.
 
     Returns: the output h of every step, (S, B, H), and the state after the last step; with `states` also the state
     after every step, fields (S, B, H).
@@ -53,24 +53,24 @@ def run(
         outputs.append(new.h)
         if states:
             every.append(new)
-        state = new if again is None else begin(again.after[t], again.initial, new)
+        state = new if resets is None else reset_where(resets.after[t], resets.initial, new)
     output = torch.stack(outputs) if outputs else x.new_zeros(*x.shape[:-1], cell.hidden_size)
     return (output, state, stacked(output, every, state)) if states else (output, state)
 
 
 def stacked(output: Tensor, every: Sequence[Any], state: Any) -> Any:
-    """The state after every step, fields (S, B, H): from one state for each step, of which `output` has the h."""
+    """Return the state after every step, fields (S, B, H), from one state per step. `output` already has their h."""
     others = [torch.stack(values) for values in zip(*every, strict=True)] or [v.new_zeros(0, *v.shape) for v in state]
     return type(state)(output, *others[1:])
 
 
 def recurrent_share(h: Tensor, weights: Weights) -> Tensor | None:
-    """W_hh h + bias_hh in the dtype of h, or None without recurrent weights."""
+    """Return W_hh h + bias_hh in the dtype of h, or None for a cell without recurrent weights."""
     return None if weights.hh is None else F.linear(h, weights.hh, weights.bias_hh).to(h.dtype)
 
 
 def fill_masked(x: Tensor, dt: Tensor | None, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
-    """x and dt with constants at masked steps. A NaN there would reach the gradients, since 0 * NaN is NaN."""
+    """Return x and dt with constants at masked steps. A NaN there would reach the gradients, since 0 * NaN is NaN."""
     if mask is None:
         return x, dt
     absent = ~mask.bool()

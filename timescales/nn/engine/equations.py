@@ -1,4 +1,4 @@
-"""The equations of a cell as the kernels need them: blocks of pre-activations, state, vectors, and their gradients.
+"""Write a cell's step as the kernels need it: blocks of pre-activations, state, vectors, and their gradients.
 
 Shapes: S steps, B sequences, H units.
 """
@@ -22,17 +22,19 @@ from timescales.nn.engine.hoisting import Hoisted
 from timescales.nn.engine.recorder import NotTraceable
 from timescales.nn.engine.scalar import Expressions, Node, in_order
 from timescales.nn.engine.trace import Trace, reason, trace
-from timescales.nn.engine.watch import FIX, Same, Watch, random_state
+from timescales.nn.engine.watch import FIX, SameObject, Watch, random_state
 
 KINDS = ("x", "pre", "h")
 
 
 class Block(NamedTuple):
-    """A gate's pre-activations, or a share of them. A kernel computes them by one product.
+    """A gate's pre-activations, or one share of them. A kernel computes a block with one matrix product.
 
-    gate: number of the gate. kind: "x" for W_ih x + bias_ih, "h" for W_hh h + bias_hh, "pre" for their sum.
-    divisor: the gate has H / divisor rows; each serves `divisor` neighbouring units. is_row: whether the step takes
-    their cumax over the units. node: the input that stands for the block in the expressions.
+    gate: number of the gate.
+    kind: "x" for W_ih x + bias_ih, "h" for W_hh h + bias_hh, "pre" for their sum.
+    divisor: the gate has H / divisor rows; each serves `divisor` neighbouring units.
+    is_row: whether the step takes their cumax over the units.
+    node: the input that stands for the block in the expressions.
     """
 
     gate: int
@@ -43,12 +45,12 @@ class Block(NamedTuple):
 
     @property
     def has_h(self) -> bool:
-        """Whether the block has the recurrent share."""
+        """Return whether the block contains the recurrent share."""
         return self.kind != "x"
 
     @property
     def is_expanded(self) -> bool:
-        """Whether a kernel computes something over all units before a step's expressions."""
+        """Return whether a kernel computes something over all units before a step's expressions."""
         return self.is_row or self.divisor > 1
 
 
@@ -56,12 +58,15 @@ class Block(NamedTuple):
 class Equations:
     """A step and its gradients as expressions.
 
-    divisors: H / height, by gate. blocks: in the order x, pre, h. fields: names of the state's fields.
+    divisors: H / height, by gate.
+    blocks: in the order x, pre, h.
+    fields: names of the state's fields.
     new: the state after the step, by field.
     d_blocks, d_state, d_dt: gradients of the blocks, of the state before, and of dt (None without dt).
     vectors: the inputs with one number per unit: (number in `Hoisted.used`, number of the gate).
-    d_vectors: their gradients, 0 for one without gradient. noises: number of torch.rand_like's in a step. reads_dt:
-    whether the expressions have dt.
+    d_vectors: their gradients, 0 for a vector without gradient.
+    noises: number of calls of torch.rand_like in a step.
+    reads_dt: whether the expressions contain dt.
     """
 
     divisors: tuple[int, ...]
@@ -79,43 +84,43 @@ class Equations:
     expressions: Expressions
 
     def input(self, kind: str, *name: int) -> Node:
-        """An input of the expressions, for example ("state", 1)."""
+        """Return an input of the expressions, for example ("state", 1)."""
         return self.expressions.input(kind, *name)
 
     @property
     def backward(self) -> list[Node]:
-        """All gradients."""
+        """Return all gradients."""
         return [*self.d_blocks, *self.d_state, *self.d_vectors, *([] if self.d_dt is None else [self.d_dt])]
 
     @property
     def is_scan(self) -> bool:
-        """Whether a step has no recurrent product, and nothing to compute over all units."""
+        """Return whether a step has no recurrent product, and nothing to compute over all units."""
         return not any(block.has_h or block.is_expanded for block in self.blocks) and not self.has_means
 
     @functools.cached_property
     def means(self) -> tuple[list[list[Node]], list[list[Node]]]:
-        """The means over the units: those of the new state, and what the gradients need besides.
+        """Return the means over the units in stages: those for the new state, and those that only the gradients need.
 
-        They are in stages: the means of one need those of the stages before.
+        The means of a stage depend only on the stages before it.
         """
         forward = _stages(self.new, [])
         return forward, _stages(self.backward, [mean for stage in forward for mean in stage])
 
     @property
     def has_means(self) -> bool:
-        """Whether a step has means over the units."""
+        """Return whether a step has means over the units."""
         return any(self.means)
 
     @property
     def reads_h(self) -> bool:
-        """Whether the expressions read the output of the step before, except through the recurrent weights."""
+        """Return whether the expressions read the h of the step before, other than through the recurrent weights."""
         h = self.input("state", 0)
         return any(node is h for node in in_order([*self.new, *self.backward]))
 
     def vector_values(self, cell: Cell, ih: Tensor) -> list[Tensor]:
-        """The vectors, each (H,), from the cell's parameters; with gradients.
+        """Compute the vectors, each (H,), from the cell's parameters, with gradients.
 
-        ih: the input weights, which have the dtype.
+        ih: the input weights, whose dtype the vectors get.
         """
         if not self.vectors:
             return []
@@ -125,7 +130,7 @@ class Equations:
 
 
 def _stages(results: Iterable[Node], given: Sequence[Node]) -> list[list[Node]]:
-    """The means that the results need, but for those that are given, each in the first stage that it can be in."""
+    """Put the means that the results need, except the given ones, into stages. Each gets the first possible stage."""
     stages: list[list[Node]] = []
     first: dict[Node, int] = dict.fromkeys(given, 0)  # the first stage in which an expression can be computed
     for node in in_order(results):
@@ -139,7 +144,7 @@ def _stages(results: Iterable[Node], given: Sequence[Node]) -> list[list[Node]]:
 
 
 def _per_unit(value: Tensor, gate: int, H: int, heights: list[int], dtype: torch.dtype) -> Tensor:
-    """One number per unit from a parameter with one number, one per unit, or one per row of the gates."""
+    """Return one number per unit from a parameter with one number, one per unit, or one per row of the gates."""
     if value.shape == (H,) and value.dtype == dtype:
         return value
     value = value.to(dtype).flatten()
@@ -153,28 +158,28 @@ def _per_unit(value: Tensor, gate: int, H: int, heights: list[int], dtype: torch
 
 
 def of_cell(cell: Cell, timed: bool) -> Equations:
-    """The equations of a cell, traced from its step; `timed`: with dt. Raises NotTraceable."""
+    """Trace a cell's step and return its equations. timed: whether the step gets dt. Raises NotTraceable."""
     return _watched(cell, timed)[0]
 
 
-AGAIN = 8  # runs after the trace: a step that chooses at random, with even chances, differs in one of them
+REPEATS = 8  # runs after the trace: a step that makes random choices most probably differs in one of them
 
 
 def _watched(cell: Cell, timed: bool) -> tuple[Equations, Watch]:
-    """The equations of a cell, and what shows later whether its step still has them.
+    """Return the equations of a cell, and a `Watch` that can tell later whether its step still has them.
 
-    The step runs in a thread of its own, where no mode of the caller is active (autocast, inference mode, hooks on
-    saved tensors, a default device), and then again where it is called. Raises NotTraceable if these differ.
+    The step is traced in a separate thread, where no mode of the caller is active (autocast, inference mode, hooks on
+    saved tensors, a default device). Then it runs again in the caller's thread. Raises NotTraceable if the runs differ.
     """
     context = contextvars.copy_context()
     with ThreadPoolExecutor(1) as thread, torch.autograd.set_detect_anomaly(False):  # its checks are operations too
         equations, watch = thread.submit(context.run, _traced, cell, timed).result()
     references, draws = [], True
-    for _ in range(AGAIN):
+    for _ in range(REPEATS):
         before = random_state()
         if error := watch.change(cell):
             raise NotTraceable(reason(cell, error))
-        draws = draws and random_state() != before  # each time, since other threads may draw, too
+        draws = draws and random_state() != before  # in every run, since other threads may draw too
         references.append(watch.references())
     if draws:
         raise NotTraceable(reason(cell, NotTraceable(f"draws random numbers outside of torch; {FIX}")))
@@ -188,21 +193,22 @@ def _traced(cell: Cell, timed: bool) -> tuple[Equations, Watch]:
     return _equations(found, cell.State._fields), found.watch
 
 
-PLAIN = frozenset((bool, int, float, str, type(None)))  # values that a signature contains as they are
-OF_TORCH = frozenset(vars(torch.nn.Module())) - {"training"} | {"_arguments"}  # hooks and others; and Cell's arguments
+PLAIN = frozenset((bool, int, float, str, type(None)))  # types whose values a signature contains unchanged
+# Attributes that no equation depends on: those of every module, such as hooks, and the arguments that `Cell` stores.
+TORCH_ATTRIBUTES = frozenset(vars(torch.nn.Module())) - {"training"} | {"_arguments"}
 
 
 def signature(cell: Cell, timed: bool) -> tuple[Any, ...]:
-    """What a cell brings to the trace of its step: attributes, modules, the kind of parameters, buffers and tensors.
+    """Return the part of a cell that can change its equations: attributes, modules, and the kinds of its tensors.
 
-    `Watch` sees all else. Also the code of `step` is a part, since nothing watches a step that was refused.
+    `Watch` notices everything else. The code of `step` is included, since nothing watches a step that was refused.
     """
-    key: list[Any] = [Same(type(cell)), _kind(getattr(cell.step, "__code__", None)), timed]
+    key: list[Any] = [SameObject(type(cell)), _kind(getattr(cell.step, "__code__", None)), timed]
     for module in cell.modules() if cell._modules else (cell,):
         for name, value in module.__dict__.items():
             if type(value) in PLAIN:
                 key += (name, value)
-            elif name not in OF_TORCH:
+            elif name not in TORCH_ATTRIBUTES:
                 key += (name, _kind(value))
         for name, parameter in module._parameters.items():
             if parameter is not None:
@@ -210,67 +216,69 @@ def signature(cell: Cell, timed: bool) -> tuple[Any, ...]:
         for name, buffer in module._buffers.items():
             key += (name, _kind(buffer))
         for name, inner in module._modules.items():
-            key += (name, Same(type(inner)))
+            key += (name, SameObject(type(inner)))
     return tuple(key)
 
 
 def _kind(value: object) -> Any:
-    """What a signature has of an object. The numbers of a tensor are read at each call."""
+    """Return what a signature contains of an object. It has no numbers of a tensor: each call reads these."""
     if isinstance(value, Tensor):
         return value.dtype, value.shape, value.requires_grad
     if value is None or isinstance(value, (tuple, list, dict, set, int, float, str)):
         return repr(value)
-    return Same(value)
+    return SameObject(value)
 
 
-class Known(NamedTuple):
-    """The equations of a cell or the reason why it has none, and what shows whether they still are those of its step.
+class Cached(NamedTuple):
+    """The equations of a cell, or the reason why it has none, and the `Watch` that tells whether they are still valid.
 
-    Nothing watches a step that was refused (None): it is not run for that.
+    watch: None for a step that was refused, since it is not run only to be watched.
     """
 
     found: Equations | str
     watch: Watch | None
 
 
-MOST = 12  # equations of one cell
-CHANGES = f"what its step depends on has changed {MOST} times; keep a number that changes in a buffer or a parameter"
-KNOWN: weakref.WeakKeyDictionary[Cell, dict[Any, list[Known]]] = weakref.WeakKeyDictionary()
+MAX_VERSIONS = 12  # of the equations of one cell
+TOO_MANY_CHANGES = (
+    f"what its step depends on has changed {MAX_VERSIONS} times; keep a number that changes in a buffer or a parameter"
+)
+CACHE: weakref.WeakKeyDictionary[Cell, dict[Any, list[Cached]]] = weakref.WeakKeyDictionary()
 
 
 def known(cell: Cell, timed: bool) -> Equations | str:
-    """`of_cell` for the step as it is now, kept for each cell, or the reason why there is none.
+    """Return the equations of a cell's step as it is now, or the reason why there are none. Both are cached.
 
-    For a step that does not read dt they are those without dt.
+    A step that does not read dt has the same equations with and without dt.
     """
-    of_this_cell = KNOWN.get(cell)
-    if of_this_cell is None:
-        of_this_cell = KNOWN.setdefault(cell, {})
+    versions = CACHE.get(cell)
+    if versions is None:
+        versions = CACHE.setdefault(cell, {})
     key = signature(cell, timed)
-    alike = of_this_cell.get(key, [])
-    for entry in alike:
+    candidates = versions.get(key, [])
+    for entry in candidates:
         if entry.watch is None or entry.watch.change(cell) is None:
-            if entry is not alike[0]:
-                alike[:] = [entry, *(other for other in alike if other is not entry)]  # the next call begins with it
+            if entry is not candidates[0]:
+                candidates[:] = [entry, *(other for other in candidates if other is not entry)]  # tried first next time
             return entry.found
-    if len({id(entry.found) for entries in of_this_cell.values() for entry in entries}) >= MOST:
-        return CHANGES
-    of_this_cell[key] = [_new(cell, timed), *alike]
-    return of_this_cell[key][0].found
+    if len({id(entry.found) for entries in versions.values() for entry in entries}) >= MAX_VERSIONS:
+        return TOO_MANY_CHANGES
+    versions[key] = [_new(cell, timed), *candidates]
+    return versions[key][0].found
 
 
-def _new(cell: Cell, timed: bool) -> Known:
+def _new(cell: Cell, timed: bool) -> Cached:
     if not cell.compiled:
-        return Known(f"{type(cell).__name__} has no kernel, since its class sets compiled = False", None)
+        return Cached(f"{type(cell).__name__} has no kernel, since its class sets compiled = False", None)
     try:
         found, watch = _watched(cell, timed)
     except NotTraceable as error:
-        return Known(str(error), None)
-    return Known(found if found.reads_dt or not timed else known(cell, False), watch)
+        return Cached(str(error), None)
+    return Cached(found if found.reads_dt or not timed else known(cell, False), watch)
 
 
 class Parts(NamedTuple):
-    """The results of a step: the new state, and the gradients, of which d_h and d_dt may be empty."""
+    """The results of a step: the new state and the gradients. d_h and d_dt may be empty."""
 
     new: list[Node]
     d_x: list[Node]
@@ -280,11 +288,11 @@ class Parts(NamedTuple):
     d_dt: list[Node]
 
     def all(self) -> list[Node]:
-        """The nodes of all parts."""
+        """Return the nodes of all parts."""
         return [node for part in self for node in part]
 
     def map(self, change: Callable[[list[Node]], list[Node]]) -> Parts:
-        """The same parts of what `change` makes of all nodes."""
+        """Return the same parts after `change` has replaced all nodes at once."""
         changed = iter(change(self.all()))
         return Parts(*(list(itertools.islice(changed, len(part))) for part in self))
 
@@ -296,21 +304,21 @@ def _equations(t: Trace, fields: tuple[str, ...]) -> Equations:
     d_h, rows_h = _without_row_gradients(t.d_gh or [])
     parts = Parts(t.new, d_x, d_h, t.d_state, list(t.d_vectors.values()), [] if t.d_dt is None else [t.d_dt])
     # A gate needs separate shares if a step reads one of them, or if their gradients differ.
-    apart = {node.value[0] for node in in_order(parts.all()) if node.op in ("x", "h")}
+    separate = {node.value[0] for node in in_order(parts.all()) if node.op in ("x", "h")}
     if t.d_gh is None:
-        apart = set(range(len(t.heights)))
+        separate = set(range(len(t.heights)))
     else:
-        apart |= {k for k, (a, b) in enumerate(zip(t.d_gx, t.d_gh, strict=True)) if a is not b}
-    replaced = {expressions.input("pre", k): _apart(expressions, k) for k in apart}
+        separate |= {k for k, (a, b) in enumerate(zip(t.d_gx, t.d_gh, strict=True)) if a is not b}
+    replaced = {expressions.input("pre", k): _sum_of_shares(expressions, k) for k in separate}
     parts = parts.map(lambda nodes: substitute(expressions, nodes, replaced))
     read = in_order(parts.all())
     rows = {node.value[0] for node in read if node.op == "row"} | rows_x | rows_h
-    if wrong := rows & (apart | {node.value[0] for node in read if node.op == "pre"}):
+    if wrong := rows & (separate | {node.value[0] for node in read if node.op == "pre"}):
         raise NotTraceable(f"uses the pre-activations of gate {min(wrong)} besides their cumax")
     blocks, d_blocks = [], []
     for kind in KINDS if t.d_gh is not None else ("x",):
         for k, height in enumerate(t.heights):
-            if (kind == "pre") == (k not in apart):
+            if (kind == "pre") == (k not in separate):
                 node = expressions.input("row" if k in rows else kind, k)
                 blocks.append(Block(k, kind, H // height, k in rows, node))
                 d_blocks.append((parts.d_h if kind == "h" else parts.d_x)[k])
@@ -335,13 +343,13 @@ def _equations(t: Trace, fields: tuple[str, ...]) -> Equations:
     )
 
 
-def _apart(expressions: Expressions, gate: int) -> Node:
-    """x + h of a gate whose shares are computed apart."""
+def _sum_of_shares(expressions: Expressions, gate: int) -> Node:
+    """Return x + h of a gate whose two shares are computed separately."""
     return expressions.make("add", expressions.input("x", gate), expressions.input("h", gate))
 
 
 def _without_row_gradients(gradients: Iterable[Node]) -> tuple[list[Node], set[int]]:
-    """The gradients with those of a cumax in the place of those of its pre-activations; the gates with a cumax."""
+    """Return the gradients with respect to the cumax instead of its pre-activations, and the gates with a cumax."""
     results, gates = [], set()
     for node in gradients:
         if node.op == "row_gradient":
@@ -354,7 +362,7 @@ def _without_row_gradients(gradients: Iterable[Node]) -> tuple[list[Node], set[i
 
 
 def substitute(expressions: Expressions, results: Iterable[Node], replaced: Mapping[Node, Node]) -> list[Node]:
-    """The results with some inputs replaced."""
+    """Return the results with some inputs replaced."""
     results = list(results)
     if not replaced:
         return results
@@ -366,7 +374,7 @@ def substitute(expressions: Expressions, results: Iterable[Node], replaced: Mapp
 
 
 def draw_noise(equations: Equations, cell: Cell, S: int, B: int, like: Tensor) -> list[Tensor]:
-    """The numbers of torch.rand_like for a sequence: each (S, B, H), in the order of the eager engine."""
+    """Draw the numbers of torch.rand_like for a sequence: each (S, B, H), in the order of the eager engine."""
     if not equations.noises:
         return []
     drawn = torch.rand((S, equations.noises, B, cell.hidden_size), dtype=like.dtype, device=like.device)

@@ -8,7 +8,7 @@ CUDA graph (training/graphs.py does).
 
 Before the first use of a compiled cell, forward and backward are compared with the eager engine on the first steps of
 the call. If torch cannot compile the cell, or if the numbers differ, one warning says so and the eager engine runs.
-Both engines also run on a CPU if they are asked for by name, which the tests do.
+Both engines also run on a CPU if the caller names them, as the tests do.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from torch.nn import functional as F
 
 from timescales import torch_private
 from timescales.nn.cells.cell import Cell, Weights
-from timescales.nn.engine import eager, kept
-from timescales.nn.engine.again import Again, begin
+from timescales.nn.engine import caches, eager
 from timescales.nn.engine.kernel import check_backward
+from timescales.nn.engine.reset import Resets, reset_where
 from timescales.torch_private import tree_leaves, tree_map_only
 
 BACKEND = "inductor"  # of torch.compile; "aot_eager" runs the same steps without writing kernels
@@ -35,7 +35,7 @@ STEPS = 8  # of a piece: with more of them compiling takes longer, with fewer th
 # The largest difference between the two engines, relative to the largest number of a tensor. float32 includes TF32.
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-3}
 HALF_TOLERANCE = 6e-2  # of bfloat16, float16 and autocast
-OF_TORCH = {"LSTM": torch_private.lstm, "GRU": torch_private.gru}  # by `Cell._torch_layer`
+TORCH_FUNCTIONS = {"LSTM": torch_private.lstm, "GRU": torch_private.gru}  # by `Cell._torch_layer`
 
 
 def pick(cell: Cell, x: Tensor, masked: bool = False, stepwise: bool = False) -> Callable[..., Any]:
@@ -45,27 +45,27 @@ def pick(cell: Cell, x: Tensor, masked: bool = False, stepwise: bool = False) ->
 
 def cudnn_reason(cell: Cell, x: Tensor, masked: bool = False, stepwise: bool = False) -> str | None:
     """Say why torch's cuDNN layers cannot run a call, with the fix. Return None if they can. Arguments as in `pick`."""
-    if _of_torch(cell) is None:
+    if _torch_function(cell) is None:
         return f"it runs only the plain LSTM and GRU, not {type(cell).__name__}; use engine='auto'"
     if x.dtype != cell.weight_ih.dtype:
         return f"x is {x.dtype} and the weights are {cell.weight_ih.dtype}; use engine='auto'"
     if masked:
         return "it cannot hold the state where a mask is 0; use engine='auto'"
     if stepwise:
-        return "it can neither begin again within a sequence nor return states; use engine='auto'"
+        return "it can neither reset the state within a sequence nor return states; use engine='auto'"
     if torch.are_deterministic_algorithms_enabled():
-        return "it may not be deterministic, which torch is set to be; use engine='auto'"
+        return "it may not be deterministic, and torch.use_deterministic_algorithms is on; use engine='auto'"
     if x.is_cuda and not torch.backends.cudnn.is_acceptable(x):
         return "torch has no cuDNN here, or it is turned off; use engine='auto'"
     return None
 
 
-def _of_torch(cell: Cell) -> Any:
-    """Return torch's function with the equations of a cell. Return None if it has others, or changes them."""
+def _torch_function(cell: Cell) -> Any:
+    """Return torch's function with the equations of a cell. Return None if the cell has other equations."""
     for kind in type(cell).__mro__:
         if "_torch_layer" in vars(kind):
             same = type(cell).step is kind.step and type(cell).act is kind.act  # type: ignore[attr-defined]
-            return OF_TORCH[cell._torch_layer] if same and not vars(cell).keys() & {"step", "act"} else None
+            return TORCH_FUNCTIONS[cell._torch_layer] if same and not vars(cell).keys() & {"step", "act"} else None
     return None
 
 
@@ -86,7 +86,7 @@ def cudnn(cell: Cell, x: Tensor, weights: Weights, state: Any, *others: Any) -> 
         warnings.simplefilter("ignore", UserWarning)
         # Biases, layers, dropout, whether backward may follow, bidirectional, batch first.
         options = (True, 1, 0.0, torch.is_grad_enabled(), False, False)
-        output, *last = _of_torch(cell)(x, before if len(before) > 1 else before[0], parameters, *options)
+        output, *last = _torch_function(cell)(x, before if len(before) > 1 else before[0], parameters, *options)
     return output, type(state)(*(v[0] for v in last))
 
 
@@ -97,19 +97,19 @@ def compiled(
     state: Any,
     dt: Tensor | None = None,
     mask: Tensor | None = None,
-    again: Again | None = None,
+    resets: Resets | None = None,
     states: bool = False,
 ) -> tuple[Any, ...]:
     """Run a cell as `eager.run` does, in compiled pieces.
 
-    The eager engine runs what fills no piece, forward-mode derivatives, and calls under hooks on saved tensors:
-    torch.utils.checkpoint runs a call again in backward, where torch does not compile.
+    The eager engine runs the steps that fill no piece, forward-mode derivatives, and calls under hooks on saved
+    tensors: torch.utils.checkpoint runs a call again in backward, where torch does not compile.
     """
-    arguments = (x, weights, state, dt, mask, again, states)
+    arguments = (x, weights, state, dt, mask, resets, states)
     if len(x) <= STEPS or 0 in x.shape or torch_private.saved_tensors_have_hooks() or torch_private.is_in_dual_level():
         return eager.run(cell, *arguments)
     key = _kind_of_call(cell, *arguments)
-    reason = kept.tried(key, lambda: _difference(cell, key, arguments))
+    reason = caches.trial_result(key, lambda: _difference(cell, key, arguments))
     if reason is None:
         try:
             with warnings.catch_warnings():
@@ -121,26 +121,27 @@ def compiled(
         except Exception as error:
             if x.is_cuda and torch.cuda.is_current_stream_capturing():
                 raise  # the capture is broken, not the cell
-            found = eager.run(cell, *arguments)  # which raises what is wrong with the call itself
-            reason = kept.TRIED[key] = _one_line(error)
-            kept.warn_once(cell, f"{reason}; {kept.TO_SILENCE}")
+            found = eager.run(cell, *arguments)  # if the call itself is wrong, this raises its error
+            reason = caches.TRIAL_RESULTS[key] = _one_line(error)
+            caches.warn_once(cell, f"{reason}; {caches.TO_SILENCE}")
             return found
-    kept.warn_once(cell, f"{reason}; {kept.TO_SILENCE}")
+    caches.warn_once(cell, f"{reason}; {caches.TO_SILENCE}")
     return eager.run(cell, *arguments)
 
 
 def failure(cell: Cell, device: torch.device) -> str | None:
     """Say why compiled pieces of a cell failed on a device in this process. Return None if none has failed."""
     kind = ("compiled", type(cell), cell.extra_repr(), device)
-    return next((why for key, why in kept.TRIED.items() if why is not None and key[: len(kind)] == kind), None)
+    results = caches.TRIAL_RESULTS.items()
+    return next((why for key, why in results if why is not None and key[: len(kind)] == kind), None)
 
 
 def _kind_of_call(
-    cell: Cell, x: Tensor, weights: Weights, state: Any, dt: Any, mask: Any, again: Any, states: bool
+    cell: Cell, x: Tensor, weights: Weights, state: Any, dt: Any, mask: Any, resets: Any, states: bool
 ) -> tuple[Any, ...]:
     """Return the key of a trial: calls with the same key share what torch compiles, up to the sizes of the batch."""
     modes = (torch.is_grad_enabled(), torch.is_inference_mode_enabled(), torch.is_autocast_enabled(x.device.type))
-    of_call = (x.dtype, state.h.dtype, dt is None, mask is None, again is None, states)
+    of_call = (x.dtype, state.h.dtype, dt is None, mask is None, resets is None, states)
     return ("compiled", type(cell), cell.extra_repr(), x.device, cell.training, *modes, *of_call, BACKEND)
 
 
@@ -148,8 +149,8 @@ def _kind_of_call(
 def _compiled_piece(key: tuple[Any, ...]) -> Callable[..., Any]:
     """Return `piece`, which torch compiles at its first call.
 
-    Each kind of call has a copy of its own, by another name: torch gives up on a function that it had to compile too
-    often, and takes a size that changed between two calls of one name as unknown.
+    Each kind of call has its own copy with its own name. torch gives up on a function that it had to compile too
+    often, and treats a size that changed between two calls of one name as unknown.
     """
     code = piece.__code__.replace(co_name=f"piece_{_compiled_piece.cache_info().currsize}_of_{key[1].__name__}")
     return torch_private.compile_with_backward(types.FunctionType(code, piece.__globals__), BACKEND)
@@ -169,7 +170,7 @@ def loop(
     state: Any,
     dt: Tensor | None = None,
     mask: Tensor | None = None,
-    again: Again | None = None,
+    resets: Resets | None = None,
     states: bool = False,
 ) -> tuple[Any, ...]:
     """Run a cell as `eager.run` does: first the steps that fill no piece, then whole pieces.
@@ -184,7 +185,7 @@ def loop(
     gx = F.linear(x, weights.ih, weights.bias_ih).to(state.h.dtype)
     bias = None if hh is None else AllSteps.apply(hh, weights.bias_hh, x.shape[:-1], known)
     dt, mask = (None if v is None else v.unsqueeze(-1) for v in (dt, None if mask is None else mask.bool()))
-    after, initial = (None, None) if again is None else (again.after, tuple(v.contiguous() for v in again.initial))
+    after, initial = (None, None) if resets is None else (resets.after, tuple(v.contiguous() for v in resets.initial))
     each = zip(
         *([None] * len(sizes) if v is None else v.contiguous().split(sizes) for v in (gx, dt, mask, after)),
         [None] * len(sizes) if bias is None else bias.split(sizes),
@@ -228,7 +229,7 @@ def piece(
         if mask is not None:
             new = cell.State(*(torch.where(mask[t], v, before) for v, before in zip(new, state, strict=True)))
         every.append(tuple(new) if states else (new.h,))
-        state = new if after is None else begin(after[t], initial, new)
+        state = new if after is None else reset_where(after[t], initial, new)
     return tuple(state), tuple(torch.stack(field) for field in zip(*every, strict=True))
 
 
@@ -260,11 +261,12 @@ def _tensors(tree: Any) -> list[Tensor]:
 
 def _difference(cell: Cell, key: tuple[Any, ...], arguments: tuple[Any, ...]) -> str | None:
     """Compare both engines on the first steps of a call, forward and backward. Return what differs, in one line."""
-    x, weights, state, dt, mask, again, states = arguments
+    x, weights, state, dt, mask, resets, states = arguments
     dt, mask = (None if v is None else v[: STEPS + 1] for v in (dt, mask))
-    again = None if again is None else Again(again.after[: STEPS + 1], again.initial)
-    given = (x[: STEPS + 1], weights, state, dt, mask, again, states)
-    # Tensors that are given twice stay one, and the same ones ask for gradients: the call needs nothing else compiled.
+    resets = None if resets is None else Resets(resets.after[: STEPS + 1], resets.initial)
+    given = (x[: STEPS + 1], weights, state, dt, mask, resets, states)
+    # A tensor that is given twice is copied once, and the copies need gradients as the originals do. So the trial
+    # compiles just what the call needs.
     copies = {id(v): v.detach().clone().requires_grad_(v.requires_grad) for v in _tensors(given)}
     given = tree_map_only(Tensor, lambda v: copies[id(v)], given)
     wanted = [v for v in dict.fromkeys([*copies.values(), *cell.parameters()]) if v.requires_grad]
@@ -289,7 +291,7 @@ def _difference(cell: Cell, key: tuple[Any, ...], arguments: tuple[Any, ...]) ->
     except torch.OutOfMemoryError:
         raise
     except Exception as error:
-        results(eager.run)  # which raises what is wrong with the call itself
+        results(eager.run)  # if the call itself is wrong, this raises its error
         return _one_line(error)
     half = torch.is_autocast_enabled(x.device.type)
     for a, b in zip(found, expected, strict=True):

@@ -1,4 +1,4 @@
-"""What a step computes from parameters alone: it is evaluated by torch, once per sequence, and is not part of the step.
+"""Find what a step computes only from parameters. torch evaluates it once per sequence instead of in every step.
 
 `trace.py` describes how a step is traced.
 """
@@ -24,13 +24,13 @@ from timescales.torch_private import tree_flatten, tree_map
 
 @dataclasses.dataclass(frozen=True)
 class Reference:
-    """A tensor of `Hoisted`, by its place in the list of its values."""
+    """A tensor of `Hoisted`, given by its place in the list of its values."""
 
     place: int
 
 
 class Call(NamedTuple):
-    """A call that `step` makes on parameters alone. Tensors among the arguments are references."""
+    """A call of torch that `step` makes only on parameters. Tensors among the arguments are references."""
 
     function: Callable[..., Any]
     args: Any
@@ -40,7 +40,7 @@ class Call(NamedTuple):
 
 
 class Hoisted:
-    """What a step computes from parameters alone: `vectors` evaluates it, once per sequence."""
+    """What a step computes only from parameters. `values` evaluates it, once per sequence."""
 
     def __init__(self) -> None:
         self.roots: dict[int, str] = {}  # names of parameters, buffers and attributes of the cell, by place
@@ -50,14 +50,14 @@ class Hoisted:
         self.used: list[int] = []  # places of the values that a step uses
 
     def add(self, value: Any) -> int:
-        """A new place for a value of the example."""
+        """Add a value of the example. Return its place."""
         self.examples.append(value)
         if isinstance(value, Tensor):
             self.places[id(value)] = len(self.examples) - 1
         return len(self.examples) - 1
 
     def values(self, cell: Cell, device: torch.device) -> list[Tensor]:
-        """The tensors that a step uses, from the cell's parameters as they are now."""
+        """Compute the tensors that a step uses from the cell's parameters as they are now."""
         values: dict[int, Any] = {place: _attribute(cell, name, device) for place, name in self.roots.items()}
         enabled = torch.is_grad_enabled()
         for call in self.calls:
@@ -72,7 +72,7 @@ class Hoisted:
         return [values[place] for place in self.used]
 
     def description(self) -> tuple[Any, ...]:
-        """What is evaluated: equal for the same calls on attributes of the same names."""
+        """Return a description of what is evaluated, equal for the same calls on attributes of the same names."""
         calls = tuple((call.function, repr(call.args), repr(call.kwargs), call.gradients) for call in self.calls)
         return tuple(self.roots.items()), calls, tuple(self.used)
 
@@ -101,7 +101,7 @@ class Hoisted:
 
 
 def _replaced(argument: Any, values: dict[int, Any]) -> Any:
-    """An argument of a call with values in the place of references."""
+    """Return an argument of a call with values instead of references."""
     if isinstance(argument, Reference):
         return values[argument.place]
     if type(argument) in (tuple, list):
@@ -123,13 +123,13 @@ READS = ("item", "tolist", "numpy", "__array__", "__bool__", "__float__", "__int
 
 
 class Hoisting(TorchFunctionMode):
-    """Separates the calls on parameters alone from the calls of a step, and lets `watch` note all of them."""
+    """Separate the calls on parameters from the other calls of a step, and let `watch` note all of them."""
 
     def __init__(self, recorder: Recorder, heights: Sequence[int], watch: Watch) -> None:
         super().__init__()
         self.recorder, self.heights, self.hoisted, self.watch = recorder, heights, Hoisted(), watch
         self.leaves: dict[int, Tensor] = {}
-        self.detached: set[int] = set()  # places of what was computed without gradients
+        self.detached: set[int] = set()  # places of values that were computed without gradients
         self.noises = 0
         self.pieces: int | None = None  # into which the step last split all of its pre-activations, by chunk
 
@@ -144,7 +144,7 @@ class Hoisting(TorchFunctionMode):
         return result
 
     def call(self, func: Any, args: Any, kwargs: Any) -> Any:
-        """The result of a call, which is recorded."""
+        """Return the result of a call, and record it."""
         tensors = [v for v in tree_flatten((args, kwargs))[0] if isinstance(v, Tensor)]
         name = getattr(func, "__name__", "")
         if tensors and name.endswith("_") and not name.endswith("__"):
@@ -172,12 +172,12 @@ class Hoisting(TorchFunctionMode):
         return result
 
     def mean(self, x: Tensor) -> Tensor:
-        """The mean over the units, (B, n) to (B, 1)."""
+        """Return the mean over the units, (B, n) to (B, 1)."""
         mean: Tensor = Mean.apply(x, self.recorder)
         return mean
 
     def hoist(self, func: Any, args: Any, kwargs: Any, result: Any) -> bool:
-        """Record a call on parameters alone, if it has tensors as results; whether it has."""
+        """Record a call on parameters if all its results are tensors. Return whether they are."""
         results = [result] if isinstance(result, Tensor) else result
         if not isinstance(results, (list, tuple)) or not results or not all(isinstance(v, Tensor) for v in results):
             return False
@@ -189,18 +189,18 @@ class Hoisting(TorchFunctionMode):
         return True
 
     def reference(self, tensor: Tensor) -> Reference:
-        """The place of a tensor that depends on parameters alone."""
+        """Return the place of a tensor that depends only on parameters."""
         if id(tensor) not in self.hoisted.places:
             raise NotTraceable("uses a tensor that is neither an argument, nor a parameter or attribute of the cell")
         place = self.hoisted.places[id(tensor)]
         if place in self.detached and tensor.requires_grad:  # it left the forward of an autograd.Function
             raise NotTraceable(
-                "applies an autograd.Function to parameters alone; apply it before, or to gx or the state"
+                "applies an autograd.Function only to parameters; apply it before the step, or to gx or the state"
             )
         return Reference(place)
 
     def leaf(self, value: Any) -> Any:
-        """A result of parameters alone as an input of the step; any other value unchanged."""
+        """Return a tensor computed from parameters as an input of the step. Return any other value unchanged."""
         if not isinstance(value, Tensor) or self.recorder.is_known(value):
             return value
         place = self.reference(value).place
@@ -235,7 +235,7 @@ class Hoisting(TorchFunctionMode):
         return leaf
 
     def noise(self, like: Tensor) -> Tensor:
-        """torch.rand_like in a step: its numbers are drawn before the sequence."""
+        """Return the result of torch.rand_like in a step, whose numbers are drawn before the sequence."""
         recorder = self.recorder
         if like.dim() != 2 or like.shape[-1] != recorder.H:
             raise NotTraceable("calls torch.rand_like on something else than one number per unit")

@@ -1,4 +1,4 @@
-"""What kernels cannot do or read, and the one-line errors for it. The engines use this."""
+"""Checks of what kernels cannot do or read, with error messages of one line."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from timescales.torch_private import is_zero
 
 
 def tracing_reason() -> str | None:
-    """The reason why no kernel can run while torch traces or transforms its operations; None if it does not."""
+    """Return why no kernel can run while torch traces or transforms operations. Return None if it does neither."""
     if torch_private.is_traced():
         return "torch.func, torch.export and other tracers need torch's own operations; use engine='eager'"
     return None
 
 
-Named = Sequence[tuple[str, Tensor | None]]  # tensors of a call, each with its name in messages
+Named = Sequence[tuple[str, Tensor | None]]  # tensors of a call, each with its name for messages
 
 
 def unusual_reason(tensors: Named) -> str | None:
-    """The reason why no kernel can read these tensors, each with its name; None if all of them are plain."""
+    """Return why no kernel can read these named tensors. Return None if all of them are plain."""
     for name, tensor in tensors:
         if tensor is not None and not is_plain(tensor):
             found = type(tensor).__name__ if tensor.layout is torch.strided else tensor.layout
@@ -32,17 +32,17 @@ def unusual_reason(tensors: Named) -> str | None:
 
 
 def is_plain(tensor: Tensor) -> bool:
-    """Whether a tensor has its numbers in memory, one after another."""
+    """Return whether a tensor has all its numbers in memory, one after another."""
     return not is_subclass(tensor) and tensor.layout is torch.strided and not is_zero(tensor)
 
 
 def is_subclass(tensor: Tensor) -> bool:
-    """Whether a tensor is of a subclass (DTensor, FakeTensor, ...), whose numbers may be elsewhere."""
+    """Return whether a tensor is of a subclass (DTensor, FakeTensor, ...), whose numbers may be elsewhere."""
     return type(tensor) not in (Tensor, nn.Parameter)
 
 
 def in_memory(tensor: Tensor, dtype: torch.dtype) -> Tensor:
-    """A tensor whose memory on the CPU holds its numbers in this dtype. It is copied only if it has to be.
+    """Return a tensor whose memory on the CPU holds its numbers in this dtype. Copy it only if necessary.
 
     torch leaves out work that its own operations do later: a view may be marked as negated (x.conj().imag), a gradient
     as all zero, and both may be sparse. What hooks on saved tensors return may be of any type.
@@ -53,29 +53,30 @@ def in_memory(tensor: Tensor, dtype: torch.dtype) -> Tensor:
         tensor = tensor.to_dense()
     elif is_zero(tensor):
         tensor = tensor.clone()
-    if tensor.dtype is not dtype or not tensor.is_cpu:  # `to` takes time also where it does nothing
+    if tensor.dtype is not dtype or not tensor.is_cpu:  # `to` takes time even when it changes nothing
         tensor = tensor.to("cpu", dtype)
     return tensor.resolve_neg()
 
 
 def address(name: str, tensor: Tensor | None, shape: Sequence[int], dtype: torch.dtype = torch.float32) -> int | None:
-    """The address of a tensor's memory on the CPU for C++ code, which reads or writes as much as `shape` says.
+    """Return the address of a tensor's memory on the CPU for C++ code, which reads or writes as much as `shape` says.
 
-    None for None. Raises RuntimeError, in one line, unless the tensor has this shape and dtype, is contiguous and has
-    all its memory. This is the only place where addresses are taken, so nothing is read or written beside a tensor.
+    Return None for None. This is the only function that takes addresses, so C++ code never leaves a tensor's memory.
+
+    Raises: RuntimeError, in one line, unless the tensor has this shape and dtype, is contiguous and has all its memory.
     """
     return None if tensor is None else _address(name, tensor, shape, dtype, tensor.is_contiguous(), tensor.numel())
 
 
 def address_of_rows(name: str, tensor: Tensor, shape: Sequence[int]) -> int | None:
-    """As `address`, for float32 of three dimensions, of which only the last must be contiguous."""
+    """Return the address as `address` does, for a float32 tensor (., ., n) whose last dimension is contiguous."""
     last = tensor.stride()[-1:] == (1,) or tensor.shape[-1:] == (1,)
     numbers = 1 + sum((n - 1) * stride for n, stride in zip(tensor.shape, tensor.stride(), strict=True))
     return _address(name, tensor, shape, torch.float32, last, numbers if tensor.numel() else 0)
 
 
 def _address(name: str, tensor: Tensor, shape: Sequence[int], dtype: torch.dtype, dense: bool, numbers: int) -> int:
-    """The address, if `dense` is true and there is memory for so many numbers from the first one on."""
+    """Return the address if `dense` is true and the memory holds `numbers` numbers from the first one on."""
     check_shape("fused", name, tensor, shape)
     if not dense or tensor.dtype is not dtype or not tensor.is_cpu or is_subclass(tensor) or tensor.is_neg():
         found = f"{tensor.dtype} with strides {tensor.stride()} on {tensor.device}"
@@ -93,13 +94,13 @@ def check_shape(engine: str, name: str, tensor: Tensor | None, shape: Sequence[i
 
 
 def is_differentiated(grads: Iterable[Tensor | None]) -> bool:
-    """Whether a backward pass is itself differentiated (create_graph=True), or takes batched gradients."""
+    """Return whether a backward pass is itself differentiated (create_graph=True), or gets batched gradients."""
     # torch's once_differentiable does not report every case of create_graph=True.
     return torch.is_grad_enabled() or any(g is not None and torch_private.is_batched(g) for g in grads)
 
 
 def check_backward(engine: str, grads: Iterable[Tensor | None]) -> None:
-    """Raise RuntimeError for a backward pass that is itself differentiated, or that takes batched gradients."""
+    """Raise RuntimeError for a backward pass that is itself differentiated, or that gets batched gradients."""
     if torch.is_grad_enabled():
         raise RuntimeError(f"the {engine} engine has no second derivatives: for create_graph=True use engine='eager'")
     if any(g is not None and torch_private.is_batched(g) for g in grads):
@@ -107,5 +108,5 @@ def check_backward(engine: str, grads: Iterable[Tensor | None]) -> None:
 
 
 def no_jvp(ctx: Any, *tangents: Any) -> None:
-    """`jvp` of the autograd functions of the kernels: raises RuntimeError."""
+    """Raise RuntimeError: the `jvp` of the kernels' autograd functions."""
     raise RuntimeError("this engine has no forward-mode derivatives: use engine='eager'")

@@ -1,7 +1,8 @@
-"""What torch computes by means over the units of a sequence, written with such means. `recorder.Mean` is one.
+"""Write torch's layer norms, variances and means as means over the units of a sequence, which `recorder.Mean` records.
 
-Each function takes `mean`, (B, n) to (B, 1), and then the arguments of torch's. The gradient of a variance through its
-mean is zero, so that mean is detached, and the gradients of a layer norm need one stage of two means.
+Each function takes `mean`, a function from (B, n) to (B, 1), and then the arguments of torch's function. The gradient
+of a variance with respect to its mean is zero, so that mean is detached. The gradient of a layer norm then needs one
+stage of two means.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """torch's elementwise operations (aten) as scalar expressions, forward and backward.
 
 `ELEMENTWISE` has a function for each operation: from the operation's arguments, which are nodes or numbers, to a node.
-What is not listed here, and neither moves numbers (`STRUCTURAL`) nor makes constants (`CONSTANT`), cannot be compiled.
+An operation cannot be compiled if it is not listed here, does not move numbers (`STRUCTURAL`) and does not make
+constants (`CONSTANT`).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ Number = Node | float
 
 
 def _apply(op: str) -> Callable[..., Node]:
-    """The operation `op` of `Expressions`, whose first argument is a node."""
+    """Return the function that applies `op` of `Expressions` to a node and other arguments."""
 
     def apply(x: Node, *others: Number) -> Node:
         return x.apply(op, *others)
@@ -102,12 +103,12 @@ def _mish_backward(d: Node, x: Node) -> Node:
 
 
 def _inner(x: Node) -> Node:
-    """The tanh in the tanh approximation of gelu."""
+    """Return the tanh in the tanh approximation of gelu."""
     return ((x + x * x * x * 0.044715) * math.sqrt(2 / math.pi)).apply("tanh")
 
 
 def _normal(x: Node) -> Node:
-    """The cumulative normal distribution, in gelu."""
+    """Return the cumulative normal distribution, for gelu."""
     return (1 + (x * math.sqrt(0.5)).apply("erf")) * 0.5
 
 

@@ -1,6 +1,6 @@
-"""The recorder of a step: which expression each number of each tensor is, of which unit and of which sequence.
+"""Record a step: find the expression, the unit and the sequence of every number in every tensor.
 
-It sees the operations below autograd. `trace.py` describes how a step is traced.
+The recorder sees the operations below autograd. `trace.py` describes how a step is traced.
 """
 
 from __future__ import annotations
@@ -32,10 +32,11 @@ class NotTraceable(Exception):
 
 
 class Traced(NamedTuple):
-    """What is known of the numbers of a tensor: four integer tensors of its shape.
+    """What is known about the numbers of a tensor: four integer tensors of its shape.
 
-    node: number of the expression in `Recorder.nodes`. unit, span: the expression holds for the units
-    unit ... unit + span - 1. sequence: index in the batch, or -1 for all.
+    node: number of the expression in `Recorder.nodes`.
+    unit, span: the expression holds for the units unit ... unit + span - 1.
+    sequence: index in the batch, or -1 for all.
     """
 
     node: Tensor
@@ -44,15 +45,15 @@ class Traced(NamedTuple):
     sequence: Tensor
 
     def map(self, function: Callable[[Tensor], Tensor]) -> Traced:
-        """The same with `function` applied to each of the four."""
+        """Return the same with `function` applied to each of the four tensors."""
         return Traced(*map(function, self))
 
 
 class OnParameters:
-    """A call of torch on parameters alone. It is not recorded, but it may have no effects.
+    """A call of torch that is made only on parameters. It is not recorded, and it must have no effects.
 
-    Within it torch's own code may write to the tensors that it has made, as F.linear does, and read their numbers, as
-    F.one_hot does, which is `reads`: the call is repeated for every sequence.
+    Inside the call torch's own code may write to tensors that it has made, as F.linear does. It may also read their
+    numbers, as F.one_hot does, since the call is repeated for every sequence: `reads` says so.
     """
 
     def __init__(self) -> None:
@@ -60,13 +61,13 @@ class OnParameters:
         self.reads = False
 
     def note(self, arguments: Any, results: Any) -> None:
-        """Note the memory of the results of an operation, if it is not that of an argument."""
+        """Note the memory of the results of an operation, unless it is the memory of an argument."""
         old = {_memory(v) for v in tree_leaves(arguments) if isinstance(v, Tensor)}
         self.made |= {_memory(v) for v in tree_leaves(results) if isinstance(v, Tensor)} - old
 
 
 def draws(func: Any) -> bool:
-    """Whether an operation draws random numbers."""
+    """Return whether an operation draws random numbers."""
     return torch.Tag.nondeterministic_seeded in func.tags
 
 
@@ -75,7 +76,7 @@ def _memory(tensor: Tensor) -> int:
 
 
 class Recorder(DispatchMode):
-    """Records the operations of a step as expressions."""
+    """Record the operations of a step as expressions."""
 
     def __init__(self, H: int) -> None:
         super().__init__()
@@ -85,37 +86,37 @@ class Recorder(DispatchMode):
         self.known: dict[Any, Traced] = {}
         self.alive: list[Tensor] = []  # so that no address is used twice
         self.paused = self.backward = False
-        self.on_parameters: OnParameters | None = None  # during a call on parameters alone
+        self.on_parameters: OnParameters | None = None  # during a call that is made only on parameters
 
     # ------------------------------------------------------------------------------ tensors and expressions
 
     @staticmethod
     def key(tensor: Tensor) -> Any:
-        """The identity of a tensor: what autograd saves comes back as another object with the same memory."""
+        """Return the identity of a tensor. autograd returns what it saved as another object with the same memory."""
         return tensor.data_ptr(), tuple(tensor.shape), tensor.stride(), tensor.dtype
 
     def remember(self, tensor: Tensor, traced: Traced) -> None:
-        """Note what a tensor is."""
+        """Note the expressions of a tensor."""
         self.alive.append(tensor)
         self.known[self.key(tensor)] = traced
 
     def traced(self, tensor: Tensor) -> Traced:
-        """What is known of a tensor. Raises NotTraceable if nothing is."""
+        """Return what is known about a tensor. Raises NotTraceable if nothing is."""
         known = self.known.get(self.key(tensor))
         if known is not None:
             return known
-        if tensor.dim() == 0:  # a number that torch made a tensor of
+        if tensor.dim() == 0:  # a number that torch turned into a tensor
             self.alive.append(tensor)
             with self.pause():
                 return self.constant((), float(tensor))
         raise NotTraceable("uses a tensor that is neither an argument, nor a parameter or attribute of the cell")
 
     def is_known(self, tensor: Tensor) -> bool:
-        """Whether a tensor belongs to the step."""
+        """Return whether a tensor belongs to the step."""
         return self.key(tensor) in self.known
 
     def number(self, node: Node) -> int:
-        """The number of an expression."""
+        """Return the number of an expression."""
         if node not in self.numbers:
             self.numbers[node] = len(self.nodes)
             self.nodes.append(node)
@@ -131,29 +132,30 @@ class Recorder(DispatchMode):
             self.paused = before
 
     def constant(self, shape: Sequence[int], value: float) -> Traced:
-        """A tensor of one number."""
+        """Return the tables of a tensor that holds one number everywhere."""
         return self.everywhere(shape, self.expressions.constant(value))
 
     def everywhere(self, shape: Sequence[int], node: Node) -> Traced:
-        """A tensor of one expression that has no unit."""
+        """Return the tables of a tensor that holds one expression everywhere, of no unit."""
         full = functools.partial(torch.full, tuple(shape), dtype=torch.int64)
         return Traced(full(self.number(node)), full(0), full(self.H), full(-1))
 
     def remember_rows(self, tensor: Tensor, node: Node) -> None:
-        """Note a tensor (B, n) of one expression for all units of a sequence."""
+        """Note a tensor (B, n) that holds one expression for all units of a sequence."""
         rows = torch.arange(len(tensor)).unsqueeze(1).expand(tensor.shape)
         self.remember(tensor, self.everywhere(tensor.shape, node)._replace(sequence=rows))
 
     @staticmethod
     def places(traced: Traced, units: Tensor, span: int) -> bool:
-        """Whether the numbers of a tensor (B, n) are of these units, and each row of its own sequence."""
+        """Return whether the numbers of a tensor (B, n) belong to these units, and each row to its own sequence."""
         rows = torch.arange(len(traced.unit)).unsqueeze(1)
         return bool(((traced.unit == units) & (traced.span == span) & (traced.sequence == rows)).all())
 
     def by_units(self, blocks: Sequence[tuple[Node, int]], batch: int | None) -> Traced:
-        """A tensor (batch, sum of the heights) of blocks of (expression, height); without batch one of one dimension.
+        """Return the tables of a tensor (batch, sum of the heights) from its blocks, pairs of (expression, height).
 
-        A block of a height below H has a number for several neighbouring units.
+        A block with fewer rows than H has one number for several neighbouring units. Without batch the tensor has one
+        dimension.
         """
         columns = []
         for node, height in blocks:
@@ -195,7 +197,7 @@ class Recorder(DispatchMode):
             raise NotTraceable(f"writes in place with {name}; use an operation that returns a new tensor")
 
     def _refuse_effects_outside(self, call: OnParameters, func: Any, name: str, args: Any, kwargs: Any) -> None:
-        """`_refuse_effects` for an operation within a call on parameters alone."""
+        """Refuse effects as `_refuse_effects` does, for an operation inside a call on parameters."""
         if name in READS:
             call.reads = True
             return
@@ -240,20 +242,20 @@ class Recorder(DispatchMode):
             raise NotTraceable(f"calls {name}, which this engine does not know")
 
     def _convert(self, source: Tensor, result: Tensor) -> None:
-        """A copy of another type: only true and false become numbers."""
+        """Record a copy of another type. Only true and false may become numbers."""
         if result.dtype != source.dtype and source.dtype != torch.bool:
             raise NotTraceable(f"changes the type, {source.dtype} to {result.dtype}")
         self.remember(result, self._elementwise("copy", (source,), {}, result.shape))
 
     def _move(self, func: Any, args: Any, kwargs: Any, result: Any, zeros: bool = False) -> None:
-        """An operation that moves numbers: it runs on the four tables."""
+        """Record an operation that moves numbers: apply it to the four tables."""
         tables = []
         fills = self.constant((), 0.0) if zeros else Traced(*(torch.tensor(0),) * 4)
         for k in range(4):
             kwargs_here = {name: value for name, value in kwargs.items() if name != "dtype"}
             inputs = tree_map(lambda v, k=k: self.traced(v)[k] if self._has_expression(v) else v, (args, kwargs_here))
             table = func(*inputs[0], **inputs[1])
-            if zeros and fills[k].item() != 0:  # torch fills up with 0: move ones as well, to see where
+            if zeros and fills[k].item() != 0:  # torch fills up with 0: move ones too, to see where
                 ones = func(torch.ones_like(inputs[0][0]), *inputs[0][1:], **inputs[1])
                 table = torch.where(ones == 1, table, fills[k])
             tables.append(table)
@@ -267,7 +269,7 @@ class Recorder(DispatchMode):
         return isinstance(value, Tensor) and (value.dtype == torch.bool or value.is_floating_point())
 
     def _elementwise(self, name: str, args: Any, kwargs: Any, shape: Sequence[int]) -> Traced:
-        """An elementwise operation: one new expression for each combination of expressions."""
+        """Record an elementwise operation: make one new expression for each combination of expressions."""
         places = [k for k, v in enumerate(args) if isinstance(v, Tensor)]
         traced = [self.traced(args[k]).map(lambda v: v.expand(shape)) for k in places]
         if not traced:
@@ -296,7 +298,7 @@ class Recorder(DispatchMode):
 
     @staticmethod
     def _alignment(traced: Sequence[Traced]) -> tuple[Tensor, Tensor, Tensor]:
-        """Unit, span and sequence of a combination, which must be of the same unit and the same sequence."""
+        """Return unit, span and sequence of a combination. Raises NotTraceable if it mixes units or sequences."""
         first, *others = traced
         unit, span, sequence = first.unit, first.span, first.sequence
         for other in others:
@@ -311,10 +313,10 @@ class Recorder(DispatchMode):
         return unit, span, sequence
 
     def _sum(self, args: Any, kwargs: Any, shape: Sequence[int]) -> Traced:
-        """A sum in backward: over sequences, over neighbouring units, over gates, or several of these.
+        """Record a sum in backward: over sequences, neighbouring units, gates, or several of these.
 
-        The expression of the result is that of the numbers which are summed. The kernels sum last of all, over all
-        numbers that the result's unit, span and sequence stand for: backward is linear in the gradients.
+        The result gets the expression of the numbers that are summed. The kernels sum at the very end, over all numbers
+        that the result's unit, span and sequence stand for. This is right because backward is linear in the gradients.
         """
         source = self.traced(args[0])
         dims = args[1] if len(args) > 1 and args[1] else list(range(source.node.dim()))
@@ -339,7 +341,7 @@ class Recorder(DispatchMode):
     def _sum_pattern(
         self, pattern: Tensor, rows: Tensor, unit: Tensor, span: Tensor, sequence: Tensor, result: list[Tensor]
     ) -> None:
-        """The sums of rows that have the same expressions."""
+        """Record the sums of rows that have the same expressions."""
         terms = []
         for number in pattern.unique().tolist():
             node, at = self.nodes[number], pattern == number
@@ -364,7 +366,7 @@ class Recorder(DispatchMode):
 
 
 class Mean(torch.autograd.Function):
-    """The mean of each row, (B, n) to (B, 1): the kernels have a stage of their own for it."""
+    """The mean of each row, (B, n) to (B, 1). The kernels compute means in separate stages."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, recorder: Recorder) -> Tensor:
@@ -385,7 +387,7 @@ class Mean(torch.autograd.Function):
     def backward(ctx: Any, d: Tensor) -> Any:
         recorder, (_, n) = ctx.recorder, ctx.shape
         with recorder.pause():
-            traced = recorder.traced(d)  # summed over the units last of all, as `Recorder._sum` says: here it is
+            traced = recorder.traced(d)  # summed over the units only at the very end (`Recorder._sum`): here
             numbers = traced.node.unique().tolist()
             if len(numbers) > 1 or not recorder.places(traced, torch.zeros(1, dtype=torch.int64), recorder.H):
                 raise NotTraceable("has a gradient that this engine cannot sum")
@@ -395,7 +397,7 @@ class Mean(torch.autograd.Function):
 
 
 class Cumax(torch.autograd.Function):
-    """`cumax` of a gate's pre-activations as one operation: the kernels have code of their own for it."""
+    """The `cumax` of a gate's pre-activations as one operation. The kernels have special code for it."""
 
     @staticmethod
     def forward(ctx: Any, z: Tensor, recorder: Recorder) -> Tensor:

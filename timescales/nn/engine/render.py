@@ -1,6 +1,6 @@
-"""Expressions as text: in C++ for kernels, and for people. A `Language` is a table of operations.
+"""Write expressions as text: as C++ for kernels, and for people. A `Language` is a table of operations.
 
-The tables are where the code is written: cpu/emit_cpp.py, and nn/explain.py for people.
+The tables are next to the code that uses them: cpu/emit_cpp.py, and nn/explain.py for people.
 """
 
 from __future__ import annotations
@@ -15,11 +15,14 @@ from timescales.nn.engine.scalar import Node, in_order, schedule
 class Language(NamedTuple):
     """How expressions and statements are written.
 
-    operations: each operation with its operands in the places {a}, {b} and {c}. In {A}, {B} and {C} are the same
-    operands, but a number is written as a vector there: where the language has the operation on vectors alone.
-    number: a constant. vector: a number as a vector. temporary: what the names of results begin with.
-    define, define_truth: the statement of a result that is a number, or true or false. both: that of sigmoid(x) and
-    sigmoid(-x). assign: that of an output, which exists.
+    operations: a template for each operation, with its operands as {a}, {b} and {c}. {A}, {B} and {C} are the same
+        operands with numbers written as vectors, for operations that the language has only on vectors.
+    number: writes a constant.
+    vector: template of a number as a vector.
+    temporary: prefix of the names of results.
+    define, define_truth: template of the statement that defines a number, or a truth value.
+    both: template of the statement that defines sigmoid(x) and sigmoid(-x) together.
+    assign: template of the statement that sets an output, which already exists.
     """
 
     operations: Mapping[str, str]
@@ -32,7 +35,7 @@ class Language(NamedTuple):
     assign: str = "{name} = {value}"
 
     def expression(self, node: Node, names: Mapping[Node, str]) -> str:
-        """An expression. names: those of the expressions that have one, besides constants."""
+        """Write an expression. names: the names of the expressions that have one, apart from constants."""
         if node in names:
             return names[node]
         if node.op == "constant":
@@ -45,13 +48,16 @@ class Language(NamedTuple):
         return fill(self.operations[node.op], operands, inner, vectors)
 
     def as_vector(self, node: Node, names: Mapping[Node, str]) -> str:
-        """`expression`, of a number as a vector."""
+        """Write an expression; a number is written as a vector."""
         text = self.expression(node, names)
         return self.vector.format(text) if node.op == "constant" else text
 
 
 def fill(template: str, operands: Sequence[str], inner: Sequence[str], vectors: Sequence[str] = ()) -> str:
-    """An operation with its operands. inner: the operations that these are, by which they need parentheses or not."""
+    """Fill operands into the template of an operation.
+
+    inner: the templates of the operands themselves, which decide whether an operand needs parentheses.
+    """
     if not template.endswith(")"):
         operands = [f"({o})" if of.startswith("{") else o for o, of in zip(operands, inner, strict=True)]
     return template.format(**dict(zip("abc", operands, strict=False)), **dict(zip("ABC", vectors, strict=False)))
@@ -60,7 +66,7 @@ def fill(template: str, operands: Sequence[str], inner: Sequence[str], vectors: 
 def statements(
     language: Language, results: Sequence[Node], inputs: Mapping[Node, str], targets: Sequence[str]
 ) -> list[str]:
-    """Statements of a kernel, one for each operation, that compute the results and assign them to the targets."""
+    """Write a kernel's statements, one per operation, that compute the results and assign them to the targets."""
     names, lines = dict(inputs), list[str]()
     for node, opposite in schedule(results, inputs):
         value = language.expression(node, names)
@@ -80,7 +86,7 @@ def statements(
 def equations(
     language: Language, results: Sequence[Node], inputs: Mapping[Node, str], targets: Sequence[str]
 ) -> list[str]:
-    """Equations for people: one for each result, and for each expression that is used more than once."""
+    """Write equations for people: one for each result, and one for each expression that is used more than once."""
     order = in_order(results)
     uses = Counter(argument for node in order for argument in node.args)
     names = dict(inputs)

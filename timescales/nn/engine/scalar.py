@@ -1,7 +1,7 @@
-"""Expressions over one unit of one sequence: scalar operations, simplified while they are built.
+"""Expressions for one unit of one sequence: scalar operations, simplified while they are built.
 
 A `Node` is an operation and its arguments. `Expressions` makes each node once: equal expressions are the same object.
-The generated C++ code and the text for people read these nodes.
+The generated C++ code and the text for people are written from these nodes.
 
 Inputs are nodes without arguments: ("pre", k) and the others that `trace.py` makes. One operation is not of one unit:
 "mean", over all units of the sequence. Kernels compute it before the others (`Equations.means`).
@@ -33,7 +33,7 @@ class Node:
         self.expressions, self.op, self.args, self.value = expressions, op, args, value
 
     def apply(self, op: str, *others: Node | float) -> Node:
-        """The node of an operation whose first argument is this node."""
+        """Return the node of an operation whose first argument is this node."""
         return self.expressions(op, self, *map(self.expressions.node, others))
 
     def __add__(self, other: Node | float) -> Node:
@@ -65,7 +65,7 @@ class Node:
 
     @property
     def is_boolean(self) -> bool:
-        """Whether the value is true or false."""
+        """Return whether the value is true or false."""
         return self.op in COMPARISONS or (self.op == "select" and self.args[1].is_boolean)
 
     def __repr__(self) -> str:
@@ -75,35 +75,35 @@ class Node:
 
 
 class Expressions:
-    """The nodes of a cell. Every method returns the one node of that expression."""
+    """The nodes of a cell. Every method returns the unique node of its expression."""
 
     def __init__(self) -> None:
         self._nodes: dict[tuple[Any, ...], Node] = {}
 
     def make(self, op: str, *args: Node, value: Any = None) -> Node:
-        """The node of an operation, without simplification."""
+        """Return the node of an operation, without simplification."""
         key = (op, *map(id, args), repr(value))
         if key not in self._nodes:
             self._nodes[key] = Node(self, op, args, value)
         return self._nodes[key]
 
     def input(self, kind: str, *name: int) -> Node:
-        """An input, for example ("state", 1)."""
+        """Return an input, for example ("state", 1)."""
         return self.make(kind, value=name)
 
     def constant(self, value: float) -> Node:
-        """A number."""
+        """Return the node of a number."""
         return self.make("constant", value=float(value))
 
     def node(self, value: Node | float) -> Node:
-        """`value` itself, or the constant of a number."""
+        """Return `value` itself, or the constant of a number."""
         return value if isinstance(value, Node) else self.constant(value)
 
     def __call__(self, op: str, *args: Node) -> Node:
-        """The node of an operation, simplified.
+        """Return the node of an operation, simplified.
 
-        0 * x is not 0, since x may be infinite or NaN. 1 - sigmoid(x) becomes sigmoid(-x), which keeps all digits where
-        the sigmoid is near 1.
+        0 * x does not become 0, since x may be infinite or NaN. 1 - sigmoid(x) becomes sigmoid(-x), which keeps all
+        digits where the sigmoid is near 1.
         """
         args = tuple(a if op in ("and", "or", "not", "select") else self.as_number(a) for a in args)
         values = [a.value if a.op == "constant" else None for a in args]
@@ -115,7 +115,7 @@ class Expressions:
         return self.make(op, *args) if simplified is None else simplified
 
     def as_number(self, node: Node) -> Node:
-        """1 for true and 0 for false."""
+        """Return 1 for true and 0 for false; return a number unchanged."""
         if not node.is_boolean:
             return node
         return self.make("select", node, self.constant(1.0), self.constant(0.0))
@@ -212,7 +212,7 @@ FOLDED: dict[str, Callable[..., float]] = {
 
 
 def _fold(op: str, values: list[Any]) -> float | None:
-    """The value of an operation on constants; None where Python has none, as 1 / 0."""
+    """Compute an operation on constants. Return None where Python has no result, as for 1 / 0."""
     try:
         result = FOLDED[op](*values)
     except (ArithmeticError, ValueError):
@@ -225,7 +225,7 @@ def _is_power_of_two(y: Any) -> bool:
 
 
 def in_order(results: Iterable[Node]) -> list[Node]:
-    """All nodes that the results need, each after its arguments."""
+    """Return all nodes that the results need, each after its arguments."""
     order: dict[int, Node] = {}
 
     def visit(node: Node) -> None:
@@ -246,14 +246,14 @@ def in_order(results: Iterable[Node]) -> list[Node]:
 
 
 def schedule(results: Sequence[Node], given: Container[Node]) -> list[tuple[Node, Node | None]]:
-    """What to compute for the results, in order, besides the nodes that are given.
+    """Return what to compute for the results, in order, without the given nodes.
 
-    With sigmoid(x) comes sigmoid(-x), or None: if both are needed, one exponential gives both.
+    Each entry is a node and None, or sigmoid(x) and sigmoid(-x) if both are needed: one exponential gives both.
     """
     order = [node for node in in_order(results) if node not in given and node.op != "constant"]
     needed = set(order)
     opposites: dict[Node, Node] = {}
-    second = set()  # the sigmoids that come with another one
+    second = set()  # the sigmoids that are computed together with another one
     for node in order:
         if node.op == "sigmoid" and node not in second:
             opposite = node.expressions("sigmoid", -node.args[0])
@@ -261,7 +261,7 @@ def schedule(results: Sequence[Node], given: Container[Node]) -> list[tuple[Node
                 opposites[node] = opposite
                 second.add(opposite)
     used, kept = set(results), []
-    for node in reversed(order):  # a negation may have served the second sigmoid alone
+    for node in reversed(order):  # a negation that only the second sigmoid needed is left out
         if node not in second and (node in used or opposites.get(node) in used):
             used.update(node.args)
             kept.append(node)

@@ -1,12 +1,12 @@
-"""What `Cell.step` computes, as scalar expressions: its operations and those of its backward pass are recorded.
+"""Trace `Cell.step` and its backward pass as scalar expressions.
 
 `step` runs once on small tensors. Two modes of torch see every operation:
 
-- `Hoisting` (hoisting.py) sees the calls that `step` makes. Calls that depend on parameters alone are not part of a
-  step: they are recorded as they are, and torch evaluates them once per sequence, with gradients (`Hoisted`). Each of
+- `Hoisting` (hoisting.py) sees the calls that `step` makes. Calls that depend only on parameters are not part of a
+  step: they are recorded unchanged, and torch evaluates them once per sequence, with gradients (`Hoisted`). Each of
   their results that a step uses is a vector with one number per unit.
-- `Recorder` (recorder.py) sees the operations below autograd, forward and then in torch.autograd.grad, so the gradients
-  are torch's own. It knows for each number of each tensor which expression it is, of which unit and which sequence.
+- `Recorder` (recorder.py) sees the operations below autograd, first forward and then in torch.autograd.grad, so the
+  gradients are torch's own. For each number of each tensor it knows the expression, the unit and the sequence.
 
 A step that mixes units or sequences, or does anything else that a kernel cannot do, raises `NotTraceable`.
 """
@@ -31,12 +31,12 @@ BATCH = 2  # sequences of the example
 
 
 def float_type(cell: Cell) -> torch.dtype:
-    """The dtype of a cell's weights."""
+    """Return the dtype of a cell's weights."""
     return a_weight(cell).dtype
 
 
 def a_weight(cell: Cell) -> Tensor:
-    """A floating-point parameter of a cell, or its input weights if FSDP1 has made attributes of all parameters."""
+    """Return a floating-point parameter of a cell. Under FSDP1, which has none, return its input weights."""
     found = next((p for p in cell.parameters() if p.is_floating_point()), None)
     return cell.weight_ih if found is None else found
 
@@ -44,9 +44,11 @@ def a_weight(cell: Cell) -> Tensor:
 class Trace(NamedTuple):
     """What a step computes.
 
-    new: the state after the step, by field. d_gx, d_gh: gradients of the pre-activations, by gate; d_gh is None for a
-    cell without recurrent weights. d_state, d_dt, d_vectors: gradients of the state before, of dt, and by the name of a
-    vector input. noises: number of its calls of torch.rand_like. watch: whether the step still computes this.
+    new: the state after the step, by field.
+    d_gx, d_gh: gradients of the pre-activations, by gate. d_gh is None for a cell without recurrent weights.
+    d_state, d_dt, d_vectors: gradients of the state before, of dt, and of each vector by the name of its input.
+    noises: number of calls of torch.rand_like.
+    watch: tells later whether the step still computes this.
     """
 
     expressions: Expressions
@@ -67,7 +69,10 @@ class WrongGates(ValueError):
 
 
 def trace(cell: Cell, with_dt: bool) -> Trace:
-    """Trace a cell's step. Raises NotTraceable with class, file, line and reason, or WrongGates."""
+    """Trace a cell's step.
+
+    Raises: NotTraceable with class, file, line and reason, or WrongGates.
+    """
     try:
         return _trace(cell, with_dt)
     except WrongGates:
@@ -77,13 +82,13 @@ def trace(cell: Cell, with_dt: bool) -> Trace:
 
 
 def reason(cell: Cell, error: Exception) -> str:
-    """Why a step cannot be compiled, in one line: class, file, line and the error."""
+    """Return why a step cannot be compiled, in one line: class, file, line and the error."""
     what = error if isinstance(error, NotTraceable) else f"raised {error!r} when traced"  # eager raises the same
     return f"{type(cell).__name__}.step{_place(cell, error)} {what}"
 
 
 def _place(cell: Cell, error: BaseException) -> str:
-    """ ", file:line" of the line of the step that failed: the last one that is not torch's or this package's engine."""
+    """Return " (file:line)" of the failing line of a step: the last frame outside torch and this engine."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [f for f in frames if "/torch/" not in f.filename and "/nn/engine/" not in f.filename]
     if not own:
@@ -141,7 +146,7 @@ class Example(NamedTuple):
 
 
 def _example(cell: Cell, recorder: Recorder, heights: Sequence[int], with_dt: bool) -> Example:
-    """Arguments of a step, whose numbers the recorder knows as inputs."""
+    """Return arguments for a step whose numbers the recorder knows as inputs."""
     expressions, dtype = recorder.expressions, float_type(cell)
 
     def argument(blocks: Sequence[tuple[Node, int]]) -> Tensor:
@@ -162,7 +167,7 @@ def _example(cell: Cell, recorder: Recorder, heights: Sequence[int], with_dt: bo
 
 
 def _forward(cell: Cell, example: Example, recorder: Recorder, hoisting: Hoisting) -> Any:
-    """The state that a step returns. Raises NotTraceable if it is none, or if the step sets an attribute."""
+    """Return the state that a step returns. Raises NotTraceable if it returns no state, or if it sets an attribute."""
     attributes = dict(vars(cell))
     with torch.enable_grad(), recorder, hoisting:
         try:
@@ -178,7 +183,7 @@ def _forward(cell: Cell, example: Example, recorder: Recorder, hoisting: Hoistin
 
 
 def _gradients(recorder: Recorder, new: Sequence[Tensor], tensors: Sequence[Tensor]) -> dict[int, list[Node]]:
-    """By the id of each tensor its gradient: an expression for each of its blocks."""
+    """Return the gradient of each tensor by its id: one expression for each of its blocks."""
     differentiable = {k: value for k, value in enumerate(new) if value.requires_grad}
     d_new = []
     for k, value in differentiable.items():
@@ -196,7 +201,7 @@ def _gradients(recorder: Recorder, new: Sequence[Tensor], tensors: Sequence[Tens
 class Loss(torch.autograd.Function):
     """A loss whose gradient with respect to the new state is `d_new`.
 
-    torch.autograd.grad takes such gradients as an argument, but then imports sympy, which takes a third of a second.
+    torch.autograd.grad could take these gradients as an argument, but would then import sympy, which is slow.
     """
 
     @staticmethod
@@ -211,7 +216,7 @@ class Loss(torch.autograd.Function):
 
 
 def _check_gates(cell: Cell, pieces: int | None, error: Exception) -> None:
-    """Raise WrongGates if a step, which failed, split the pre-activations into another number of pieces than gates."""
+    """Raise WrongGates if a failed step had split the pre-activations into another number of pieces than `gates`."""
     gates = cell.gates
     if pieces is not None and pieces != len(gates):
         names = f"`gates` names {len(gates)} ({', '.join(gates)})"
@@ -219,7 +224,7 @@ def _check_gates(cell: Cell, pieces: int | None, error: Exception) -> None:
 
 
 def _add_roots(hoisting: Hoisting, copy: nn.Module) -> None:
-    """The parameters, buffers and tensor attributes of a cell and of the modules in it."""
+    """Add the parameters, buffers and tensor attributes of a cell and of its modules."""
     for name, module in copy.named_modules():
         prefix = f"{name}." if name else ""
         for values in (module._parameters, module._buffers, vars(module)):
@@ -229,7 +234,7 @@ def _add_roots(hoisting: Hoisting, copy: nn.Module) -> None:
 
 
 def _only(recorder: Recorder, hoisting: Hoisting, cell: Cell, value: Any, name: str) -> Node:
-    """The one expression of a field of the new state."""
+    """Return the only expression of a field of the new state. Raises NotTraceable if there are several."""
     H = recorder.H
     if not isinstance(value, Tensor) or value.shape != (BATCH, H):
         raise NotTraceable(f"returns {name} of another shape than (B, {H})")
@@ -249,13 +254,13 @@ def _only(recorder: Recorder, hoisting: Hoisting, cell: Cell, value: Any, name: 
 
 
 def _nodes_of(recorder: Recorder, tensor: Tensor) -> list[Node]:
-    """The expressions of an argument or a leaf, by block, in their order."""
+    """Return the expressions of an argument or a leaf, by block, in order."""
     numbers = recorder.traced(tensor).node.flatten()[: tensor.shape[-1] if tensor.dim() else 1]
     return [recorder.nodes[int(n)] for n in torch.unique_consecutive(numbers)]
 
 
 def _gradient(recorder: Recorder, gradient: Tensor | None, like: Tensor) -> list[Node]:
-    """The expressions of a gradient, one for each block of the tensor that it belongs to."""
+    """Return the expressions of a gradient, one for each block of the tensor that it belongs to."""
     blocks = recorder.traced(like)
     numbers = [recorder.number(node) for node in _nodes_of(recorder, like)]
     if gradient is None:

@@ -1,6 +1,6 @@
-"""The trial of a cell's kernels before their first use: a small sequence, compared with the eager engine in float64.
+"""Try a cell's kernels before their first use: compare a small sequence with the eager engine in float64.
 
-It finds what no test can know of: a step that the tracer misunderstood, or a fault of this machine's compiler.
+The trial finds what no test can: a custom step that the tracer misunderstood, or a fault of this machine's compiler.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from timescales.nn.engine import eager
 from timescales.nn.engine.copies import copy_on_cpu
 
 S, B, INPUTS = 4, 3, 2
-# The largest difference, relative to the largest number of a tensor. More is allowed only where float32 itself is that
-# far away: at most this many times the difference of the eager engine in float32.
+# The largest difference, relative to the largest number of a tensor. A larger one is allowed only where float32 itself
+# is inexact: up to this many times the difference of the eager engine in float32.
 TOLERANCE, TIMES_EAGER = 1e-3, 20.0
 
 Run = Callable[..., tuple[Tensor, Any]]  # as `eager.run`, with the random numbers of the steps as one more argument
@@ -34,13 +34,13 @@ class Arguments(NamedTuple):
     noise: list[Tensor]
 
     def to(self, dtype: torch.dtype) -> Arguments:
-        """The same numbers in another dtype."""
+        """Return the same numbers in another dtype."""
         tensors = {name: v.to(dtype, copy=True).requires_grad_() for name, v in self.tensors.items()}
         return Arguments(tensors, self.mask, [v.to(dtype) for v in self.noise])
 
 
 class Prepared(TorchFunctionMode):
-    """torch.rand_like returns numbers that were drawn before, one tensor (B, H) for each call."""
+    """Let torch.rand_like return numbers that were drawn before, one tensor (B, H) for each call."""
 
     def __init__(self, noise: Sequence[Tensor]) -> None:
         super().__init__()
@@ -52,15 +52,16 @@ class Prepared(TorchFunctionMode):
 
 
 def difference(cell: Cell, timed: bool, noises: int, run: Run, tolerance: float = TOLERANCE) -> str | None:
-    """What differs between `run` and the eager engine, in one line; None if nothing does.
+    """Return what differs between `run` and the eager engine, in one line. Return None if nothing does.
 
-    Forward and every gradient are compared, with the cell's own parameters, but random weights and biases.
+    The output and every gradient are compared, with the cell's own parameters but random weights and biases.
 
     Arguments:
-        timed: whether the sequence has dt. noises: number of torch.rand_like's in a step.
+        timed: whether the sequence has dt.
+        noises: number of calls of torch.rand_like in a step.
         tolerance: the largest difference, relative to the largest number of a tensor.
     """
-    # In a thread of its own, no mode of the caller is active: autocast, inference mode, hooks on saved tensors.
+    # In a separate thread no mode of the caller is active: autocast, inference mode, hooks on saved tensors.
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(contextvars.copy_context().run, _difference, cell, timed, noises, run, tolerance).result()
 
@@ -101,7 +102,7 @@ def _eager(cell: Cell, x: Tensor, weights: Any, state: Any, dt: Any, mask: Any, 
 
 
 def _results(cell: Cell, arguments: Arguments, run: Run, dtype: torch.dtype) -> dict[str, Tensor]:
-    """The output, the last state, and every gradient, by name, in float64."""
+    """Return the output, the last state, and every gradient, by name, in float64."""
     cell = copy_on_cpu(cell, dtype)
     t = arguments.tensors
     weights = Weights(t["weight_ih"], t.get("weight_hh"), t["bias_ih"], t.get("bias_hh"))
@@ -120,10 +121,10 @@ def _results(cell: Cell, arguments: Arguments, run: Run, dtype: torch.dtype) -> 
 def _furthest(
     found: dict[str, Tensor], expected: dict[str, Tensor], rounded: dict[str, Tensor] | None = None
 ) -> tuple[str, float]:
-    """The name of the tensor that differs most, and by how much, relative to its largest number.
+    """Return the name of the tensor that differs most, and by how much, relative to its largest number.
 
-    rounded: the eager engine in float32. What its rounding explains is not counted. Numbers of `expected` that are not
-    finite are not compared.
+    rounded: results of the eager engine in float32. A difference that this rounding explains does not count.
+    Numbers of `expected` that are not finite are not compared.
     """
     errors = {}
     for name, exact in expected.items():

@@ -1,13 +1,15 @@
-"""Whether a step still does what was traced, wherever the numbers that it reads come from.
+"""Detect that a cell's `step` no longer does what was compiled.
 
-While a step is traced, each call of torch that it makes is noted: the function, the arguments, the result. Before each
-use of its kernels the step runs again, but torch computes nothing: every call is compared with the noted one and gets
-the noted result. Whatever a step reads, from a dataclass, an array, a module or a function that it calls, is an
-argument of such a call or decides which calls there are. So each change is seen at once, wherever it was made. This
-takes about 1 µs for each call of torch.
+Why: a compiled kernel is valid only while `step` makes the same torch operations on the same values. A step may read a
+Python attribute, a dataclass, an array or a global, any of which may change between two calls.
 
-Backward follows from these calls, with two exceptions that are noted and run again in the same way: backward of an
-autograd.Function, and hooks of tensors.
+How: tracing notes every torch call that the step makes: function, arguments, result. Before each use of the kernel the
+step is replayed with torch switched off: every call is compared with the noted call and answered with its result.
+Whatever the step reads is an argument of such a call or changes which calls are made, so every change is noticed. The
+step is then compiled again. A replay takes about 1 µs for each call of torch.
+
+The backward pass follows from the noted calls, with two exceptions that are noted and replayed in the same way: the
+backward of custom `autograd.Function`s, and tensor hooks.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ from timescales.torch_private import saved_tensors_have_hooks, set_gradients
 PLAIN: tuple[type, ...] = (bool, int, float, complex, str, bytes, type(None), type(...), np.generic)
 PLAIN += (torch.dtype, torch.device, torch.layout, torch.memory_format)
 
-ANOTHER = "computes something else when it runs again"
+CHANGED = "computes something else when it runs again"
 FIX = "numbers that change by themselves cannot be compiled; for random ones use torch.rand_like"
 WITHOUT_GRADIENTS = (
     "computes something else under torch.no_grad(): do not ask for torch.is_grad_enabled(), "
@@ -44,15 +46,15 @@ WITHOUT_GRADIENTS = (
 
 
 def random_state() -> Any:
-    """The state of Python's and NumPy's global random generators, to be compared."""
+    """Return the state of Python's and NumPy's global random generators, for comparison."""
     numpy: Any = np.random.get_state()  # noqa: NPY002
     return random.getstate(), numpy[1].tobytes(), numpy[2:]
 
 
-class Same:
-    """An object, equal to itself alone; kept alive only if its type allows no weak reference.
+class SameObject:
+    """An object that equals only itself. It is kept alive only if its type does not allow weak references.
 
-    A class or a function keeps the names beside its definition alive, often the cell itself among them.
+    A strong reference would be a leak: a class or function keeps the names around its definition alive, often the cell.
     """
 
     def __init__(self, value: object) -> None:
@@ -65,7 +67,7 @@ class Same:
     def __eq__(self, other: object) -> bool:
         if self is other:
             return True
-        return isinstance(other, Same) and self.value() is other.value() is not None
+        return isinstance(other, SameObject) and self.value() is other.value() is not None
 
     def __hash__(self) -> int:
         return self.id
@@ -74,8 +76,10 @@ class Same:
 class Call(NamedTuple):
     """A call of torch that a step made.
 
-    arguments: by position, then by name, normal as in `Watch.normal`; names: of the latter. quick: the arguments
-    themselves, which nearly always are the identical objects again, or nothing that any argument could be.
+    arguments: first by position, then by name, in the form of `Watch.normal`.
+    names: the names of the latter.
+    quick: the arguments themselves, for a comparison by identity, which nearly always succeeds. Where identity proves
+        nothing, an object that is never an argument.
     """
 
     function: Any
@@ -85,20 +89,20 @@ class Call(NamedTuple):
     result: Any
 
 
-LAST = Call(None, (), (), (), None)  # follows the last call, and equals none
+NO_MORE_CALLS = Call(None, (), (), (), None)  # stands after the last call, and equals no call
 
 
 class Watch:
-    """The calls of torch that a step made when it was traced, and whether it still makes them."""
+    """The calls of torch that a step made when it was traced, and the check that it still makes them."""
 
     def __init__(self, example: tuple[Any, ...], tensors: Tensors) -> None:
-        """example: the arguments of the step that is traced. tensors: those of the cell, of which `step` is run."""
+        """Start noting. example: the arguments of the traced step. tensors: those of the cell whose `step` runs."""
         self.example, self.tensors = example, tensors
         self.calls: list[Call] = []
-        self.in_step = 0  # the first calls; the others are those in backward
+        self.in_step = 0  # how many calls the step made; the later ones were made in backward
         self.known: list[Tensor] = []
-        self.numbers: dict[int, int] = {}  # of the known tensors, by id
-        self.by_memory: dict[Any, int] = {}  # autograd gives some of them back as other objects
+        self.numbers: dict[int, int] = {}  # places of the known tensors, by id
+        self.by_memory: dict[Any, int] = {}  # the same by memory: autograd returns some tensors as other objects
         self.new: Any = None
         self.in_backward = InBackward()
         self.gradients: list[list[Tensor]] = []  # the arguments of each function that runs in backward
@@ -112,7 +116,8 @@ class Watch:
         values = (*args, *kwargs.values())
         self.in_backward.find(function, values)
         arguments = tuple(map(self.normal, values))
-        quick = tuple(v if isinstance(v, PLAIN) or id(v) in self.numbers else self for v in args)  # self is none
+        # `self` is never an argument.
+        quick = tuple(v if isinstance(v, PLAIN) or id(v) in self.numbers else self for v in args)
         if kwargs:
             quick = (self,)
         self._know(result if isinstance(result, (tuple, list)) else (result,))
@@ -126,14 +131,14 @@ class Watch:
         self.gradients = [[torch.full(shape, 0.1, dtype=t) for shape, t in found] for found in in_backward.forms]
         for tensors in self.gradients:
             self._know(tensors)
-        with torch.no_grad(), _Note(self):
+        with torch.no_grad(), _NoteCalls(self):
             self.results = self.normal(in_backward.run(self.gradients))
 
     def change(self, cell: Cell) -> Exception | None:
-        """What the step does now that it did not do when it was traced, as an error; None if nothing."""
+        """Return an error that says what the step now does differently. Return None if it does the same."""
         copy = with_tensors(cell, self.tensors)
         attributes = list(vars(copy).items())
-        compare = _Compare(self)
+        compare = _CompareCalls(self)
         try:
             with self._plain_saving():
                 with compare:
@@ -146,18 +151,18 @@ class Watch:
                         results = compare.in_backward.run(self.gradients)
                     compare.check(compare.place == len(self.calls) and self.normal(results) == self.results)
             compare.check(len(attributes) == len(vars(copy)) and all(vars(copy)[k] is v for k, v in attributes))
-        except Exception as error:  # of the comparison, or of the step itself, which then has changed too
+        except Exception as error:  # of the comparison, or of the step itself, which then has changed
             return compare.error or error
         finally:
-            torch_private.set_gradients(compare.gradients)  # a step that was left in the middle may have changed it
-        return compare.error  # the step may have caught it
+            torch_private.set_gradients(compare.gradients)  # a step that ended in an error may have changed it
+        return compare.error  # not None if the step caught it
 
     def references(self) -> int:
-        """How many references there are to the tensors of the step."""
+        """Count the references to the tensors of the step."""
         return sum(map(sys.getrefcount, self.known))
 
     def is_kept(self, cell: Cell) -> bool:
-        """Whether the step keeps some of its tensors, as in a list of a module: then each run adds references."""
+        """Return whether the step stores some of its tensors, as in a list of a module: each run adds references."""
         gc.collect()
         before = self.references()
         self.change(cell)
@@ -165,7 +170,7 @@ class Watch:
         return self.references() > before
 
     def normal(self, value: Any) -> Any:
-        """A value in a form that stays as it is, and that equals the form of a value with the same meaning."""
+        """Return a value in a form that does not change, and that is equal for values with the same meaning."""
         if isinstance(value, Tensor):
             number = self.numbers.get(id(value))
             number = self.by_memory.get(Recorder.key(value)) if number is None else number
@@ -180,7 +185,7 @@ class Watch:
             return slice, *map(self.normal, (value.start, value.stop, value.step))
         if isinstance(value, np.ndarray):
             return value.dtype, value.shape, value.tobytes()
-        return Same(getattr(value, "__code__", value))  # what a function does is seen when it runs
+        return SameObject(getattr(value, "__code__", value))  # what a function does is seen when it runs
 
     def _know(self, values: Iterable[Any], by_memory: bool = True) -> None:
         for value in values:
@@ -191,7 +196,7 @@ class Watch:
                 self.known.append(value)
 
     def _plain_saving(self) -> contextlib.AbstractContextManager[Any]:
-        """No hook of the caller sees what an autograd.Function saves: torch.utils.checkpoint counts such tensors."""
+        """Hide what an autograd.Function saves from the caller's hooks: torch.utils.checkpoint counts such tensors."""
         if self.gradients and saved_tensors_have_hooks():
             return torch.autograd.graph.saved_tensors_hooks(lambda tensor: tensor, lambda tensor: tensor)
         return contextlib.nullcontext()
@@ -206,7 +211,7 @@ class InBackward:
         self.nodes: set[Any] = set()
 
     def find(self, function: Any, values: Iterable[Any]) -> None:
-        """Add what the arguments of a call bring."""
+        """Add the functions that the arguments of a call bring."""
         values = list(values)
         if function is Tensor.register_hook:
             self.functions.append(values[1])
@@ -221,12 +226,12 @@ class InBackward:
                     self.forms.append(torch_private.gradients_of(node))
 
     def run(self, gradients: list[list[Tensor]]) -> list[Any]:
-        """The results of all functions."""
+        """Return the results of all functions."""
         return [function(*given) for function, given in zip(self.functions, gradients, strict=True)]
 
 
-class _Note(TorchFunctionMode):
-    """Notes calls."""
+class _NoteCalls(TorchFunctionMode):
+    """Note calls."""
 
     def __init__(self, watch: Watch) -> None:
         super().__init__()
@@ -238,8 +243,8 @@ class _Note(TorchFunctionMode):
         return result
 
 
-class _Compare(TorchFunctionMode):
-    """Compares calls with the noted ones, and returns the noted results."""
+class _CompareCalls(TorchFunctionMode):
+    """Compare calls with the noted ones, and return the noted results."""
 
     def __init__(self, watch: Watch) -> None:
         super().__init__()
@@ -249,7 +254,7 @@ class _Compare(TorchFunctionMode):
         self.in_backward = InBackward() if self.gradients and watch.gradients else None
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        call = self.calls[self.place] if self.place < len(self.calls) else LAST
+        call = self.calls[self.place] if self.place < len(self.calls) else NO_MORE_CALLS
         self.place += 1
         same = (func is call.function or func == call.function) and not kwargs and len(args) == len(call.quick)
         if not (same and all(map(operator.is_, args, call.quick)) and self.error is None and func is not set_gradients):
@@ -260,10 +265,10 @@ class _Compare(TorchFunctionMode):
 
     def _compare(self, call: Call, func: Any, args: Any, kwargs: Any) -> None:
         """Compare a call whose arguments are not the identical objects."""
-        if func is set_gradients:  # the step may ask for it
+        if func is set_gradients:  # the step may read this state
             func(*args)
         self.check(self.error is None and func == call.function)
-        if func is set_gradients and not self.gradients:  # it sets what the caller had, and changes nothing
+        if func is set_gradients and not self.gradients:  # it restores the caller's state, which changes nothing
             return
         values = (*args, *kwargs.values())
         self.check(tuple(kwargs) == call.names and len(values) == len(call.arguments))
@@ -271,11 +276,11 @@ class _Compare(TorchFunctionMode):
         for noted, value in zip(call.arguments, values, strict=True):
             now = self.watch.normal(value)
             plain = all(isinstance(v, tuple) and v[0] in PLAIN for v in (noted, now))
-            self.check(noted == now, f"{ANOTHER}: {name} gets {noted[1]}, then {now[1]}; {FIX}" if plain else None)
+            self.check(noted == now, f"{CHANGED}: {name} gets {noted[1]}, then {now[1]}; {FIX}" if plain else None)
 
     def check(self, same: bool, reason: str | None = None) -> None:
-        """Note and raise an error if something is not the same."""
+        """Store and raise an error if something is not the same."""
         if not same:
-            usual = f"{ANOTHER}; {FIX}" if self.gradients else WITHOUT_GRADIENTS
+            usual = f"{CHANGED}; {FIX}" if self.gradients else WITHOUT_GRADIENTS
             self.error = self.error or NotTraceable(reason or usual)
             raise self.error

@@ -1,4 +1,4 @@
-"""Results that take long to compute from a data set (tokens, vectors), kept in the user's cache."""
+"""Cache results that take long to compute from a data set (tokens, vectors) in the user's cache directory."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ Content = TypeVar("Content")
 
 
 def cached(name: str, key: Mapping[str, object], make: Callable[[], Content]) -> Content:
-    """The result of make(), read from the user's cache if it is there.
+    """Return the result of make(), read from the user's cache if possible.
 
-    The result consists of tensors, numbers, strings, lists and dicts. A damaged file is computed again; if the cache
-    cannot be written, a message says so.
+    The result consists of tensors, numbers, strings, lists and dicts. If the file in the cache is damaged, it is
+    computed again; if the cache cannot be written, a message says so.
 
-    name: the file name begins with it.
+    name: prefix of the file name.
     key: everything that the result depends on, as JSON values: the `content_hash` of the files, the settings, and a
         version number to raise when the code of `make` changes.
     """
@@ -45,7 +45,7 @@ def cached(name: str, key: Mapping[str, object], make: Callable[[], Content]) ->
 
 
 def content_hash(*paths: Path) -> str:
-    """Sixteen hex digits: a hash of the content of files."""
+    """Return a hash of the content of files, sixteen hex digits."""
     combined = hashlib.sha256()
     for path in paths:
         with open(path, "rb") as opened:
@@ -54,7 +54,7 @@ def content_hash(*paths: Path) -> str:
 
 
 def status_hash(folder: Path, paths: Iterable[Path]) -> str:
-    """Sixteen hex digits: a hash of the names, sizes and times of many files in a folder."""
+    """Return a hash of the names, sizes and times of many files in a folder, sixteen hex digits."""
     combined = hashlib.sha256()
     for path in sorted(paths):
         status = path.stat()

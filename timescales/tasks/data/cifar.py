@@ -1,4 +1,4 @@
-"""CIFAR-10, read from its Python pickles, in their tar, a zip or a folder."""
+"""Read CIFAR-10 from its Python pickles, in their tar, a zip or a folder."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ TRAIN, TEST = [f"data_batch_{k}" for k in range(1, 6)], ["test_batch"]
 
 
 def load(root: str | os.PathLike | None = None, allow_partial: bool = False) -> Images:
-    """The images, (N, 3, 1024): the channels red, green and blue, pixels row by row from the top.
+    """Return the images, (N, 3, 1024): the channels red, green and blue, pixels row by row from the top.
 
-    root: see `data_root`. Raises MissingData if they are not there and cannot be downloaded, ValueError if they are
-    damaged or incomplete.
+    root: see `data_root`. Raises MissingData if they are not found and cannot be downloaded, ValueError if they are
+        damaged or incomplete.
     """
     path = CORPUS.locate(root)
     images = read(path)
@@ -32,7 +32,7 @@ def load(root: str | os.PathLike | None = None, allow_partial: bool = False) -> 
 
 
 def read(path: Path) -> Images:
-    """The images of an archive or folder, complete or not. Raises ValueError if it is damaged."""
+    """Return the images of an archive or folder, complete or not. Raises ValueError if it is damaged."""
     batches = [_batch(file) for file in CORPUS.files(path)]
     (train, train_labels), (test, test_labels) = (
         [torch.cat(tensors) for tensors in zip(*part, strict=True)] for part in (batches[:-1], batches[-1:])
@@ -41,7 +41,7 @@ def read(path: Path) -> Images:
 
 
 class _Plain(pickle.Unpickler):
-    """Loads arrays and plain values only, so that a pickle from elsewhere cannot run code."""
+    """Load only arrays and plain values, so that a pickle from elsewhere cannot run code."""
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) in (("numpy", "ndarray"), ("numpy", "dtype")):
@@ -52,7 +52,7 @@ class _Plain(pickle.Unpickler):
 
 
 def _batch(file: File) -> tuple[Tensor, Tensor]:
-    """Images (N, 3, 1024) and labels (N,) of one file."""
+    """Return images (N, 3, 1024) and labels (N,) of one file."""
     with CORPUS.reading(file.name):
         content = _Plain(io.BytesIO(file.read()), encoding="bytes").load()
         if not isinstance(content, dict) or not isinstance(content.get(b"data"), np.ndarray):

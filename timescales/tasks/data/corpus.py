@@ -1,4 +1,4 @@
-"""A data set on disk: find it or download it, and check by counting that it is complete."""
+"""Find a data set on disk or download it, and check by counting that it is complete."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from timescales.tasks.data.places import File, Layout, Named
 
 
 def data_root(given: str | os.PathLike | None) -> Path:
-    """The folder of data sets, which need not exist: `given`, else $TIMESCALES_DATA, else one in the user's cache."""
+    """Return the folder of data sets, which need not exist: `given`, else $TIMESCALES_DATA, else one in the cache."""
     if folder := given or os.environ.get("TIMESCALES_DATA"):
         return Path(folder).expanduser()
     return cache_dir() / "data"
@@ -33,12 +33,15 @@ def data_root(given: str | os.PathLike | None) -> Path:
 class Corpus:
     """A data set. Its content decides whether it is complete, not the names of its files.
 
-    name: its name for scripts/fetch_data.py. title: its usual name, for messages.
-    layouts: how its files are called. named: how folders and archives with it are called.
+    name: its name for scripts/fetch_data.py.
+    title: its usual name, for messages.
+    layouts: the possible names of its files.
+    named: the possible names of folders and archives with it.
     counts: what the complete data set contains, such as {"training images": 60_000}. "digest", if it is known, is the
-        `digest` of the whole content, which also detects changes that leave the numbers as they are.
-    count: a function that returns the same of the data set at a place.
-    url: where it comes from. download: a function that puts it into a folder, where `find` finds it.
+        `digest` of the whole content, which also detects changes that leave the numbers unchanged.
+    count: a function that returns the same for the copy at a place.
+    url: where it comes from.
+    download: a function that puts it into a folder, where `find` finds it.
     """
 
     name: str
@@ -51,9 +54,10 @@ class Corpus:
     download: Callable[[Path], None]
 
     def find(self, base: Path) -> Path | None:
-        """The folder, archive or file under base that has the data set, or None.
+        """Return the folder, archive or file under base that has the data set, or None.
 
-        Of several the complete one is taken, else one that can be read; of several such the shallowest.
+        Among several, it returns the complete one, else one that can be read; among these, the one at the smallest
+        depth.
         """
         found, _ = places.places(base, self.layouts, self.named)
         if len(found) < 2:
@@ -67,13 +71,15 @@ class Corpus:
         return (readable or found)[0]
 
     def present(self, base: Path) -> bool:
-        """Whether `find` would find anything; it counts nothing."""
+        """Return whether `find` would find anything, without counting."""
         return bool(places.places(base, self.layouts, self.named)[0])
 
     def locate(self, root: str | os.PathLike | None = None) -> Path:
-        """The place of the data set, downloaded if it is not there. root: see `data_root`.
+        """Return the place of the data set. Download it if it is not found.
 
-        Raises MissingData, saying where and for what was looked, and what to do.
+        root: see `data_root`.
+
+        Raises: MissingData, which says where and for which files it searched, and what to do.
         """
         base = data_root(root)
         if path := self.find(base):
@@ -83,21 +89,21 @@ class Corpus:
             _check_reachable(self.url)
             make_folder(base)
             self.download(base)
-        # RuntimeError: importing torchvision can fail so where torch was built without CUDA.
+        # Importing torchvision can raise RuntimeError if torch was built without CUDA.
         except (ImportError, RuntimeError, OSError, ValueError, zipfile.BadZipFile) as error:
             lines = "".join(f"; {line}" for line in [*places.places(base, self.layouts, self.named)[1], *hints])
             raise MissingData(
                 f"{self.title} is not under {base.resolve()} (looked for {', '.join(self.layouts[0].parts)}"
-                f"{lines}) and could not be downloaded ({reason(error)}). Where "
-                f"there is a network, `python scripts/fetch_data.py {self.name}` gets it; data_root=DIR or "
-                "TIMESCALES_DATA names another place"
+                f"{lines}) and could not be downloaded ({reason(error)}). On a machine with a network, "
+                f"`python scripts/fetch_data.py {self.name}` downloads it; data_root=DIR or TIMESCALES_DATA names "
+                "another place"
             ) from error
         path = self.find(base)
         assert path is not None, "the download reported success but left nothing"
         return path
 
     def _hints(self, base: Path) -> list[str]:
-        """What to do where the data set, or the folder of data sets, is there by a name that is not quite right."""
+        """Say what to do if the data set, or the folder of data sets, exists under a slightly wrong name."""
         if not base.is_dir():
             return [f"there is no such folder{nearest(base.name, places.folders(base.parent))}"]
         right = next(name for name in (self.name, self.title) if self.named.folder(name))
@@ -114,46 +120,46 @@ class Corpus:
         ]
 
     def files(self, place: Path) -> list[File]:
-        """The files of the copy at a place, in the order of the layout's parts.
+        """Return the files of the copy at a place, in the order of the layout's parts.
 
-        Raises ValueError if the place cannot be read or a file is missing.
+        Raises: ValueError if the place cannot be read or a file is missing.
         """
         with self.reading(place):
             found, missing = places.files(place, self.layouts)
         if missing:
-            raise ValueError(f"{place} has no {', '.join(missing)}: put it there, or {self.again}")
-        return [file for part in found.values() for file in (part if self._many else part[:1])]
+            raise ValueError(f"{place} has no {', '.join(missing)}: put it there, or {self.refetch_hint}")
+        return [file for part in found.values() for file in (part if self._has_many_files else part[:1])]
 
     @property
-    def _many(self) -> bool:
+    def _has_many_files(self) -> bool:
         return any(layout.many for layout in self.layouts)
 
     def content_hash(self, place: Path) -> str:
-        """A hash of the files of the copy at a place, for `cached`. Raises ValueError if they cannot be read."""
+        """Return a hash of the files of the copy at a place, for `cached`. Raises ValueError if they cannot be read."""
         paths = [Path(file.name) for file in self.files(place)] if place.is_dir() else [place]
         with self.reading(place):
-            return status_hash(place, paths) if place.is_dir() and self._many else content_hash(*paths)
+            return status_hash(place, paths) if place.is_dir() and self._has_many_files else content_hash(*paths)
 
     @property
-    def again(self) -> str:
-        """What to do about a damaged copy."""
+    def refetch_hint(self) -> str:
+        """Say what to do about a damaged copy."""
         return f"move it elsewhere and fetch it again: `python scripts/fetch_data.py {self.name}`"
 
     @contextlib.contextmanager
     def reading(self, name: str | os.PathLike) -> Iterator[None]:
-        """Errors of reading a file of this name become a ValueError of one line, with the name and what to do."""
+        """Turn errors of reading a file of this name into a ValueError of one line, with the name and what to do."""
         try:
             yield
         except UnicodeDecodeError as error:
             wrong = f"byte {error.object[error.start]:#x} at {error.start:,}"
-            raise ValueError(f"{name} is not UTF-8 ({wrong}): save it as UTF-8, or {self.again}") from error
+            raise ValueError(f"{name} is not UTF-8 ({wrong}): save it as UTF-8, or {self.refetch_hint}") from error
         except PermissionError as error:
             raise ValueError(f"{name} may not be read: make it readable") from error
         except places.DAMAGE as error:
-            raise ValueError(f"{name} cannot be read as {self.title} ({reason(error)}): {self.again}") from error
+            raise ValueError(f"{name} cannot be read as {self.title} ({reason(error)}): {self.refetch_hint}") from error
 
     def differs(self, counts: Mapping[str, int | str]) -> list[str]:
-        """How a copy with these counts differs from the complete data set, in words; empty if it does not."""
+        """Describe how a copy with these counts differs from the complete data set; empty if it does not."""
         expected = [(what, n) for what, n in self.counts.items() if what != "digest"]
         if different := [f"{counts[what]:,} of {n:,} {what}" for what, n in expected if counts[what] != n]:
             return different
@@ -163,21 +169,21 @@ class Corpus:
         return [f"as long, with another content (digest {counts['digest']})"]
 
     def check(self, path: Path, counts: Mapping[str, int | str], allow_partial: bool) -> list[str]:
-        """Lines for a run's record that say how the data set at a path is incomplete; none if it is complete.
+        """Return lines for a run's record that say how the data set at a path is incomplete; none if it is complete.
 
-        Raises ValueError, saying what differs, if it is incomplete and that is not allowed.
+        Raises: ValueError, which says what differs, if it is incomplete and that is not allowed.
         """
         differs = self.differs(counts)
         if differs and not allow_partial:
             raise ValueError(
-                f"{path} is not the complete {self.title}: {', '.join(differs)}. {self.again[0].upper()}"
-                f"{self.again[1:]}; or accept it, marked in the record, with task.allow_partial=true"
+                f"{path} is not the complete {self.title}: {', '.join(differs)}. {self.refetch_hint[0].upper()}"
+                f"{self.refetch_hint[1:]}; or accept it, marked in the record, with task.allow_partial=true"
             )
         return [f"{self.title} subset: {', '.join(differs)}"] if differs else []
 
 
 def digest(arrays: Iterable[np.ndarray], symbols: Sequence[str] = ()) -> str:
-    """Sixteen hex digits: a hash of the content of a data set, the same on every machine."""
+    """Return a hash of the content of a data set, sixteen hex digits, the same on every machine."""
     combined = hashlib.sha256("\0".join(symbols).encode())
     for array in arrays:
         combined.update(np.ascontiguousarray(array, array.dtype.newbyteorder("<")).data)
@@ -185,7 +191,7 @@ def digest(arrays: Iterable[np.ndarray], symbols: Sequence[str] = ()) -> str:
 
 
 def reason(error: BaseException) -> str:
-    """The first line of an error's message, or the name of its class."""
+    """Return the first line of an error's message, or the name of its class."""
     return str(error).strip().split("\n")[0] or type(error).__name__
 
 
@@ -201,7 +207,7 @@ def _check_reachable(url: str) -> None:
 
 @contextlib.contextmanager
 def whole(target: Path) -> Iterator[Path]:
-    """A temporary folder in which the caller makes a file with target's name; it is moved to target on success."""
+    """Yield a temporary folder in which the caller makes a file with target's name; on success it becomes target."""
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=TEMPORARY) as folder:
         yield Path(folder)

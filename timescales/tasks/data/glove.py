@@ -1,4 +1,4 @@
-"""GloVe vectors (Pennington et al. 2014) of 6B tokens, 100 numbers each, read from the usual text file or zip."""
+"""Read GloVe vectors (Pennington et al. 2014) of 6B tokens, 100 numbers each, from the usual text file or zip."""
 
 from __future__ import annotations
 
@@ -24,9 +24,12 @@ FILE = "glove.6B.100d.txt"
 
 
 class Vectors(NamedTuple):
-    """rows: indices of the words that have a vector, (M,). values: (M, 100). partial: see `Corpus.check`.
+    """The vectors of some words.
 
-    digest: of the words that have a vector and of their vectors, whatever the order and the format of the file.
+    rows: indices of the words that have a vector, (M,).
+    values: (M, 100).
+    partial: see `Corpus.check`.
+    digest: hash of the words that have a vector and of their vectors, for any order and format of the file.
     """
 
     rows: Tensor
@@ -36,9 +39,9 @@ class Vectors(NamedTuple):
 
 
 def vectors(words: list[str], root: str | os.PathLike | None = None, allow_partial: bool = False) -> Vectors:
-    """The vectors of the words that have one. root: see `data_root`.
+    """Return the vectors of the words that have one. root: see `data_root`.
 
-    Raises MissingData if the file is not there and cannot be downloaded, ValueError if it is damaged or incomplete.
+    Raises: MissingData if the file is not found and cannot be downloaded, ValueError if it is damaged or incomplete.
     """
     path = CORPUS.locate(root)
     words_hash = hashlib.sha256(json.dumps(words).encode()).hexdigest()[:16]
@@ -64,7 +67,7 @@ def _read(path: Path, words: list[str]) -> dict:
 
 
 def _vectors(path: Path) -> Iterator[tuple[str, list[bytes]]]:
-    """Each word of the file and its SIZE numbers, not yet parsed. Raises ValueError if the file is damaged."""
+    """Yield each word of the file and its SIZE numbers, not yet parsed. Raises ValueError if the file is damaged."""
     from tqdm import tqdm
 
     (file,) = CORPUS.files(path)

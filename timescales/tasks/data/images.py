@@ -1,4 +1,4 @@
-"""What `load` of a data set of images returns. Every data set's `load` says in `partial` what is missing of it."""
+"""The result of `load` of a data set of images. Its `partial` says what is missing from the data set."""
 
 from __future__ import annotations
 

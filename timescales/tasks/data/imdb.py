@@ -1,4 +1,4 @@
-"""The Large Movie Review Dataset (Maas et al. 2011), read from its tar, a zip or a folder, and its tokens."""
+"""Read the Large Movie Review Dataset (Maas et al. 2011) from its tar, a zip or a folder, and tokenise it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ ARCHIVE = "aclImdb-labelled.tar.gz"
 class Reviews(NamedTuple):
     """The reviews of one split.
 
-    tokens: those of all reviews, one review after another, as indices of types. lengths: tokens of each review, (N,).
+    tokens: the tokens of all reviews, one review after another, as indices of types.
+    lengths: number of tokens of each review, (N,).
     labels: 1 for positive, (N,).
     """
 
@@ -37,7 +38,10 @@ class Reviews(NamedTuple):
 
 
 class Collection(NamedTuple):
-    """types: the distinct tokens in alphabetical order. reviews: of "train" and "test". partial: see `Corpus.check`."""
+    """All reviews.
+
+    types: the distinct tokens in alphabetical order. reviews: those of "train" and "test". partial: see `Corpus.check`.
+    """
 
     types: list[str]
     reviews: dict[str, Reviews]
@@ -45,11 +49,12 @@ class Collection(NamedTuple):
 
 
 def load(root: str | os.PathLike | None = None, allow_partial: bool = False) -> Collection:
-    """All reviews as tokens.
+    """Return all reviews as tokens.
 
-    Tokens are spaCy's, in the case of the text. The order of the reviews depends on their text alone, not on the files.
-    The first call takes a minute; the tokens are kept in the user's cache. root: see `data_root`.
-    Raises MissingData if the reviews are not there and cannot be downloaded, ValueError if they are incomplete.
+    Tokens are spaCy's, in the case of the text. The order of the reviews depends only on their text, not on the files.
+    The first call takes a minute; the tokens are then in the user's cache. root: see `data_root`.
+
+    Raises: MissingData if the reviews are not found and cannot be downloaded, ValueError if they are incomplete.
     """
     path = CORPUS.locate(root)
     key = {"file": CORPUS.content_hash(path), "tokens": "spacy", "version": 4}
@@ -63,7 +68,7 @@ def load(root: str | os.PathLike | None = None, allow_partial: bool = False) -> 
 
 
 def read(path: Path) -> dict[str, list[tuple[int, str]]]:
-    """(label, text) of every labelled review of "train" and "test", sorted by text. Raises ValueError if damaged."""
+    """Return (label, text) of every labelled review by split, sorted by text. Raises ValueError if damaged."""
     from tqdm import tqdm
 
     reviews: dict[str, list[tuple[int, str]]] = {split: [] for split in SPLITS}
@@ -71,12 +76,12 @@ def read(path: Path) -> dict[str, list[tuple[int, str]]]:
         with CORPUS.reading(file.name):
             split, pairs = _reviews(file)
             reviews[split] += pairs
-    # Sorted by label, a shortened evaluation would see one class only.
+    # If they were sorted by label, a shortened evaluation would see only one class.
     return {split: sorted(pairs, key=lambda pair: pair[::-1]) for split, pairs in reviews.items()}
 
 
 def _reviews(file: File) -> tuple[str, list[tuple[int, str]]]:
-    """The split of a file and the (label, text) of each of its reviews: many in the Hub's parquet, else one."""
+    """Return the split of a file and the (label, text) of its reviews: many in the Hub's parquet files, else one."""
     name = file.name.lower()
     if file.parquet:
         split = next(split for split in SPLITS if re.search(rf"(?:^|/){split}[-/][^/]*$", name))
@@ -90,7 +95,7 @@ def _reviews(file: File) -> tuple[str, list[tuple[int, str]]]:
 
 
 def tokenizer() -> Callable[[str], list[str]]:
-    """spaCy's tokeniser for English, which needs no trained model. Raises ValueError if spaCy is not installed."""
+    """Return spaCy's tokeniser for English, which needs no trained model. Raises ValueError without spaCy."""
     try:
         import spacy
     except ImportError as error:
@@ -100,9 +105,9 @@ def tokenizer() -> Callable[[str], list[str]]:
 
 
 def _tokens(path: Path) -> dict[str, Any]:
-    """What `load` caches: the types and the fields of `Reviews` of each split."""
+    """Return what `load` caches: the types and the fields of `Reviews` of each split."""
     reviews = read(path)
-    number: dict[str, int] = {}  # of each type, in the order of first sight
+    number: dict[str, int] = {}  # of each type, in the order in which types first occur
     splits = {split: _tokenise(split, pairs, number) for split, pairs in reviews.items()}
     types = sorted(number)
     place = torch.empty(len(types), dtype=torch.int32)  # of each number, the place of its type in alphabetical order
@@ -113,7 +118,7 @@ def _tokens(path: Path) -> dict[str, Any]:
 
 
 def _tokenise(split: str, reviews: list[tuple[int, str]], number: dict[str, int]) -> dict[str, Tensor]:
-    """The fields of `Reviews`. New types are added to `number`."""
+    """Return the fields of `Reviews`. New types are added to `number`."""
     from tqdm import tqdm
 
     tokens_of = tokenizer()
@@ -150,7 +155,7 @@ CORPUS = Corpus(
     title="IMDB",
     layouts=(
         Layout({"train/pos, train/neg, test/pos, test/neg": REVIEW}, many=True),
-        Layout(parquet_parts(*SPLITS), many=True, own=True),
+        Layout(parquet_parts(*SPLITS), many=True, needs_named_folder=True),
     ),
     named=Named(folders=r"(?:aclimdb|imdb|large.?movie).*", archives=r"aclimdb.*|imdb"),
     counts={"train reviews": 25_000, "test reviews": 25_000},

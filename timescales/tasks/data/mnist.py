@@ -1,4 +1,4 @@
-"""MNIST as idx files, raw or gzipped, or as Keras' npz. torchvision downloads them."""
+"""Read MNIST from idx files, raw or gzipped, or from Keras' npz. torchvision downloads them."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ FILES = (
 
 
 def load(root: str | os.PathLike | None = None) -> Images:
-    """The images, (N, 784) each. Other images of digits in MNIST's format are taken, too, and marked as partial.
+    """Return the images, (N, 784) each. Other images of digits in MNIST's format are accepted, and marked as partial.
 
-    root: see `data_root`. Raises MissingData, with the places searched, if the files are not there and cannot be
-    downloaded, and ValueError for a file that is damaged or not MNIST's.
+    root: see `data_root`. Raises MissingData, with the places searched, if the files are not found and cannot be
+        downloaded, and ValueError for a file that is damaged or not MNIST's.
     """
     path = CORPUS.locate(root)
     images = read(path)
@@ -33,19 +33,19 @@ def load(root: str | os.PathLike | None = None) -> Images:
 
 
 def read(path: Path) -> Images:
-    """The images of a folder or archive, complete or not. Raises ValueError for a bad file."""
+    """Return the images of a folder or archive, complete or not. Raises ValueError for a bad file."""
     files = CORPUS.files(path)
     arrays = [read_bytes(file) for file in files]
     for images, labels, file in ((arrays[0], arrays[1], files[0]), (arrays[2], arrays[3], files[2])):
         if images.ndim != 3 or images.shape[1:] != (28, 28) or labels.shape != (len(images),):
             wrong = f"{images.shape} images with {labels.shape} labels are not MNIST's"
-            raise ValueError(f"{file.name}: {wrong}: {CORPUS.again}")
+            raise ValueError(f"{file.name}: {wrong}: {CORPUS.refetch_hint}")
     train, train_labels, test, test_labels = (torch.from_numpy(array) for array in arrays)
     return Images(train.flatten(1), train_labels, test.flatten(1), test_labels, partial=[])
 
 
 def read_bytes(file: File) -> np.ndarray:
-    """An idx or npy file of bytes as an array. Raises ValueError for another file, or a damaged one."""
+    """Return an idx or npy file of bytes as an array. Raises ValueError for another file, or a damaged one."""
     with CORPUS.reading(file.name):
         data = file.read()
         array = np.load(io.BytesIO(data), allow_pickle=False) if data[:6] == b"\x93NUMPY" else _idx(data)
@@ -55,7 +55,7 @@ def read_bytes(file: File) -> np.ndarray:
 
 
 def _idx(data: bytes) -> np.ndarray:
-    """Format: two zero bytes, type 8, number of dimensions, the sizes, the data."""
+    """Parse the idx format: two zero bytes, type 8, number of dimensions, the sizes, the data."""
     if len(data) < 4 or data[:3] != b"\0\0\x08":
         raise ValueError("it is not an idx file of bytes")
     shape = np.frombuffer(data, ">i4", data[3], 4) if len(data) >= 4 + 4 * data[3] else np.array([-1])

@@ -1,4 +1,4 @@
-"""A file of one's own: find it, read its text, and say in one line what is wrong with it. `series` reads tables."""
+"""Find the user's file, read its text, and say in one line what is wrong with it. `series` reads tables."""
 
 from __future__ import annotations
 
@@ -17,12 +17,14 @@ UNKNOWN = "<unk>"  # the symbol for all that are rare in the training part, or n
 
 
 def locate(data: str | None, root: str | os.PathLike | None, example: str) -> Path:
-    """The absolute path of a file of one's own: as it is given, else within the folder of data sets.
+    """Return the absolute path of the user's file: the path as given, or else within the folder of data sets.
 
-    Raises ValueError, with what to do, if there is no such file. example: a name for the message.
+    example: a name for the message.
+
+    Raises: ValueError, with what to do, if there is no such file.
     """
     if not data:
-        raise ValueError(f"this task reads a file of your own: give task.data={example}")
+        raise ValueError(f"this task reads your own file: give task.data={example}")
     place = Path(data).expanduser()
     tried = [place.absolute(), (data_root(root) / place).absolute()]
     path = next((p for p in tried if p.is_file()), None)
@@ -35,9 +37,9 @@ def locate(data: str | None, root: str | os.PathLike | None, example: str) -> Pa
 
 
 def read_text(path: Path) -> str:
-    """The text of a UTF-8 file; lines end in a line feed, and a byte order mark is left out.
+    """Return the text of a UTF-8 file. Lines end in a line feed, and a byte order mark is left out.
 
-    Raises ValueError for a file that is empty, not UTF-8 or not readable.
+    Raises: ValueError for a file that is empty, not UTF-8 or not readable.
     """
     try:
         content = path.read_bytes()
@@ -60,7 +62,7 @@ def read_text(path: Path) -> str:
 
 
 def tokens(text: str, unit: str) -> list[str]:
-    """The symbols of a text: its characters, or its words between white space, with `EOS` after each line.
+    """Return the symbols of a text: its characters, or its words between white space, with `EOS` after each line.
 
     unit: "characters" or "words".
     """
@@ -70,7 +72,7 @@ def tokens(text: str, unit: str) -> list[str]:
 
 
 def numbered(symbols: Sequence[str], cuts: tuple[int, int], min_count: int) -> Text:
-    """A text as numbers, int32, with the vocabulary of its training part.
+    """Return a text as numbers, int32, with the vocabulary of its training part.
 
     Number 0 is `UNKNOWN`; the others are the symbols that occur at least min_count times before the first cut, the most
     frequent ones first. cuts: where the validation and the test part begin.
@@ -78,8 +80,8 @@ def numbered(symbols: Sequence[str], cuts: tuple[int, int], min_count: int) -> T
     counts: dict[str, int] = {}
     for symbol in symbols[: cuts[0]]:
         counts[symbol] = counts.get(symbol, 0) + 1
-    kept = sorted((s for s, n in counts.items() if n >= min_count and s != UNKNOWN), key=lambda s: (-counts[s], s))
-    vocabulary = [UNKNOWN, *kept]
+    frequent = sorted((s for s, n in counts.items() if n >= min_count and s != UNKNOWN), key=lambda s: (-counts[s], s))
+    vocabulary = [UNKNOWN, *frequent]
     number = {symbol: k for k, symbol in enumerate(vocabulary)}
     all_numbers = torch.from_numpy(np.fromiter((number.get(s, 0) for s in symbols), np.int32, len(symbols)))
     train, valid, test = (part.clone() for part in all_numbers.tensor_split(cuts))
@@ -87,7 +89,7 @@ def numbered(symbols: Sequence[str], cuts: tuple[int, int], min_count: int) -> T
 
 
 def cuts(n: int, valid_fraction: float, test_fraction: float) -> tuple[int, int]:
-    """Where the validation and the test part of n items begin. Raises ValueError for fractions out of range."""
+    """Return where the validation and the test part of n items begin. Raises ValueError for fractions out of range."""
     check_fractions(valid_fraction, test_fraction)
     end = n - max(1, round(test_fraction * n))
     return max(1, end - max(1, round(valid_fraction * n))), end
@@ -106,5 +108,5 @@ def check_fractions(valid_fraction: float, test_fraction: float) -> None:
 
 
 def share(part: Tensor, number: int = 0) -> float:
-    """The share of a number in a part of a text."""
+    """Return the share of a number in a part of a text."""
     return float((part == number).double().mean())

@@ -1,4 +1,4 @@
-"""Where copies of data sets lie: folders, zips, tars and single files, as systems and tools name and pack them.
+"""Find copies of data sets: folders, zips, tars and single files, as systems and tools name and pack them.
 
 Names are compared in lower case, without `.gz` and without the ` (1)` that browsers and file managers add. Hidden files
 and folders and macOS's `__MACOSX` are never read.
@@ -22,14 +22,16 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any, NamedTuple, cast
 
-LARGEST = 1 << 30  # bytes of a file in an archive; no real one is nearly as large
-DEEPEST = 6  # folders below the root
+LARGEST = 1 << 30  # bytes; files in an archive that claim to be larger are not read
+DEEPEST = 6  # how many folders below the root are searched
 ZIPS = (".zip", ".npz")
 TARS = (".tar", ".tgz", ".tar.bz2", ".tbz", ".tbz2", ".tar.xz", ".txz")  # .tar.gz: `_plain` removes the .gz
-SEEN = ("..", ".data", ".vector_cache")  # the last two are the folders of torchtext
-UNPACKED = r"archive.*|datasets--.*"  # what Kaggle calls every zip, and so the folder made from it; the Hub's cache
+SHOWN_FOLDERS = ("..", ".data", ".vector_cache")  # the last two are the folders of torchtext
+GENERIC_FOLDERS = (
+    r"archive.*|datasets--.*"  # Kaggle calls every zip "archive"; the Hub's cache begins with "datasets--"
+)
 PARQUET = ".parquet"
-# What reading a damaged or encrypted file can raise.
+# Errors that reading a damaged or encrypted file can raise.
 DAMAGE = (
     *(OSError, EOFError, ValueError, LookupError, RuntimeError, OverflowError, struct.error, pickle.UnpicklingError),
     *(zlib.error, lzma.LZMAError, tarfile.TarError, zipfile.BadZipFile),
@@ -43,28 +45,28 @@ class File(NamedTuple):
     raw: Callable[[], IO[bytes]]
 
     def open(self) -> IO[bytes]:
-        """The open file, decompressed if its content is gzipped: browsers unpack some files and keep their names."""
+        """Open the file. Decompress it if its content is gzipped: browsers unpack some files and keep their names."""
         opened = self.raw()
         start = opened.read(2)
         opened.seek(0)
         return cast(IO[bytes], gzip.GzipFile(fileobj=opened)) if start == b"\x1f\x8b" else opened
 
     def read(self) -> bytes:
-        """Its content."""
+        """Return the content."""
         with self.open() as opened:
             return opened.read()
 
     def text(self) -> str:
-        r"""Its content as UTF-8, without a byte order mark, with `\n` at the end of lines."""
+        r"""Return the content as UTF-8, without a byte order mark, with `\n` at the end of lines."""
         return plain_text(self.read().decode("utf-8"))
 
     @property
     def parquet(self) -> bool:
-        """Whether it is a parquet file, by its name."""
+        """Return whether it is a parquet file, by its name."""
         return _is(self.name, (PARQUET,))
 
     def columns(self, *names: str) -> list[list[Any]]:
-        """Read these columns of a parquet file. Raises LookupError if it has no such column."""
+        """Return these columns of a parquet file. Raises LookupError if it has no such column."""
         from pyarrow import parquet
 
         table = parquet.read_table(io.BytesIO(self.read()))
@@ -72,37 +74,37 @@ class File(NamedTuple):
 
 
 def plain_text(text: str) -> str:
-    r"""Leave out a byte order mark, and let all lines end in `\n`."""
+    r"""Return a text without a byte order mark, with all lines ending in `\n`."""
     return text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
 
 
 def parquet_parts(*splits: str) -> dict[str, str]:
-    """The parts of a layout as the Hugging Face Hub has a data set: a parquet file for each split."""
+    """Return the parts of a layout of the Hugging Face Hub: a parquet file for each split."""
     return {f"{split}-00000-of-00001{PARQUET}": rf"{split}(?:-\d+-of-\d+|/\d+)\{PARQUET}" for split in splits}
 
 
 class Layout(NamedTuple):
-    """How the files of a data set are called.
+    """The possible names of the files of a data set.
 
-    parts: the usual name of each file, and a regular expression for it, or for the end of its path. What is above that
-        is the folder of the copy.
+    parts: the usual name of each file, and a regular expression for it, or for the end of its path. The folder above is
+        the folder of the copy.
     many: each part has many files; else one, and a copy of one part is the file itself.
-    own: the names do not tell which data set it is (`train.txt`), so that a folder above them must.
+    needs_named_folder: the names do not tell which data set it is (`train.txt`), so that a folder above them must.
     """
 
     parts: dict[str, str]
     many: bool = False
-    own: bool = False
+    needs_named_folder: bool = False
 
     @property
     def single(self) -> bool:
-        """Whether a copy is one file."""
+        """Return whether a copy is one file."""
         return len(self.parts) == 1 and not self.many
 
     def copies(self, paths: Iterable[str]) -> dict[str, dict[str, list[str]]]:
-        """Of these paths those of each part, by the folder of the copy; of a part the shortest name is first.
+        """Return the paths of each part, by the folder of the copy. A part's shortest name comes first.
 
-        Where a part has many files, one that has been duplicated, `1_7 (1).txt` beside `1_7.txt`, is left out.
+        If a part has many files, duplicates such as `1_7 (1).txt` beside `1_7.txt` are left out.
         """
         found: dict[str, dict[str, list[str]]] = {}
         names = list(self.parts)
@@ -122,30 +124,30 @@ class Layout(NamedTuple):
 
 
 class Named(NamedTuple):
-    """How what holds a data set is called: regular expressions for whole names, without the ending of an archive.
+    """The possible names of folders and archives with a data set, as regular expressions without their ending.
 
-    Of `datasets--OWNER--NAME`, a folder of the Hub's cache, the name counts.
+    In a folder `datasets--OWNER--NAME` of the Hub's cache, NAME is compared.
 
-    folders: folders, zips and files. archives: tars, which would take long to look into, and zips that are damaged.
+    folders: folders, zips and files. archives: tars, which would take long to look into, and damaged zips.
     """
 
     folders: str
     archives: str
 
     def folder(self, name: str) -> bool:
-        """Whether a folder, a zip or a file is called so."""
+        """Return whether a folder, a zip or a file has such a name."""
         return re.fullmatch(self.folders, _stem(name.rpartition("--")[2])) is not None
 
     def archive(self, name: str) -> bool:
-        """Whether an archive is called so."""
+        """Return whether an archive has such a name."""
         return re.fullmatch(self.archives, _stem(name)) is not None
 
 
 def places(base: Path, layouts: Sequence[Layout], named: Named) -> tuple[list[Path], list[str]]:
-    """Folders, archives and files under base that have all parts of a data set, the shallowest first.
+    """Return folders, archives and files under base that have all parts of a data set, the shallowest first.
 
-    Also a line for each folder or zip that has some parts only. Looked through are base, the folders in it, and below
-    those all that is called like the data set or like what Kaggle's zips become.
+    Also return a line for each folder or zip that has only some parts. The search covers base, the folders in it, and
+    below those everything that is named like the data set or like the folders of Kaggle's zips.
     """
     paths, zips, archives = _under(base, named)
     found, incomplete = set(archives), []
@@ -164,10 +166,10 @@ def places(base: Path, layouts: Sequence[Layout], named: Named) -> tuple[list[Pa
 
 
 def misnamed(base: Path, layouts: Sequence[Layout], names: Sequence[str]) -> list[Path]:
-    """The folders and archives in base that have a data set, and whose name is nearly one of these names."""
+    """Return the folders and archives in base that have a data set, and whose name is nearly one of these names."""
 
     def near(stem: str) -> bool:
-        """Whether a name is nearly one of them. One with another number is another data set's: wikitext-103."""
+        """Return whether a name is nearly one of them. With another number it is another data set: wikitext-103."""
         alike = difflib.get_close_matches(stem, [name.lower() for name in names])
         return any(re.findall(r"\d+", name) == re.findall(r"\d+", stem) for name in alike)
 
@@ -178,21 +180,21 @@ def misnamed(base: Path, layouts: Sequence[Layout], names: Sequence[str]) -> lis
 
 
 def with_parquet(base: Path, named: Named) -> list[Path]:
-    """The folders under base that are called like the data set, or are in one that is, and have parquet files."""
+    """Return folders under base with parquet files that are named like the data set, or are in a folder that is."""
     own = named.folder(base.resolve().name)
     paths = [path.split("/")[:-1] for path in _under(base, named)[0] if _is(path, (PARQUET,))]
     return sorted({base.joinpath(*above) for above in paths if own or any(map(named.folder, above))})
 
 
 def folders(above: Path) -> list[str]:
-    """The names of the folders in one."""
+    """Return the names of the folders in a folder."""
     return [entry.name for entry in _entries(above) if entry.is_dir()]
 
 
 def files(place: Path, layouts: Sequence[Layout]) -> tuple[dict[str, list[File]], list[str]]:
-    """The files of each part of the copy at a place, and the parts that are missing.
+    """Return the files of each part of the copy at a place, and the parts that are missing.
 
-    An archive may have several copies: the most complete is taken, of these the shallowest. Raises DAMAGE for an
+    If an archive has several copies, the most complete one is used; among these, the shallowest. Raises DAMAGE for an
     archive that cannot be read.
     """
     if place.is_dir():
@@ -219,21 +221,21 @@ def files(place: Path, layouts: Sequence[Layout]) -> tuple[dict[str, list[File]]
 
 
 def _rank(copy: tuple[Layout, str, dict[str, list[str]]]) -> tuple[int, int, int]:
-    """The place of a copy among those of an archive: the most complete is first, then the shallowest."""
+    """Return the rank of a copy among those of an archive: the most complete is first, then the shallowest."""
     layout, folder, parts = copy
     number = sum(map(len, parts.values())) if layout.many else 0
     return len(layout.parts) - len(parts), -number, folder.count("/") + bool(folder)
 
 
 def _under(base: Path, named: Named) -> tuple[list[str], list[str], list[str]]:
-    """Paths relative to base: of the files, also those within zips; of the zips; of archives taken by their name."""
+    """Return paths relative to base: of files, also those within zips; of zips; and of archives with the right name."""
     paths, zips, archives = [], [], []
     ours = named.folder(base.resolve().name)
 
     def enter(path: str) -> bool:
-        """Whether to look into a folder or zip."""
+        """Return whether to look into a folder or zip."""
         above = path.split("/")
-        return ours or any(named.folder(name) or re.fullmatch(UNPACKED, _stem(name)) for name in above)
+        return ours or any(named.folder(name) or re.fullmatch(GENERIC_FOLDERS, _stem(name)) for name in above)
 
     for path in _tree(base, DEEPEST, lambda path: "/" not in path or enter(path)):
         paths.append(path)
@@ -249,17 +251,17 @@ def _under(base: Path, named: Named) -> tuple[list[str], list[str], list[str]]:
 
 
 def _belongs(base: Path, folder: str, parts: dict[str, list[str]], layout: Layout, named: Named) -> bool:
-    """Whether files in a folder are called like this data set and no other."""
+    """Return whether files in a folder are named like this data set and no other."""
     above = folder.split("/")
     if any(map(named.folder, (base.resolve().name, *above))):
         return True
     first = next(iter(parts.values()))[0]
-    unnamed = folder == "" or re.fullmatch(UNPACKED, _stem(above[-1]))
-    return not layout.own and bool(unnamed or named.folder(Path(first).name))
+    unnamed = folder == "" or re.fullmatch(GENERIC_FOLDERS, _stem(above[-1]))
+    return not layout.needs_named_folder and bool(unnamed or named.folder(Path(first).name))
 
 
 def _tree(folder: Path, depth: int, enter: Callable[[str], bool] = bool, above: str = "") -> Iterator[str]:
-    """Paths, relative to a folder, of the files in it and in folders down to a depth; hidden ones are left out."""
+    """Yield paths, relative to a folder, of the files in it and in folders down to a depth, without hidden ones."""
     for entry in _entries(folder):
         path = f"{above}{entry.name}"
         if _hidden(entry.name):
@@ -271,7 +273,7 @@ def _tree(folder: Path, depth: int, enter: Callable[[str], bool] = bool, above: 
 
 
 def _entries(folder: Path) -> list[os.DirEntry[str]]:
-    """What is in a folder, by name; nothing in one that may not be read."""
+    """Return the content of a folder, by name; nothing for a folder that may not be read."""
     try:
         return sorted(os.scandir(folder), key=lambda entry: entry.name)
     except OSError:
@@ -286,7 +288,7 @@ def _on_disk(path: Path) -> File:
 
 
 def _zipped(path: Path) -> Iterator[tuple[str, File]]:
-    """The files in a zip by their names. Nothing is unpacked."""
+    """Yield the files in a zip by their names. Nothing is unpacked."""
     archive = zipfile.ZipFile(path)  # open as long as one of its files is in use
     for info in archive.infolist():
         name = info.filename.replace("\\", "/").removeprefix("./")
@@ -300,7 +302,7 @@ def _open_zipped(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> IO[bytes]:
 
 
 def _tarred(path: Path, wanted: Callable[[str], object]) -> Iterator[tuple[str, File]]:
-    """The wanted files in a tar by their names, read into memory. Nothing is unpacked; links are ignored."""
+    """Yield the wanted files in a tar by their names, read into memory. Nothing is unpacked; links are ignored."""
     from tqdm import tqdm
 
     with tarfile.open(path) as tar:
@@ -322,8 +324,9 @@ def _check_size(name: str, size: int) -> None:
 
 
 def _hidden(path: str) -> bool:
-    """Whether a path is hidden: `.DS_Store`, `._name`, `.ipynb_checkpoints/name`, `__MACOSX/name`."""
-    return any((name.startswith(".") and name not in SEEN) or name.lower() == "__macosx" for name in path.split("/"))
+    """Return whether a path is hidden: `.DS_Store`, `._name`, `.ipynb_checkpoints/name`, `__MACOSX/name`."""
+    names = path.split("/")
+    return any((name.startswith(".") and name not in SHOWN_FOLDERS) or name.lower() == "__macosx" for name in names)
 
 
 def _plain(path: str) -> str:
@@ -331,7 +334,7 @@ def _plain(path: str) -> str:
 
 
 def _stem(name: str) -> str:
-    """A plain name without the ending of an archive."""
+    """Return a plain name without the ending of an archive."""
     plain = _plain(name)
     return next((plain.removesuffix(ending) for ending in (*ZIPS, *TARS) if plain.endswith(ending)), plain)
 

@@ -1,4 +1,4 @@
-"""Numbers of their trained models that Mahto et al. 2021 released beside their code, and removed later.
+"""Read numbers of their trained models that Mahto et al. 2021 released with their code, and removed later.
 
 They are in the history of github.com/HuthLab/multi-timescale-LSTM-LMs (BSD 3-Clause licence), folder results/.
 """
@@ -30,32 +30,36 @@ FILES = (
 
 
 def time_scales(root: str | os.PathLike | None = None) -> dict[str, list[np.ndarray]]:
-    """For each of MODELS the time scales of its units in steps, an array (units,) of each layer, float32.
+    """Return for each of MODELS the time scales of its units in steps, an array (units,) of each layer, float32.
 
     A time scale is -1 / ln of the unit's forget gate, averaged over the test text (their util/estimate_timescale.py).
-    root: see `data_root`. Raises MissingData if the files are not there and cannot be downloaded, and ValueError if
-    they are not those that were released.
+
+    root: see `data_root`.
+
+    Raises: MissingData if the files are not found and cannot be downloaded, and ValueError if they differ from those
+    that were released.
     """
     arrays = iter(_released(root))
     return {model: [next(arrays) for _ in LAYERS] for model in MODELS}
 
 
 def ratios(root: str | os.PathLike | None = None) -> np.ndarray:
-    """Perplexity with a group of 50 units of layer 2 silenced, over that without, by bin of words: (4, 23).
+    """Return the perplexity with a group of 50 units of layer 2 silenced over that without, by bin of words: (4, 23).
 
     The groups are in the order of the units, the longest assigned time scale first (their util/model_ablation.py and
-    the notebook that draws them). Times the perplexities of table 3's multi-timescale model on the Penn Treebank, and
-    of no other table's, the ratios are numbers of two decimals: they are of that model. Raises what `time_scales` does.
+    the notebook that draws them). Multiplied by the perplexities of the multi-timescale model on the Penn Treebank in
+    table 3, the ratios give numbers with two decimals, which no other table's perplexities do: so they are of that
+    model. Raises what `time_scales` raises.
     """
     return np.stack(_released(root)[-len(BINS) :])
 
 
 def _released(root: str | os.PathLike | None) -> list[np.ndarray]:
-    """The arrays of FILES, checked."""
+    """Return the arrays of FILES, checked."""
     place = CORPUS.locate(root)
     arrays = _read(place)
     if differs := CORPUS.differs(_counts(arrays)):
-        raise ValueError(f"{place} is not what was released ({', '.join(differs)}): {CORPUS.again}")
+        raise ValueError(f"{place} is not what was released ({', '.join(differs)}): {CORPUS.refetch_hint}")
     return arrays
 
 

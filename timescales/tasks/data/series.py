@@ -1,4 +1,4 @@
-"""Series of one's own as arrays: a CSV or parquet file with a row for each time of each series.
+"""Read series from the user's CSV or parquet file, which has a row for each time of each series, as arrays.
 
 Rows are counted as a spreadsheet shows them: in a CSV file row 1 is the header, in a parquet file row 1 is the first.
 """
@@ -18,31 +18,35 @@ import numpy as np
 from timescales.errors import nearest
 from timescales.tasks.data import own
 
-MISSING = ("nan", "na", "n/a", "null", "none", "nat")  # gaps in a column of numbers, in any case; elsewhere words
+MISSING = ("nan", "na", "n/a", "null", "none", "nat")  # gaps in a column of numbers, also in upper case; else words
 DELIMITERS = ",;\t"
 OFFSET = "2024-10-27T02:30+01:00"  # a time with its UTC offset, for messages
 HOUR = 3600.0  # clocks go back by at most so many seconds
 
 
 class Columns(NamedTuple):
-    """The columns of a file, R rows: their cells, as text or as parquet has them, and the row of each in the file."""
+    """The columns of a file with R rows: their cells, as text or as parquet has them, and the number of each row."""
 
     path: Path
     cells: dict[str, list[Any]]
     rows: Sequence[int]
 
     def error(self, k: int, message: str) -> ValueError:
-        """A ValueError about row k of the arrays."""
+        """Return a ValueError about row k of the arrays."""
         return ValueError(f"{self.path}, row {self.rows[k]:,}: {message}")
 
 
 class Series(NamedTuple):
     """The series of a file, one after another.
 
-    names: of the series. begins: where each begins, and the number R of rows. time: (R,), increasing within a series;
-    dates: whether these are seconds since 1970. inputs: (R, I), target: (R,), NaN where a number is missing; for
-    classification target holds the number of each series' class, and classes their names.
-    rows: where each row stands in the file, (R,).
+    names: names of the series.
+    begins: where each series begins, and the number R of rows.
+    time: (R,), increasing within a series.
+    dates: whether the times are seconds since 1970.
+    inputs: (R, I), NaN where a number is missing.
+    target: (R,), NaN where a number is missing; for classification the number of each series' class.
+    classes: names of the classes.
+    rows: the number of each row in the file, (R,).
     """
 
     names: list[str]
@@ -58,9 +62,13 @@ class Series(NamedTuple):
 def read(
     path: Path, *, time: str | None, identity: str | None, inputs: Sequence[str], target: str, labels: bool
 ) -> Series:
-    """The series of a file. identity: the column that names a row's series. labels: whether target is a class.
+    """Return the series of a file.
 
-    Raises ValueError, with the file, the row and what to do, for a file that cannot be used.
+    Arguments:
+        identity: the column that names a row's series.
+        labels: whether target is a class.
+
+    Raises: ValueError, with the file, the row and what to do, for a file that cannot be used.
     """
     columns = _columns(path, list(dict.fromkeys(name for name in (time, identity, *inputs, target) if name)))
     n = len(columns.rows)
@@ -141,14 +149,14 @@ def _parquet(path: Path) -> tuple[list[str], Callable[[str], list[Any]], Sequenc
 
 
 def _is_empty(cell: Any) -> bool:
-    """Tell whether a cell is empty, in a parquet file also None, NaN, NaT or NA. A word is never empty."""
+    """Return whether a cell is empty; in a parquet file also None, NaN, NaT or NA. A word is never empty."""
     if isinstance(cell, str):
         return not cell
     return cell is None or str(cell).lower() in ("nan", "nat", "<na>")
 
 
 def _texts(columns: Columns, name: str, key: str) -> list[str]:
-    """Read the words of a column. `none` and `NA` are words, too. Raises ValueError for an empty cell."""
+    """Return the words of a column. `none` and `NA` are words too. Raises ValueError for an empty cell."""
     for k, cell in enumerate(columns.cells[name]):
         if _is_empty(cell):
             raise columns.error(k, f"{name} is empty, and {key} is needed in each row: fill it or leave the row out")
@@ -156,7 +164,7 @@ def _texts(columns: Columns, name: str, key: str) -> list[str]:
 
 
 def _numbers(columns: Columns, name: str) -> np.ndarray:
-    """Read the numbers of a column: NaN where the cell is empty or has a word of `MISSING`."""
+    """Return the numbers of a column: NaN where the cell is empty or has a word of `MISSING`."""
     found = np.full(len(columns.rows), np.nan)
     for k, cell in enumerate(columns.cells[name]):
         if not (_is_empty(cell) or str(cell).lower() in MISSING):
@@ -176,7 +184,7 @@ def _number_hint(cell: Any) -> str:
 
 
 class Times(NamedTuple):
-    """The times of all rows, (R,): numbers or, of dates, seconds since 1970.
+    """The times of all rows, (R,): numbers or, for dates, seconds since 1970.
 
     dates: whether they are dates. local: whether they are times of day without a UTC offset, and so may occur twice.
     """
@@ -187,7 +195,7 @@ class Times(NamedTuple):
 
 
 def _times(columns: Columns, name: str) -> Times:
-    """Read the times of a column. Dates have a UTC offset in all rows or in none; without one they count as UTC."""
+    """Return the times of a column. Dates have a UTC offset in all rows or in none; without one they count as UTC."""
     cells = columns.cells[name]
     dates = not _is_number(cells[0])
     found: list[Any] = []
@@ -230,7 +238,7 @@ def _date(cell: Any) -> datetime:
 def _check_order(columns: Columns, times: Times, of_row: np.ndarray, order: np.ndarray, names: list[str]) -> None:
     """Raise ValueError for the first row whose time does not come after that of the row before it.
 
-    Where clocks go back, a local hour comes twice: of local times the message says so first.
+    A local hour occurs twice when clocks go back. For local times the message mentions this first.
     """
     together = of_row[order][1:] == of_row[order][:-1]
     steps = np.diff(times.values[order])
@@ -242,14 +250,14 @@ def _check_order(columns: Columns, times: Times, of_row: np.ndarray, order: np.n
             what = f"the same time as {row}{series}"
             fix = "leave one of them out" if len(names) > 1 else "leave one out, or name the series with task.id=COLUMN"
         else:
-            what, fix = f"its time lies before that of {row}{series}", "sort the file by time"
+            what, fix = f"its time is before that of {row}{series}", "sort the file by time"
         if times.local and steps[at] >= -HOUR:
             fix = f"if clocks went back here, write each time with its UTC offset, as in {OFFSET}; if not, {fix}"
         raise columns.error(k, f"{what}: {fix}")
 
 
 def _classes(columns: Columns, name: str, of_row: np.ndarray, names: list[str]) -> tuple[np.ndarray, list[str]]:
-    """The number of each row's class, and the classes' names, sorted. A series has one class."""
+    """Return the number of each row's class, and the classes' names, sorted. A series has one class."""
     labels = _texts(columns, name, "task.target")
     of_series: dict[int, str] = {}
     for k, label in enumerate(labels):

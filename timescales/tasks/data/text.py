@@ -22,12 +22,12 @@ from timescales.tasks.data.places import File, Layout, Named, parquet_parts, pla
 
 SPLITS = ("train", "valid", "test")
 EOS = "<eos>"  # the word at the end of each line
-MARKOV_SEED = 0  # all runs use the same text, whatever their seed
+MARKOV_SEED = 0  # all runs use the same text, also with different seeds
 TEXT8_SYMBOLS = " abcdefghijklmnopqrstuvwxyz"
 
 
 class Words(TypedDict):
-    """What is cached of a text: the tokens of each split, and what each stands for."""
+    """The cached form of a text: the tokens of each split, and the word of each token."""
 
     splits: list[Tensor]
     symbols: list[str]
@@ -48,24 +48,27 @@ class Text(NamedTuple):
 
     @property
     def sizes(self) -> dict[str, int]:
-        """The lengths of the splits, as the arguments train_size, valid_size and test_size of `Task`.
+        """Return the lengths of the splits, as the arguments train_size, valid_size and test_size of `Task`.
 
-        Raises ValueError if one is empty.
+        Raises: ValueError if one is empty.
         """
         sizes = {split: len(getattr(self, split)) for split in SPLITS}
         if empty := [split for split, n in sizes.items() if n == 0]:
-            raise ValueError(f"{empty[0]}: the text is empty; get all of the corpus")
+            raise ValueError(f"{empty[0]}: the text is empty; get the complete corpus")
         return {f"{split}_size": n for split, n in sizes.items()}
 
 
 def words(corpus: str, root: str | os.PathLike | None = None, allow_partial: bool = False) -> Text:
-    """A corpus by words, int32: "ptb", "wt2", "wt103" or "markov_ptb".
+    """Return a corpus by words, int32: "ptb", "wt2", "wt103" or "markov_ptb".
 
     Words are separated by white space, lines end in `<eos>`. The vocabulary is that of all three splits, in the order
-    in which words first occur (Merity et al. 2018, authors' code). "markov_ptb" has the length and vocabulary of
-    PTB, and is drawn by `markov` from its training split.
-    root: see `data_root`. Raises MissingData, with the places searched, if the files are not there and cannot be
-    downloaded, and ValueError if the size or content differs from the real corpus, unless allow_partial.
+    in which words first occur (Merity et al. 2018, authors' code). "markov_ptb" has the length and vocabulary of PTB,
+    and is drawn by `markov` from its training split.
+
+    root: see `data_root`.
+
+    Raises: MissingData, with the places searched, if the files are not found and cannot be downloaded, and ValueError
+    if the size or content differs from the real corpus, unless allow_partial.
     """
     source = WORDS[corpus.removeprefix("markov_")]
     path = source.locate(root)
@@ -80,9 +83,9 @@ def words(corpus: str, root: str | os.PathLike | None = None, allow_partial: boo
 
 
 def article_begins(tokens: Tensor, symbols: Sequence[str]) -> Tensor:
-    """Where an article begins, (N,) bool: at the first word of each line of the form `= Title =`, as in WikiText.
+    """Return where an article begins, (N,) bool: at the first word of each line like `= Title =`, as in WikiText.
 
-    tokens: a text (N,). symbols: its vocabulary. Lines with more signs, `= = Section = =`, begin none.
+    tokens: a text (N,). symbols: its vocabulary. A line with more signs, `= = Section = =`, does not begin an article.
     """
     begins = torch.zeros_like(tokens, dtype=torch.bool)
     if "=" not in symbols:
@@ -108,11 +111,11 @@ def _markov(splits: Sequence[Tensor], eos: int) -> dict[str, list[Tensor]]:
 
 
 def markov(words: Tensor, eos: int, n: int, seed: int = 0) -> Tensor:
-    """A text of n words, (n,) int32, drawn from the bigram probabilities of a text `words` (N,).
+    """Draw a text of n words, (n,) int32, from the bigram probabilities of a text `words` (N,).
 
     Source: Mahto et al. 2021, section 3.2.1 (Markov-PTB); they do not state how they draw it. The word after w is the
-    word that follows a random occurrence of w in the text; the last word of the text is followed by the first.
-    Every sentence ends at some time, and sentences do not depend on each other, so many are drawn in parallel. The text
+    word that follows a random occurrence of w in the text; the last word of the text is followed by the first. Every
+    sentence ends at some time, and sentences do not depend on each other, so many are drawn in parallel. The text
     begins with a new sentence. Raises ValueError if `words` does not contain `eos`.
     """
     if not bool((words == eos).any()):
@@ -136,7 +139,7 @@ def markov(words: Tensor, eos: int, n: int, seed: int = 0) -> Tensor:
 
 
 def _tokenise(texts: Iterable[list[str]]) -> Words:
-    """What `words` caches. texts: the lines of each split."""
+    """Return what `words` caches. texts: the lines of each split."""
     number: dict[str, int] = {}
     splits = []
     for lines in texts:
@@ -146,12 +149,12 @@ def _tokenise(texts: Iterable[list[str]]) -> Words:
 
 
 def _count(unit: str, splits: Sequence[Tensor], symbols: Sequence[str]) -> dict[str, int | str]:
-    """The counts of a text, as `Corpus.counts` has them."""
+    """Return the counts of a text, in the form of `Corpus.counts`."""
     return _counts(unit, *map(len, splits), len(symbols), digest((tokens.numpy() for tokens in splits), symbols))
 
 
 def ptb_characters(root: str | os.PathLike | None = None, allow_partial: bool = False) -> Text:
-    r"""PTB by characters, int16, made from the word files: spaces within a line become `_`, and a line ends in `\n`.
+    r"""Return PTB by characters, int16, made from the word files: spaces become `_`, and a line ends in `\n`.
 
     The result equals Mikolov's character corpus. Raises what `words` raises.
     """
@@ -170,9 +173,9 @@ def _characters(path: Path) -> tuple[list[Tensor], list[str]]:
 
 
 def text8(root: str | os.PathLike | None = None, allow_partial: bool = False) -> Text:
-    """text8 by characters, int16: 0 is the space, 1 to 26 are a to z. The splits have 90, 5 and 5 million.
+    """Return text8 by characters, int16: 0 is the space, 1 to 26 are a to z. The splits have 90, 5 and 5 million.
 
-    An incomplete corpus, where it is allowed, is cut in the same proportions. Raises what `words` raises.
+    An incomplete corpus, if it is allowed, is cut in the same proportions. Raises what `words` raises.
     """
     path = TEXT8.locate(root)
     data = _read_text8(path)
@@ -202,14 +205,14 @@ def _lines(source: Corpus, file: File) -> list[str]:
 
 
 def _numbers(data: bytes, symbols: Sequence[str], dtype: str) -> Tensor:
-    """The index in `symbols` of each character, int16. data: the code points as an array of the dtype."""
+    """Return the index in `symbols` of each character, int16. data: the code points as an array of the dtype."""
     table = np.zeros(max(map(ord, symbols), default=0) + 1, np.int16)
     table[[ord(symbol) for symbol in symbols]] = np.arange(len(symbols))
     return torch.from_numpy(table[np.frombuffer(data, dtype)])
 
 
 def _rows(hub: str, *configuration: str, revision: str | None = None, column: str = "text") -> list[list[str]]:
-    """The rows of the three splits of a data set on the Hugging Face Hub."""
+    """Return the rows of the three splits of a data set on the Hugging Face Hub."""
     from datasets import load_dataset
 
     content = load_dataset(hub, *configuration, revision=revision)
@@ -217,7 +220,7 @@ def _rows(hub: str, *configuration: str, revision: str | None = None, column: st
 
 
 def _write(path: Path, rows: Sequence[str], end: str = "\n") -> None:
-    """Write a downloaded file. Raises FileExistsError rather than replace another one."""
+    """Write a downloaded file. Raises FileExistsError instead of replacing another file."""
     data = "".join(f"{row.removesuffix(end)}{end}" if end else row for row in rows).encode()
     if path.exists() and path.read_bytes() != data:
         raise FileExistsError(f"{path} is there and differs from the download: move it elsewhere")
@@ -246,12 +249,18 @@ def _counts(unit: str, *counts: int | str) -> dict[str, int | str]:
     return dict(zip((*(f"{unit} in {split}" for split in SPLITS), "types", "digest"), counts, strict=True))
 
 
-def _layouts(name: str, own: bool) -> tuple[Layout, ...]:
-    """The three files under a name of their own, {} for the split, and as train.txt, valid.txt and test.txt."""
+def _layouts(name: str, generic: bool) -> tuple[Layout, ...]:
+    """Return the layouts of three files: `name` with {} for the split, and train.txt, valid.txt and test.txt.
+
+    generic: whether `name` does not tell which data set it is.
+    """
     in_regex = {"train": "train", "valid": "val(?:id(?:ation)?)?", "test": "test"}
     return tuple(
-        Layout({kind.format(split): re.escape(kind).replace(r"\{\}", in_regex[split]) for split in SPLITS}, own=alone)
-        for kind, alone in ((name, own), ("{}.txt", True))
+        Layout(
+            {kind.format(split): re.escape(kind).replace(r"\{\}", in_regex[split]) for split in SPLITS},
+            needs_named_folder=named,
+        )
+        for kind, named in ((name, generic), ("{}.txt", True))
     )
 
 
@@ -259,7 +268,7 @@ HUB = "https://huggingface.co/datasets"
 PTB: Corpus = Corpus(
     name="ptb",
     title="Penn Treebank",
-    layouts=_layouts("ptb.{}.txt", own=False),
+    layouts=_layouts("ptb.{}.txt", generic=False),
     named=Named(
         folders=r"(?!.*char)(?:ptb|penn|simple-examples).*", archives=r"simple-examples|ptb|penn[-_ ]?treebank"
     ),
@@ -276,7 +285,10 @@ PTB_CHARACTERS = dataclasses.replace(
 WIKITEXT2: Corpus = Corpus(
     name="wt2",
     title="WikiText-2",
-    layouts=(*_layouts("wiki.{}.tokens", own=False), Layout(parquet_parts("train", "validation", "test"), own=True)),
+    layouts=(
+        *_layouts("wiki.{}.tokens", generic=False),
+        Layout(parquet_parts("train", "validation", "test"), needs_named_folder=True),
+    ),
     named=Named(folders=r"wikitext[-_ ]?2(?!\d).*", archives=r"wikitext[-_ ]?2(?:-v1)?"),
     counts=_counts("words", 2_088_628, 217_646, 245_569, 33_278, "46ae20547edac753"),
     count=lambda path: _count("words", **_words(WIKITEXT2, path)),
@@ -286,7 +298,7 @@ WIKITEXT2: Corpus = Corpus(
 WIKITEXT103: Corpus = Corpus(
     name="wt103",
     title="WikiText-103",
-    layouts=_layouts("wiki.{}.tokens", own=True),
+    layouts=_layouts("wiki.{}.tokens", generic=True),
     named=Named(folders=r"wikitext[-_ ]?103.*", archives=r"wikitext[-_ ]?103(?:-v1)?"),
     counts={
         "words in train": 103_227_021,
@@ -309,4 +321,4 @@ TEXT8 = Corpus(
     download=_download_text8,
 )
 WORDS = {corpus.name: corpus for corpus in (PTB, WIKITEXT2, WIKITEXT103)}
-OF_WORDS = (*WORDS, "markov_ptb")  # the corpora of `words`
+WORD_CORPORA = (*WORDS, "markov_ptb")  # the corpora of `words`

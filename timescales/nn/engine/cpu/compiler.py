@@ -1,4 +1,4 @@
-"""The system's C++ compiler, and the user's cache directory for the libraries that it makes."""
+"""Find the system's C++ compiler, compile libraries, and keep them in the user's cache directory."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from timescales.files import cache_dir, make_folder
 
 COMPILERS = ("g++", "c++", "clang++")
 FLAGS = ("-std=c++17", "-O3", "-march=native", "-ffp-contract=fast", "-fopenmp", "-fPIC", "-shared")
-# Flags that are left out, in this order, until the compiler accepts the rest for PROBE. Without -fopenmp the engine
-# uses one thread; without -march=native it uses narrow vectors.
+# Which flags to leave out, in the order in which this is tried, until the compiler accepts the rest for PROBE. Without
+# -fopenmp the engine uses one thread; without -march=native it uses narrow vectors.
 OMITTED_FLAGS = ((), ("-fopenmp",), ("-march=native",), ("-fopenmp", "-march=native"))
 PROBE = """
 #ifdef _OPENMP
@@ -27,15 +27,15 @@ PROBE = """
 #endif
 void twice(float* x, long n) { for (long i = 0; i < n; i++) x[i] = x[i] * 2.0f + 1.0f; }
 """
-PRODUCTS = Path(__file__).with_name("products.cpp")  # the matrix products, which are the same in all libraries
+PRODUCTS = Path(__file__).with_name("products.cpp")  # the matrix products, which all libraries share
 
 
 class BuildError(Exception):
-    """The library cannot be built. The message is one line with the reason."""
+    """A library cannot be built. The message is one line with the reason."""
 
 
 class Stopped(BuildError):
-    """A signal has ended the compiler: nothing is known of the flags that it would have accepted."""
+    """A signal ended the compiler, so it is unknown which flags it would have accepted."""
 
 
 FAILED: dict[Path, str] = {}  # libraries that could not be compiled in this process, with the reason
@@ -44,13 +44,14 @@ FAILED: dict[Path, str] = {}  # libraries that could not be compiled in this pro
 def in_cache(
     source: str, compiler: list[str], compile_file: Callable[[Path], None], kind: str = "cell", suffix: str = ".so"
 ) -> Path:
-    """The file of a library, or of another `kind` of compiled code, in the user's cache.
+    """Return the file of a library, or of another `kind` of compiled code, in the user's cache.
 
-    `compile_file` writes it if it is not there or damaged.
+    If the file is missing or damaged, `compile_file` writes it.
 
-    The file name has a hash of what the library is made of (see `of_any_compiler`) and one of the compiler. The last 32
-    bytes of the file are the SHA-256 of the others, so a damaged file is detected before it is loaded. If several
-    processes need the library at the same time, one compiles it and the others wait. What failed is not tried again.
+    The file name has a hash of the ingredients of the library (see `of_any_compiler`) and one of the compiler. The last
+    32 bytes of the file are the SHA-256 of the others, so a damaged file is detected before it is loaded. If several
+    processes need the library at the same time, one compiles it and the others wait. A compilation that failed is not
+    tried again.
     """
     directory, made_of = cache_dir(), _hash(*_ingredients(source))
     file = directory / f"{kind}-{made_of}-{_hash(*compiler, version(*compiler))}{suffix}"
@@ -73,7 +74,7 @@ def in_cache(
 
 
 def of_any_compiler(source: str) -> Path | None:
-    """The newest whole library in the cache with this source, whichever compiler made it; None if there is none.
+    """Return the newest undamaged library in the cache for a source, made by any compiler, or None.
 
     It has the same source, products, headers and flags, and was compiled for the same processor.
     """
@@ -82,7 +83,7 @@ def of_any_compiler(source: str) -> Path | None:
 
 
 def _ingredients(source: str) -> list[str]:
-    """What a library is made of beside the compiler: the source, what all share, the flags and the processor."""
+    """Return what determines a library besides the compiler: source, shared code, flags and processor."""
     shared = [file.read_text() for file in (*sorted(PRODUCTS.parent.glob("*.h")), PRODUCTS)]
     return [source, *shared, *FLAGS, processor()]
 
@@ -92,7 +93,7 @@ def _hash(*parts: str) -> str:
 
 
 def find_compiler() -> list[str]:
-    """The command of a C++ compiler: $CXX, which may include arguments, or the first of COMPILERS on the path.
+    """Return the command of a C++ compiler: $CXX, which may include arguments, or the first of COMPILERS on the path.
 
     Raises BuildError if there is none.
     """
@@ -108,13 +109,13 @@ def find_compiler() -> list[str]:
 
 @functools.cache
 def version(*compiler: str) -> str:
-    """What the compiler says of itself."""
+    """Return the compiler's own description of its version."""
     return subprocess.run([*compiler, "--version"], capture_output=True, text=True, check=False).stdout
 
 
 @functools.cache
 def processor() -> str:
-    """What -march=native depends on: machines with different processors may share a cache directory."""
+    """Return what -march=native depends on: machines with different processors may share a cache directory."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
@@ -123,7 +124,7 @@ def processor() -> str:
 
 
 def is_whole(file: Path) -> bool:
-    """Whether a compiled file exists and is not damaged: its last 32 bytes are the hash of the rest."""
+    """Return whether a compiled file exists and is not damaged: its last 32 bytes are the hash of the rest."""
     if not file.exists():
         return False
     data = file.read_bytes()
@@ -131,7 +132,7 @@ def is_whole(file: Path) -> bool:
 
 
 def products(compiler: list[str]) -> Path:
-    """The object file of the matrix products in the cache. With it a library takes half the time to compile."""
+    """Return the compiled matrix products in the cache. With them a library takes half the time to compile."""
 
     def compile_file(file: Path) -> None:
         write_compiled(file, compiler, ["-c", str(PRODUCTS)])
@@ -141,7 +142,7 @@ def products(compiler: list[str]) -> Path:
 
 def write_compiled(file: Path, compiler: list[str], arguments: list[str]) -> None:
     """Compile with these arguments and move the result to `file`. Raises BuildError with the compiler's first error."""
-    # Directories of processes that were killed. The caller holds the lock, so no other process compiles.
+    # Remove directories of processes that were killed. The caller holds the lock, so no other process compiles.
     for abandoned in file.parent.glob(f"{file.stem}.*.build"):
         shutil.rmtree(abandoned, ignore_errors=True)
     with tempfile.TemporaryDirectory(dir=file.parent, prefix=f"{file.stem}.", suffix=".build") as scratch:
@@ -156,10 +157,10 @@ def write_compiled(file: Path, compiler: list[str], arguments: list[str]) -> Non
 
 @functools.cache
 def accepted_flags(*compiler: str) -> list[str]:
-    """As many of FLAGS as the compiler accepts.
+    """Return as many of FLAGS as the compiler accepts.
 
-    A compilation that fails for another reason, such as a full disk, is not tried with fewer flags: the smaller library
-    might fit, and later ones be linked with it.
+    A compilation that fails for another reason, such as a full disk, is not repeated with fewer flags. The smaller
+    library might fit, and later libraries would then be built with fewer flags too.
     """
     with tempfile.TemporaryDirectory() as scratch:
         for omitted in OMITTED_FLAGS:
@@ -178,7 +179,7 @@ def accepted_flags(*compiler: str) -> list[str]:
 def run(compiler: list[str], arguments: list[str], source: str = "") -> None:
     """Run the compiler, with `source` as its standard input. Raises BuildError with its first error.
 
-    Raises Stopped if a signal has ended it, such as a Ctrl-C, which reaches it too.
+    Raises Stopped if a signal ended the compiler, such as a Ctrl-C, which reaches the compiler too.
     """
     result = subprocess.run([*compiler, *arguments], input=source, capture_output=True, text=True, check=False)
     if result.returncode < 0:

@@ -1,4 +1,4 @@
-"""The C++ code of a cell: the struct `Cell` that loop.cpp includes."""
+"""Write the C++ code of a cell: the struct `Cell` that loop.cpp includes."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ OPERATIONS = {  # functions on vectors are those of vectors.h
 
 
 def cell_code(equations: Equations) -> str:
-    """The text of `struct Cell`."""
+    """Return the text of `struct Cell`."""
     e = equations
     inputs: dict[Node, str] = {block.node: f"z[{k}]" for k, block in enumerate(e.blocks)}
     inputs |= {e.input("state", k): f"state[{k}]" for k in range(len(e.fields))}
@@ -55,7 +55,7 @@ def cell_code(equations: Equations) -> str:
     inputs |= {e.input("d_state", k): f"d[{k}]" for k in range(len(e.fields))}
     inputs[e.input("dt")] = "dt"
     stages = [*e.means[0], *e.means[1]]
-    means = list(accumulate(map(len, stages), initial=0))  # before each stage, and of all
+    means = list(accumulate(map(len, stages), initial=0))  # number of means before each stage, and in all
     inputs |= {mean: f"vector[{len(e.vectors) + k}]" for k, mean in enumerate(chain(*stages))}
     summands, kept = list[str](), [0]
     known = _stages(e.means[0], e.new, inputs, len(e.vectors) + means[-1], kept, summands)
@@ -110,10 +110,11 @@ def _stages(
     kept: list[int],
     lines: list[str],
 ) -> dict[Node, str]:
-    """The code of stages of means, added to `lines`; the names of what is known after them.
+    """Add the code of stages of means to `lines`. Return the names of everything that is known after them.
 
-    What a stage computes and the next ones or the results need, it keeps behind `place` vectors. kept: the number of
-    such expressions before each stage, and of all; those of these stages are added.
+    A stage stores what it computes and later stages or the results need, after the first `place` vectors.
+
+    kept: the number of stored expressions before each stage, and in all. The numbers of these stages are added to it.
     """
     known = dict(inputs)
     for number, stage in enumerate(stages):
@@ -131,7 +132,7 @@ def _stages(
 
 
 def _needed(results: Sequence[Node], known: Container[Node], computed: Container[Node]) -> list[Node]:
-    """The numbers among the expressions `computed` from which the results follow, with what is known."""
+    """Return the numbers among the expressions `computed` that the results need, given what is known."""
     found, visited, stack = list[Node](), set[Node](), [*results]
     while stack:
         node = stack.pop()
@@ -150,7 +151,7 @@ def _bool(value: bool) -> str:
 
 
 def _choice(values: Sequence[int], name: str = "block") -> str:
-    """The expression of the value with the number `name`."""
+    """Return a C++ expression for the value whose number is in the variable `name`."""
     if len(set(values)) == 1:
         return str(values[0])
     return " : ".join(f"{name} == {k} ? {v}" for k, v in enumerate(values[:-1])) + f" : {values[-1]}"
@@ -161,7 +162,7 @@ def _statements(results: Sequence[Node], inputs: Mapping[Node, str], targets: Se
 
 
 def literal(value: float) -> str:
-    """A float constant of C++."""
+    """Return a float constant of C++."""
     if math.isnan(value):
         return '__builtin_nanf("")'
     if math.isinf(value):

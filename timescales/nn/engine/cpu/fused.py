@@ -1,12 +1,12 @@
-"""The fused engine: the time loop of any cell on the CPU in C++, as one autograd function.
+"""The fused engine: run the time loop of any cell on the CPU in C++, as one autograd function.
 
 Its code is generated from `Cell.step`: the equations of a step are traced (trace.py, equations.py), written as C++
 (emit_cpp.py) and compiled into the loop: loop.cpp, or scan.cpp for a cell without recurrent weights
 (shared_library.py). Before a cell's library is used, a small sequence through it is compared with the eager engine
 (trial.py). The engine needs float32 on the CPU and a C++ compiler.
 
-Small numbers are zero: denormal numbers (below 1.2e-38), and in backward the gradients of pre-activations whose size is
-below 1e-30. Products of denormal numbers would make vanishing gradients many times slower.
+Small numbers are set to zero: denormal numbers (below 1.2e-38), and in backward the gradients of pre-activations whose
+size is below 1e-30. Products of denormal numbers would make vanishing gradients many times slower.
 
 Shapes: S steps, B sequences, I inputs, H units.
 """
@@ -25,13 +25,12 @@ from torch import Tensor
 
 from timescales.nn.cells.cell import Cell, Weights
 from timescales.nn.engine import eager, equations, trial
-from timescales.nn.engine.again import Again
+from timescales.nn.engine.caches import cached_on_equations, trial_result
 from timescales.nn.engine.cpu import emit_cpp, shared_library
 from timescales.nn.engine.cpu.compiler import BuildError
 from timescales.nn.engine.cpu.shared_library import Problem
 from timescales.nn.engine.cpu.workspace import Workspace
 from timescales.nn.engine.equations import Equations
-from timescales.nn.engine.kept import tried, with_equations
 from timescales.nn.engine.kernel import (
     Named,
     address,
@@ -42,23 +41,24 @@ from timescales.nn.engine.kernel import (
     is_differentiated,
     no_jvp,
 )
+from timescales.nn.engine.reset import Resets
 from timescales.torch_private import saved_tensors_have_hooks
 
 
 class Compiled(NamedTuple):
-    """A cell's equations and their functions, in a library that is loaded."""
+    """A cell's equations, and the functions of its loaded library."""
 
     equations: Equations
     functions: ctypes.CDLL
 
 
 def compiled(cell: Cell, timed: bool) -> Compiled | str:
-    """The compiled form of a cell, or the reason why it has none; `timed`: with dt."""
+    """Return the compiled form of a cell, or the reason why there is none. timed: whether the step gets dt."""
     found = equations.known(cell, timed)
     return found if isinstance(found, str) else _compile(found, cell)
 
 
-@with_equations
+@cached_on_equations
 def _compile(found: Equations, cell: Cell) -> Compiled | str:
     code = emit_cpp.cell_code(found)
     try:
@@ -67,11 +67,11 @@ def _compile(found: Equations, cell: Cell) -> Compiled | str:
         return str(error)
     run_there = functools.partial(_run, made)
     key = code, found.hoisted.description()
-    return tried(key, lambda: trial.difference(cell, found.reads_dt, found.noises, run_there)) or made
+    return trial_result(key, lambda: trial.difference(cell, found.reads_dt, found.noises, run_there)) or made
 
 
 def call_reason(cell: Cell, x: Tensor, others: Named = ()) -> str | None:
-    """The reason why this engine cannot take the tensors of a call, with the fix; None if it can."""
+    """Return why this engine cannot run a call with these tensors, with the fix. Return None if it can."""
     for name, tensor in (("x", x), *(others or [("the weights", cell.weight_ih)])):
         if tensor is None or (tensor.dtype is torch.float32 and tensor.is_cpu):
             continue
@@ -87,7 +87,7 @@ def run(
     state: Any,
     dt: Tensor | None = None,
     mask: Tensor | None = None,
-    again: Again | None = None,
+    resets: Resets | None = None,
     states: bool = False,
     given: Compiled | None = None,
 ) -> tuple[Any, ...]:
@@ -95,16 +95,17 @@ def run(
 
     given: `compiled(cell, dt is not None)`, if the caller has it.
 
-    The eager engine runs what does not pay: empty batches, and fewer than two steps (the layout of the weights would
-    cost more than it saves).
+    The eager engine runs empty batches, and sequences of fewer than two steps: for these the layout of the weights
+        would
+    cost more than it saves.
     """
     S, B, _ = x.shape
     if S < 2 or not B:
-        return eager.run(cell, x, weights, state, dt, mask, again, states)
+        return eager.run(cell, x, weights, state, dt, mask, resets, states)
     found = given or compiled(cell, dt is not None)
     assert isinstance(found, Compiled), found
     noise = equations.draw_noise(found.equations, cell, S, B, x)
-    return _run(found, cell, x, weights, state, dt, mask, noise, again, states)
+    return _run(found, cell, x, weights, state, dt, mask, noise, resets, states)
 
 
 def _run(
@@ -116,16 +117,16 @@ def _run(
     dt: Tensor | None,
     mask: Tensor | None,
     noise: Sequence[Tensor],
-    again: Again | None = None,
+    resets: Resets | None = None,
     states: bool = False,
 ) -> tuple[Any, ...]:
     vectors = code.equations.vector_values(cell, weights.ih)
     dt = dt if code.equations.reads_dt else None
     keep = dt is not None and dt.requires_grad
-    after, initial = (None, ()) if again is None else again
+    after, initial = (None, ()) if resets is None else resets
     for tensor in (x, *weights, *state, *vectors, *initial):
         if tensor is not None:
-            assert (tensor.dtype, tensor.is_cpu) == (torch.float32, True)  # not converted: results have its type
+            assert (tensor.dtype, tensor.is_cpu) == (torch.float32, True)  # not converted, since results have its type
             keep = keep or tensor.requires_grad
     keep = keep and torch.is_grad_enabled()
     threads = torch.get_num_threads()
@@ -141,12 +142,13 @@ Shape = tuple[int, ...]
 
 
 class Plan(NamedTuple):
-    """Arguments of a call that are not tensors: the compiled cell, H, the number of threads, keep, states.
+    """The arguments of a call that are not tensors.
 
-    Backward uses forward's number of threads, since the workspace is laid out for it. keep: whether backward follows.
-    states: whether the state after every step is wanted.
-    cell: for second derivatives; None if its step has parameters or random numbers of its own. An output keeps no cell:
-        it would keep the cell's class, and all names beside its definition.
+    threads: number of threads. Backward uses the same number as forward, since the workspace is laid out for it.
+    keep: whether backward follows.
+    states: whether the caller wants the state after every step.
+    cell: for second derivatives. None if its step has parameters or random numbers. It is a weak reference, since a
+        class keeps all names around its definition alive.
     """
 
     code: Compiled
@@ -158,13 +160,13 @@ class Plan(NamedTuple):
 
     @property
     def equations(self) -> Equations:
-        """The equations of the cell."""
+        """Return the equations of the cell."""
         return self.code.equations
 
     def shapes(self, x: Tensor) -> tuple[list[Shape], list[list[Shape]]]:
-        """The shapes that the library reads for the sizes of x: of the single tensors of `Inputs`, and of its lists.
+        """Return the shapes that the library reads for this x: of the single tensors of `Inputs`, and of its lists.
 
-        Gradients have the same.
+        Gradients have the same shapes.
         """
         (S, B, I), H, e = x.shape, self.hidden_size, self.equations  # noqa: E741
         rows = sum(H // divisor for divisor in e.divisors)
@@ -173,7 +175,7 @@ class Plan(NamedTuple):
         return single, [state, [(H,)] * len(e.vectors), [(S, B, H)] * e.noises, state]
 
     def needed(self) -> tuple[bool, ...]:
-        """Which of the single tensors of `Inputs` the library reads in any case."""
+        """Return which of the single tensors of `Inputs` the library reads in any case."""
         recurrent = any(block.has_h for block in self.equations.blocks)
         return True, True, recurrent, True, False, self.equations.reads_dt, False, False, False
 
@@ -183,10 +185,11 @@ SINGLE = len(DTYPES)
 
 
 class Inputs(NamedTuple):
-    """The tensors that the library reads, in the layout that it expects.
+    """The tensors that the library reads, in the layout that it expects. All are float32 unless stated.
 
-    x (S, B, I), weights, state and vectors as in `Cell`; dt (S, B); mask (S, B) bool; noise (S, B, H) each; order (B,)
-    int64, see `longest_first`; again (S, B) bool and initial as in `Again`. All others are float32.
+    x: (S, B, I). weights, state and vectors: as in `Cell`. dt: (S, B). noise: (S, B, H) each.
+    mask: (S, B) bool. order: (B,) int64, see `longest_first`.
+    reset_after: (S, B) bool; it and initial are the fields of `Resets`.
     """
 
     x: Tensor
@@ -197,7 +200,7 @@ class Inputs(NamedTuple):
     dt: Tensor | None
     mask: Tensor | None
     order: Tensor | None
-    again: Tensor | None
+    reset_after: Tensor | None
     state: Sequence[Tensor]
     vectors: Sequence[Tensor]
     noise: Sequence[Tensor]
@@ -205,7 +208,7 @@ class Inputs(NamedTuple):
 
     @classmethod
     def of(cls, plan: Plan, tensors: Sequence[Any]) -> Inputs:
-        """The inputs from the tensors of `FusedFunction`."""
+        """Make the inputs from the tensors of `FusedFunction`."""
         dtypes = [*DTYPES, *[torch.float32] * (len(tensors) - SINGLE)]
         x, *others = [v if v is None else in_memory(v, dtype) for v, dtype in zip(tensors, dtypes, strict=True)]
         assert x is not None
@@ -215,22 +218,22 @@ class Inputs(NamedTuple):
         return cls._make([*single, *(list(itertools.islice(lists, n)) for n in sizes), list(lists)])
 
     def tensors(self) -> tuple[Tensor | None, ...]:
-        """The tensors of `FusedFunction`. Inverse of `of`."""
+        """Return the tensors of `FusedFunction`. Inverse of `of`."""
         single: Any = self[:SINGLE]
         return *single, *self.state, *self.vectors, *self.noise, *self.initial
 
 
 class FusedFunction(torch.autograd.Function):
-    """A sequence as one autograd function, from the tensors of `Inputs`.
+    """A sequence as one autograd function of the tensors of `Inputs`.
 
-    Results: the output, the last state, and, where they are wanted, all fields but h after every step.
+    Results: the output, the last state, and, if the caller wants them, all fields but h after every step.
     """
 
     @staticmethod
     def forward(ctx: Any, plan: Plan, *tensors: Any) -> tuple[Tensor, ...]:
         ctx.set_materialize_grads(False)  # None instead of zeros for a result without a gradient
         inputs = Inputs.of(plan, tensors)
-        # Hooks on saved tensors are there to save memory. They cannot take the workspace: backward computes it again.
+        # Hooks on saved tensors exist to save memory, but cannot see the workspace. So backward computes it again.
         keep_workspace = plan.keep and not saved_tensors_have_hooks()
         workspace, results = _forward(plan, keep_workspace, inputs)
         if plan.keep:
@@ -260,8 +263,8 @@ class FusedFunction(torch.autograd.Function):
         if not any(wanted):
             return (None,) * len(ctx.needs_input_grad)
         wanted[1:5] = [any(wanted[1:5])] * 4  # the gradients of the weights are computed together
-        wanted[6] = False  # a mask of floats has none
-        zeroed = len(wanted) - len(inputs.initial)  # what is added to
+        wanted[6] = False  # a mask of floats has no gradient
+        zeroed = len(wanted) - len(inputs.initial)  # from here on, backward adds to the gradients: they begin as zeros
         results = [
             (v.new_empty if k < zeroed else v.new_zeros)(v.shape) if v is not None and want else None
             for k, (v, want) in enumerate(zip(inputs.tensors(), wanted, strict=True))
@@ -276,16 +279,16 @@ class FusedFunction(torch.autograd.Function):
 def _in_torch(
     plan: Plan, cell: Cell, saved: Sequence[Any], wanted: Sequence[bool], grads: Sequence[Tensor | None]
 ) -> list[Tensor | None]:
-    """The gradients by torch's operations, which can be differentiated and batched: the eager engine runs again."""
+    """Compute the gradients by torch's operations, which can be differentiated: the eager engine runs again."""
     fields = len(cell.State._fields)
     with torch.enable_grad():
         inputs = [None if v is None else v.view_as(v) if want else v for v, want in zip(saved, wanted, strict=True)]
         x, ih, hh, bias_ih, bias_hh, dt, mask, _, after, *others = inputs
         assert x is not None
         assert ih is not None
-        again = None if after is None else Again(after, cell.State(*others[fields:]))
+        resets = None if after is None else Resets(after, cell.State(*others[fields:]))
         weights, state = Weights(ih, hh, bias_ih, bias_hh), cell.State(*others[:fields])
-        output, last, *every = eager.run(cell, x, weights, state, dt, mask, again, plan.states)
+        output, last, *every = eager.run(cell, x, weights, state, dt, mask, resets, plan.states)
     found = (output, *last, *(every[0][1:] if every else ()))
     results = [(y, grad) for y, grad in zip(found, grads, strict=True) if grad is not None]
     sources = [v for v, want in zip(inputs, wanted, strict=True) if want and v is not None]
@@ -302,12 +305,12 @@ def _in_torch(
 
 
 def with_contiguous_rows(x: Tensor) -> Tensor:
-    """x (S, B, n) with a contiguous last dimension. Steps and rows may have any stride (batch_first)."""
+    """Return x (S, B, n) with a contiguous last dimension. Steps and rows may have any stride (batch_first)."""
     return x if x.stride(2) == 1 or x.shape[2] == 1 else x.contiguous()
 
 
 def longest_first(mask: Tensor, threads: int) -> Tensor:
-    """The order of the batch that costs least, (B,): within each thread's slice, the longest sequences first.
+    """Return the order of the batch that costs least, (B,): within each thread's slice, the longest sequences first.
 
     A step computes the products of all rows up to the last one that exists. The results do not depend on the order.
     """
@@ -317,7 +320,7 @@ def longest_first(mask: Tensor, threads: int) -> Tensor:
 
 
 def _forward(plan: Plan, keep: bool, inputs: Inputs) -> tuple[Workspace, tuple[Tensor, ...]]:
-    """Run the library forward. Returns its workspace, and the results of `FusedFunction`."""
+    """Run the library forward. Return its workspace, and the results of `FusedFunction`."""
     problem = _problem(plan, keep, inputs)
     functions, (S, B, _) = plan.code.functions, inputs.x.shape
     workspace = Workspace(functions.timescales_workspace(ctypes.byref(problem)))
@@ -368,7 +371,7 @@ def _backward(
 
 
 def _problem(plan: Plan, keep: bool, inputs: Inputs) -> Problem:
-    """A `Problem` with the sizes and the inputs. Raises RuntimeError for an input of another shape than they say."""
+    """Return a `Problem` with the sizes and the inputs. Raises RuntimeError for an input of another shape."""
     single, lists = plan.shapes(inputs.x)
     (S, B, I), H = inputs.x.shape, plan.hidden_size  # noqa: E741
     places = [address_of_rows("x", inputs.x, single[0])]
@@ -379,21 +382,21 @@ def _problem(plan: Plan, keep: bool, inputs: Inputs) -> Problem:
         if is_needed and tensor is None:
             check_shape("fused", name, None, shape)
         places.append(address(name, tensor, shape, dtype))
-    x, ih, hh, bias_ih, bias_hh, dt, mask, order, again = places
+    x, ih, hh, bias_ih, bias_hh, dt, mask, order, reset_after = places
     initial: Any = inputs.initial or [None] * len(inputs.state)
     given: Any = (inputs.state, inputs.vectors, inputs.noise, initial)
     *arrays, initials = map(_addresses, ("state", "vectors", "noise", "initial"), given, lists)
     sizes, strides = (plan.threads, S, B, I, H, keep), inputs.x.stride()[:2]
-    return Problem(*sizes, x, ih, hh, bias_ih, bias_hh, *strides, *arrays, dt, mask, order, again, initials)
+    return Problem(*sizes, x, ih, hh, bias_ih, bias_hh, *strides, *arrays, dt, mask, order, reset_after, initials)
 
 
 def _every(plan: Plan, name: str, tensors: Sequence[Tensor | None], x: Tensor) -> Any:
-    """The addresses of a number for each step, sequence and unit, for all fields; null for h, and for all without."""
+    """Return the addresses of every step's state, one for each field. Null for h, and if there are none."""
     others = len(plan.equations.fields) - 1
     return _addresses(name, [None, *(tensors or [None] * others)], [(*x.shape[:2], plan.hidden_size)] * (others + 1))
 
 
 def _addresses(name: str, tensors: Sequence[Tensor | None], shapes: Sequence[Shape]) -> Any:
-    """An array of addresses; null for None."""
+    """Return an array of addresses; null for None."""
     places = [address(name, tensor, shape) for tensor, shape in zip(tensors, shapes, strict=True)]
     return (ctypes.c_void_p * max(1, len(places)))(*places)

@@ -1,4 +1,4 @@
-// The C interface of loop.cpp and scan.cpp, which include it last: they have Layout, forward and backward.
+// The C interface of loop.cpp and scan.cpp. They include it last, since it uses their Layout, forward and backward.
 
 // Number of floats that forward (and backward, if p.keep) need as a workspace. No pointer in `p` is read.
 extern "C" int64_t timescales_workspace(const Problem* p) {

@@ -7,7 +7,7 @@
 // writes the pre-activations, and the pointwise equations follow. Backward does the same in reverse order, computes the
 // activations again from the saved pre-activations, and overwrites these with their gradients. Each thread has a slice
 // of the batch for the whole sequence, so threads do not wait for each other. If the batch is small and the weights are
-// large, they share the units instead, with one barrier per step.
+// large, the threads divide the units among them instead, with one barrier per step.
 //
 // Letters: S steps, B batch, I input, H hidden. The C interface is at the end. No other library is needed.
 
@@ -23,8 +23,8 @@ namespace {  // libraries in one process would share the names, and with them th
 // ---------------------------------------------------------------------------------------------- the cell's blocks
 //
 // A block is a gate's pre-activations, or a share of them: the first X_ONLY blocks have W_ih x + bias_ih, the next SUMS
-// blocks the sum with W_hh h + bias_hh, the last H_ONLY blocks the recurrent share alone. A step multiplies [x, 1, h] by
-// the weights, so each block needs a contiguous part of it. The columns of the blocks lie side by side in this order.
+// blocks the sum with W_hh h + bias_hh, the last H_ONLY blocks only the recurrent share. A step multiplies [x, 1, h] by
+// the weights, so each block needs a contiguous part of it. The columns of the blocks are side by side in this order.
 //
 // A block is expanded if its gate has fewer rows than units, or if the step takes the cumax of its rows: the numbers of
 // all units are then computed between the product and the equations. So are means over the units, as of a layer norm.
@@ -154,14 +154,14 @@ Share share(const Problem& p, const Layout& w) {
 
 // ---------------------------------------------------------------------------------------------- expanded blocks
 
-// The numbers of all units of one row: `wide` (EXPANDED, units) from the row's pre-activations. The softmax of a cumax
-// is kept in their place; with `again` it is there already.
-[[maybe_unused]] void expand(const Layout& w, float* act, float* wide, bool again) {
+// Compute the numbers of all units of one row, `wide` (EXPANDED, units), from its pre-activations. The softmax of a cumax
+// overwrites them; with `has_softmax` it has done so already.
+[[maybe_unused]] void expand(const Layout& w, float* act, float* wide, bool has_softmax) {
     for (int k = 0; k < BLOCKS; k++) {
         if (!expanded(k)) continue;
         float *from = act + w.column[k], *to = wide + place_among_expanded(k) * w.units;
         int64_t n = w.height[k];
-        if (Cell::is_row(k) && !again) {
+        if (Cell::is_row(k) && !has_softmax) {
             float largest = from[0], sum = 0.0f;
             for (int64_t r = 1; r < n; r++) largest = from[r] > largest ? from[r] : largest;
             for (int64_t r = 0; r < n; r += WIDTH) {
@@ -294,7 +294,7 @@ INLINE void load_vectors(const Problem& p, int64_t u, Vec* vectors) {
     for (int v = 0; v < Cell::VECTORS; v++) vectors[v] = load_cut(p.vectors[v] + u, p.H - u);
 }
 
-// What the equations read at one step, of one row and group of units.
+// The numbers that the equations read at one step of one row and group of units.
 struct Read {
     Vec z[BLOCKS], state[Cell::FIELDS], noise[length(Cell::NOISES)], dt;
 };
@@ -311,7 +311,7 @@ INLINE void read_step(const Problem& p, const Layout& w, int64_t t, int64_t b, i
 float* means_of(const Problem& p, const Layout& w, int64_t t, int64_t b) {
     return w.means + ((p.keep ? t : 0) * p.B + b) * Cell::MEANS;
 }
-// What the stages before `stage` leave behind the vectors: means, and what was computed for them of each unit.
+// What the stages before `stage` stored after the vectors: means, and each unit's numbers that were computed for them.
 template <int stage>
 INLINE void load_means(const float* means, Vec* vectors) {
     for (int k = 0; k < Cell::means_until(stage); k++) vectors[Cell::VECTORS + k] = spread_vec(means[k]);
@@ -497,7 +497,7 @@ INLINE void unit_backward(const Problem& p, const Layout& w, const Share& me, in
     if (Cell::READS_H) r.state[0] = load_cut(h_before(p, t, b) + u, p.H - u);
     read_step(p, w, t, b, u, act, wide, r);
     Cell::backward(r.z, r.state, vectors, r.noise, r.dt, d, dz, dstate, dvectors, ddt);
-    // Units beyond H must not reach the products: 0 times infinity is not 0.
+    // Units beyond H must not enter the products: 0 times infinity is not 0.
     float* wide_gradients = wide + EXPANDED * w.units;
     for (int k = 0; k < BLOCKS; k++) {
         if (expanded(k)) store(wide_gradients + place_among_expanded(k) * w.units + u, dz[k]);

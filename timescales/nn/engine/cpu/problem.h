@@ -1,6 +1,6 @@
-// The arguments of a call of the library, for both loops, and what a thread has of them.
+// The arguments of a call of the library, for both loops, and the share of them that a thread works on.
 
-// Tensors are contiguous unless strides are given. A null pointer: the tensor does not exist or is not wanted.
+// Tensors are contiguous unless strides are given. A null pointer means that a tensor does not exist or is not wanted.
 extern "C" struct Problem {
     int64_t threads, S, B, I, H, keep;  // keep: 1 if backward follows
     const float *x, *ih, *hh, *bias_ih, *bias_hh;  // (S, B, I), (rows, I), (rows, H), (rows), (rows)
@@ -10,8 +10,8 @@ extern "C" struct Problem {
     const float* const* noise;    // (S, B, H) each
     const float* dt;              // (S, B)
     const uint8_t* mask;          // (S, B)
-    const int64_t* order;         // (B): the index in the batch of the loop's row b; with a mask, see fused.py
-    const uint8_t* again;         // (S, B): whether the state after a step is the initial one again
+    const int64_t* order;         // (B): the index in the batch of the loop's row b; only with a mask, see fused.py
+    const uint8_t* reset_after;   // (S, B): whether the state is reset to the initial one after a step
     const float* const* initial;  // that state, (B, H) for each field
     float* output;
     float* const* last;    // state after the last step
@@ -24,18 +24,18 @@ extern "C" struct Problem {
     float *d_x, *d_ih, *d_hh, *d_bias_ih, *d_bias_hh;
     float *const *d_state, *const *d_vectors;
     float* d_dt;
-    float* const* d_initial;  // zeros before
+    float* const* d_initial;  // zeros before the call: gradients are added
 
     // The workspace has the loop's order of rows, the tensors have the batch's.
     int64_t place(int64_t b) const { return order ? order[b] : b; }
     bool exists(int64_t t, int64_t b) const { return !mask || mask[t * B + place(b)]; }
-    bool begins_after(int64_t t, int64_t b) const { return again && again[t * B + place(b)]; }
+    bool resets_after(int64_t t, int64_t b) const { return reset_after && reset_after[t * B + place(b)]; }
 };
 
 // h before step t, (H); t = S: after the last step.
 static const float* h_before(const Problem& p, int64_t t, int64_t b) {
     if (t == 0) return p.state[0] + p.place(b) * p.H;
-    if (p.begins_after(t - 1, b)) return p.initial[0] + p.place(b) * p.H;
+    if (p.resets_after(t - 1, b)) return p.initial[0] + p.place(b) * p.H;
     return p.output + ((t - 1) * p.B + p.place(b)) * p.H;
 }
 
@@ -65,20 +65,20 @@ static void leave_units(const Problem& p, const Share& me, const float* from, in
     for (int64_t b = me.rows.from; b < me.rows.to; b++)
         for (int64_t u = first; u < end; u++) tensor[p.place(b) * p.H + u] = from[b * from_row + u];
 }
-// The state after step t of one row and group of units: leave it in the results, and begin again if the sequence does.
+// Write the state after step t of one row and group of units to the results, and reset it if the call says so.
 template <int FIELDS>
 static INLINE void leave_step(const Problem& p, int64_t t, int64_t b, int64_t u, Vec* now) {
     int64_t row = (t * p.B + p.place(b)) * p.H + u;
     store_cut(p.output + row, now[0], p.H - u);
     for (int f = 1; f < FIELDS; f++)
         if (p.states[f]) store_cut(p.states[f] + row, now[f], p.H - u);
-    if (p.begins_after(t, b))
+    if (p.resets_after(t, b))
         for (int f = 0; f < FIELDS; f++) now[f] = load_cut(p.initial[f] + p.place(b) * p.H + u, p.H - u);
 }
-// Backward: the gradient of the state after step t, from that of the state which the next step read.
+// Backward: the gradient of the state after step t, from the gradient of the state that the next step read.
 template <int FIELDS>
 static INLINE void fetch_step(const Problem& p, int64_t t, int64_t b, int64_t u, Vec* d) {
-    if (p.begins_after(t, b))
+    if (p.resets_after(t, b))
         for (int f = 0; f < FIELDS; f++) {
             if (float* sum = p.d_initial[f]) {
                 sum += p.place(b) * p.H + u;
@@ -91,7 +91,7 @@ static INLINE void fetch_step(const Problem& p, int64_t t, int64_t b, int64_t u,
     for (int f = 1; f < FIELDS; f++)
         if (p.d_states[f]) d[f] = d[f] + load_cut(p.d_states[f] + (t * p.B + p.place(b)) * p.H + u, p.H - u);
 }
-// The gradient of dt: the sums over the threads, each of which has S * B numbers in the order of the workspace.
+// The gradient of dt: sum over the threads. Each thread has S * B numbers in the order of the workspace.
 static void add_up_dt(const Problem& p, const float* of_threads) {
     for (int64_t n = 0; n < p.S * p.B; n++) {
         float sum = 0.0f;

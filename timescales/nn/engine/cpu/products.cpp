@@ -5,7 +5,7 @@
 
 // c (R x WIDTH, row stride ldc) = or += a (R x K) b (K x WIDTH, contiguous). Element (i, k) of `a` is a[i * lda + k]
 // or, if packed, a[k * ROWS + i]. A tile of few rows has too few sums to hide the latency of an FMA, so UNROLL steps
-// of k have separate sums. With `fetch`, the K cache lines at `next` are fetched meanwhile.
+// of k have separate sums. With `fetch`, the K cache lines at `next` are prefetched meanwhile.
 template <int R, bool packed, bool fetch>
 static void tile(int64_t K, const float* a, int64_t lda, const float* b, float* c, int64_t ldc, bool accumulate,
                  const float* next) {

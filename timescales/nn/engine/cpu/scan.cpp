@@ -1,11 +1,11 @@
-// The time loop of a cell without recurrent weights on the CPU: forward and exact backward, float32. loop.cpp is the one
-// of all other cells; both include the struct `Cell` that emit_cpp.py writes, and have the same interface.
+// The time loop of a cell without recurrent weights on the CPU: forward and exact backward, float32. loop.cpp is the
+// loop of all other cells. Both include the struct `Cell` that emit_cpp.py writes, and have the same interface.
 //
-// The gates read the input alone, so the sequences need not go through time together. A thread takes a few sequences at
+// The gates read only the input, so the sequences need not go through time together. A thread takes a few sequences at
 // a time, in chunks of steps: it projects the inputs of a chunk, and computes the equations of its steps. Backward takes
 // the chunks in reverse order, projects the inputs again, overwrites the pre-activations with their gradients, and adds
-// the products of these to the gradients of the weights. So the pre-activations exist for one chunk only, in the cache.
-// Kept from forward to backward are the fields of the state but h, which is the output.
+// the products of these to the gradients of the weights. So only one chunk's pre-activations exist at a time, in the
+// cache. Forward keeps the fields of the state for backward, except h, which is the output.
 //
 // Letters: S steps, B batch, I input, H hidden. The C interface is at the end. No other library is needed.
 
@@ -19,13 +19,13 @@ namespace {  // libraries in one process would share the names, and with them th
 #include CELL
 
 constexpr int BLOCKS = Cell::X_ONLY;
-static_assert(Cell::SUMS == 0 && Cell::H_ONLY == 0, "the gates of a scan cell read the input alone");
+static_assert(Cell::SUMS == 0 && Cell::H_ONLY == 0, "the gates of a scan cell read only the input");
 
 constexpr int64_t MOST = 96;           // rows of a chunk: pairs of a step and a sequence
 constexpr int64_t SEQUENCES = 8;       // of a chunk
 constexpr int64_t NUMBERS = 128 << 10;  // pre-activations of a chunk, so that they stay in the second-level cache
 
-// Threads share the batch, or, if it has fewer sequences than there are threads, also the units.
+// Threads divide the batch among them and, if there are fewer sequences than threads, also the units.
 int64_t sharers_of(int64_t team, int64_t B) {
     int64_t sharers = 1;
     while (team % sharers || team / sharers > B) sharers++;
@@ -91,7 +91,7 @@ Share share(const Problem& p, const Layout& w) {
 }
 
 // A chunk: some steps of some sequences of a thread. `place`: the row of each step and sequence, or -1 if it does not
-// exist; the rows are as many as exist.
+// exist. There is one row for each that exists.
 struct Chunk {
     Range steps, sequences;
     int64_t rows = 0;
@@ -99,8 +99,8 @@ struct Chunk {
     int64_t row(int64_t t, int64_t b) const { return place[(t - steps.from) * sequences.size() + b - sequences.from]; }
 };
 
-// Number of parts of a thread's sequences. All threads have the same, since those that share units may wait for each
-// other.
+// Number of parts of a thread's sequences. It is the same for all threads, since threads that share units may wait for
+// each other.
 int64_t parts_of(const Problem& p, const Layout& w, const Share& me) {
     return ceil_div(ceil_div(p.B * me.sharers, team_size()), w.sequences);
 }
@@ -154,7 +154,7 @@ void project(const Problem& p, const Layout& w, const Share& me, Chunk& c, float
         }
 }
 
-// What the equations read at one step, of one sequence and group of units.
+// The numbers that the equations read at one step of one sequence and group of units.
 struct Read {
     Vec z[length(BLOCKS)], state[Cell::FIELDS], vectors[length(Cell::VECTORS)], noise[length(Cell::NOISES)], dt;
 };
@@ -307,7 +307,7 @@ void steps_backward(const Problem& p, const Layout& w, const Share& me, const Ch
                 Read r;
                 read_step(p, w, t, b, g, row, before, vectors, r);
                 Cell::backward(r.z, r.state, r.vectors, r.noise, r.dt, d, dz, dbefore, dv, ddt);
-                // Units beyond H must not reach the products: 0 times infinity is not 0.
+                // Units beyond H must not enter the products: 0 times infinity is not 0.
                 for (int k = 0; k < BLOCKS; k++)
                     store(row + (k * w.groups + g) * w.panel, flushed(cut(dz[k], p.H - u)));
                 for (int f = 0; f < Cell::FIELDS; f++)

@@ -1,6 +1,6 @@
-"""The compiled library of a cell: loop.cpp or scan.cpp with the cell's code, loaded with ctypes.
+"""Compile and load the library of a cell: loop.cpp or scan.cpp with the cell's code, loaded with ctypes.
 
-It is compiled on this machine at first use, and kept in the user's cache directory.
+It is compiled on this machine at first use, and stored in the user's cache directory.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Problem(ctypes.Structure):
         *((name, ctypes.c_void_p) for name in ("x", "ih", "hh", "bias_ih", "bias_hh")),
         *((name, ctypes.c_int64) for name in ("x_step", "x_row")),
         *((name, Addresses) for name in ("state", "vectors", "noise")),
-        *((name, ctypes.c_void_p) for name in ("dt", "mask", "order", "again")),
+        *((name, ctypes.c_void_p) for name in ("dt", "mask", "order", "reset_after")),
         ("initial", Addresses),
         ("output", ctypes.c_void_p),
         *((name, Addresses) for name in ("last", "states")),
@@ -44,7 +44,7 @@ LOADED: dict[tuple[str, bool], ctypes.CDLL] = {}
 
 
 def load(code: str, name: str, scan: bool = False) -> ctypes.CDLL:
-    """The library of the cell with this code. It is compiled if necessary; the line that says so has the cell's `name`.
+    """Return the library of the cell with this code. Compile it if necessary, and print a line with `name`.
 
     scan: whether its loop is scan.cpp, for which every gate has one row per unit, and no recurrent weights.
     Raises: BuildError.
@@ -62,7 +62,7 @@ def load(code: str, name: str, scan: bool = False) -> ctypes.CDLL:
 
 
 def build(code: str, name: str, scan: bool = False) -> Path:
-    """The file of the library with the cell `code` in the cache. It is compiled if it is not there or damaged.
+    """Return the file of the library with the cell `code` in the cache. Compile it if it is missing or damaged.
 
     Without a compiler, a library in the cache is used that another machine's compiler made for this processor.
     """

@@ -1,10 +1,10 @@
-// The threads of the loops, and how they treat denormal numbers.
+// The threads of the loops, and their treatment of denormal numbers.
 
 #ifdef _OPENMP
 #include <omp.h>
 #endif
 
-// Products of denormal numbers are very slow, and vanishing gradients have many of them: here they are zero.
+// Products of denormal numbers are very slow, and vanishing gradients have many. While a Flush exists, they are zero.
 struct Flush {
 #if defined(__SSE__)
     unsigned before = _mm_getcsr();

@@ -46,7 +46,7 @@ static INLINE Reg load_reg(const float* p) {
     std::memcpy(&v, p, sizeof v);
     return v;
 }
-// The same value, read from memory once: compilers may load it again for every use.
+// Return the same value, read from memory once. Without this, compilers may load it again for every use.
 static INLINE Reg in_register(Reg v) {
 #if defined(__SSE__)
     asm("" : "+v"(v));
@@ -87,7 +87,7 @@ static INLINE void store_cut_reg(float* p, Reg v, int64_t n) {
     std::memcpy(p, &v, n * sizeof(float));
 #endif
 }
-// Not inlined: the loops run faster without this code in their middle.
+// Not inlined, since the loops run faster without this code inside them.
 static __attribute__((noinline)) Vec load_part(const float* p, int64_t n) {
     return {load_cut_reg(p, n), load_cut_reg(p + LANES, n - LANES)};
 }
@@ -102,8 +102,8 @@ static INLINE void store_cut(float* p, const Vec& v, int64_t n) {
     store_part(p, v, n);
 }
 
-// Prefetch n numbers. Backward and the weight gradients read memory that is too large for the near caches, in an
-// order that the processor does not predict.
+// Prefetch n numbers. Backward and the weight gradients read more memory than the first caches hold, in an order that
+// the processor does not predict.
 static INLINE void soon(const float* p, int n = WIDTH) {
     for (int i = 0; i < n; i += LINE) __builtin_prefetch(p + i, 0, 2);
 }
@@ -142,7 +142,7 @@ static INLINE void exponential(Reg x, Reg& value, Reg& minus_one) {
 // The logarithm of a finite u > 0, given that u = 1 + x: x is more exact than u - 1 if u is close to 1. The relative error
 // is a few 1e-7. u = 2^e (1 + f), and f = x if e = 0.
 static INLINE Reg log_of_finite(Reg u, Reg x) {
-    Int root = Int{} + 0x3F3504F3;  // sqrt(1/2): 1 + f lies in [sqrt(1/2), sqrt(2))
+    Int root = Int{} + 0x3F3504F3;  // sqrt(1/2): 1 + f is in [sqrt(1/2), sqrt(2))
     Int offset = bits(u) - root, e = offset >> 23;
     Reg f = real((offset & 0x7FFFFF) + root) - 1.0f;
     f = (e == 0) ? x : f;

@@ -8,18 +8,19 @@ import mmap
 
 
 class Workspace:
-    """Memory for `floats` numbers. A call owns its workspace until `release`.
+    """Memory for `floats` numbers, which forward keeps for backward. A call owns its workspace until `release`.
 
     New memory of this size causes page faults each time, up to a quarter of the time of a training step. So released
-    memory is kept for the next call.
+    memory is reused for the next call.
 
-    There is no lock: the garbage collector may call `__del__` at any time, also in the thread that would hold it. The
+    There is no lock: the garbage collector may call `__del__` at any time, even in the thread that would hold the lock.
+        The
     `append` and `popleft` of a deque are atomic. At the end of the process, `__del__` cannot read the module's names.
     """
 
     _unused: collections.deque[tuple[mmap.mmap, int]] = collections.deque()  # memory and its address
     _memory: tuple[mmap.mmap, int] | None = None  # a class attribute: torch.compile makes objects without __init__
-    KEPT = 8  # if more unused memories than this are kept, the largest is returned to the system
+    MAX_UNUSED = 8  # with more unused pieces of memory than this, the largest is returned to the system
 
     def __init__(self, floats: int) -> None:
         size = 4 * floats
@@ -27,7 +28,7 @@ class Workspace:
 
     @property
     def address(self) -> int:
-        """Address of the memory."""
+        """Return the address of the memory."""
         assert self._memory is not None, "the workspace was released"
         return self._memory[1]
 
@@ -36,7 +37,7 @@ class Workspace:
         memory, self._memory = self._memory, None
         if memory is not None:
             self._unused.append(memory)
-            if len(self._unused) > self.KEPT:
+            if len(self._unused) > self.MAX_UNUSED:
                 self._drop_largest()
 
     def __del__(self) -> None:
@@ -44,7 +45,7 @@ class Workspace:
 
     @classmethod
     def _take_unused(cls, size: int) -> tuple[mmap.mmap, int] | None:
-        """The smallest unused memory that is large enough, but not one that is much too large; None without one."""
+        """Take the smallest unused memory that is large enough and not much too large. Return None if there is none."""
         pieces = cls._take_all()
         fits = [piece for piece in pieces if size <= len(piece[0]) <= 4 * size + (1 << 20)]
         best = min(fits, key=lambda piece: len(piece[0]), default=None)
@@ -78,7 +79,7 @@ def free_memory() -> None:
 
 
 def _new_memory(size: int) -> tuple[mmap.mmap, int]:
-    # Private: a forked process and its parent would use the same memory of a shared mapping.
+    # Private, since a forked process and its parent would write to the same memory of a shared mapping.
     memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     if hasattr(mmap, "MADV_HUGEPAGE"):
         memory.madvise(mmap.MADV_HUGEPAGE)
