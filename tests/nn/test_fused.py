@@ -406,7 +406,7 @@ def test_some_gradients_not_wanted(name):
 
     whole = gradients(range(len(tensors)))
     for k in range(len(tensors)):
-        close(gradients([k])[0], whole[k], 1e-6)
+        assert torch.equal(gradients([k])[0], whole[k])
 
 
 def test_changed_weights_are_noticed():
@@ -626,13 +626,15 @@ def test_functions_of_any_number():
         "sin": (0, 2e-7),
         "cos": (0, 2e-7),
         "erf": (5e-7, 0),
-        "exp": (5e-7, TINY),
+        "exp": (5e-7, 0),
         "floor": (0, 0),
         "ceil": (0, 0),
     }
     for (kind, (rtol, atol)), ours in zip(bounds.items(), found, strict=True):
         expected = getattr(torch, kind)(values.double())
-        expected = expected.float().double() if kind == "exp" else expected
+        if kind == "exp":
+            expected = expected.float().double()
+            expected[expected < TINY] = 0.0
         torch.testing.assert_close(ours.double(), expected, rtol=rtol, atol=atol, equal_nan=True)
         if kind in ("sin", "cos"):
             near = (expected.abs() > 1e-7) & (values.abs() < 3)

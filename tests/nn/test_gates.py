@@ -11,7 +11,7 @@ from scipy import integrate, stats
 import timescales
 from timescales.analysis.gate_gradients import refine_gradient, refine_gradient_bounds
 from timescales.models.sequence import SequenceModel
-from timescales.nn.cells.gates import cumax, refined
+from timescales.nn.cells.gates import cumax, refined, with_master_gates
 from timescales.nn.inits import ChronoUnknown, Uniform
 from timescales.nn.rnn import RNN
 from timescales.tasks import Batch, Spec
@@ -97,7 +97,7 @@ def test_the_last_chunk_of_ordered_master_gates_keeps_everything(core):
     assert len(cell.weight_ih) == 2 * 2 + {"lstm": 4, "gru": 3}[core] * H
     state = cell.State(*torch.randn(len(cell.State._fields), B, H, dtype=torch.float64))
     f = cell.act(*torch.randn(2, B, len(cell.weight_ih), dtype=torch.float64), state).forget
-    close(f[:, -3:], torch.ones(B, 3, dtype=torch.float64), 1e-15)
+    assert torch.equal(f[:, -3:], torch.ones(B, 3, dtype=torch.float64))
 
 
 @pytest.mark.parametrize("gate", ["ur", "om", "-"])
@@ -154,6 +154,31 @@ def test_cumax():
     wild = cumax(30 * torch.randn(500, 300))
     assert (wild.diff() >= 0).all()
     assert wild.max() == 1.0
+
+
+def test_refine_gate_reaches_half_to_square_of_a_timescale():
+    """Proposition 2: with D = 1 / (1 - f), the effective gate's is between D / (1 + f) and D^2."""
+    f = torch.linspace(0.01, 0.999, 200, dtype=torch.float64)
+    D = 1 / (1 - f)
+    close(1 / (1 - refined(f, torch.zeros_like(f))), D / (1 + f), 1e-9)
+    close(1 / (1 - refined(f, torch.ones_like(f))), D.square(), 1e-9)
+
+
+def test_average_of_the_master_gates_is_5_6():
+    """Proposition 3: ordered master gates and even fine gates give forget + input = 5/6 on average, not 1."""
+    f_master = torch.arange(1.0, 10_001.0, dtype=torch.float64) / 10_000
+    half = torch.full_like(f_master, 0.5)
+    f, i = with_master_gates(f_master, 1 - f_master, half, half)
+    assert (f + i).mean().item() == pytest.approx(5 / 6, abs=1e-4)
+
+
+def test_rescaled_tied_master_gates_are_a_refine_gate():
+    """Proposition 4: tied (I = 1 - F, i = 1 - f) and with 2 before the fine gates, Eqs. 21-24."""
+    f_master, f = torch.rand(2, 1000, dtype=torch.float64)
+    forget, enter = with_master_gates(f_master, 1 - f_master, 2 * f, 2 * (1 - f))
+    close(forget, refined(f_master, f))
+    close(enter, refined(1 - f_master, 1 - f))
+    close(forget + enter, torch.ones_like(f))
 
 
 def test_gradient_of_the_refine_gate():

@@ -44,6 +44,25 @@ def test_printed_numbers_of_the_paper(age, dt, r, p, epsilon, new_age, f):
     assert gates.input.item() == pytest.approx(1 - f, abs=6e-9)
 
 
+@pytest.mark.parametrize("epsilon", [1e-3, 1e-5])
+def test_slope_in_the_reset_preactivation_is_bounded_like_a_sigmoids(epsilon):
+    """df/dz = -p f r (1 - eps) d / ((d + eps)(d + 1)): never above 1/4, although df/dd is large near d = 0."""
+    for p in (0.05, 0.145, 0.5, 0.95):
+        for age in (0.0, 1.0, 1e4):
+            z = torch.linspace(-20, 20, 401, dtype=torch.float64, requires_grad=True)
+            cell = PLSTMCell(1, 401, power=p, epsilon=epsilon).double()
+            zero = torch.zeros(401, dtype=torch.float64)
+            gx = torch.cat([z, zero, zero])
+            f = cell.act(gx, torch.zeros_like(gx), cell.State(zero, zero, zero + age)).forget
+            (slope,) = torch.autograd.grad(f.sum(), z)
+            r, keep = torch.sigmoid(z).detach(), torch.sigmoid(-z).detach()
+            d = keep * (age + 1)
+            exact = -p * f.detach() * r * (1 - epsilon) * d / ((d + epsilon) * (d + 1))
+            # 1 - r cancels as r -> 1: absolute error ~ ulp(1) / epsilon, 1e-11.
+            torch.testing.assert_close(slope, exact, rtol=1e-7, atol=1e-10)
+            assert slope.abs().max() <= 0.2501
+
+
 @pytest.mark.parametrize(("r", "p", "new_age", "f"), [(0.5, 0.5, 0.5005, 0.57811930), (1, 0.3, 0.001, 0.15494543)])
 def test_printed_numbers_of_the_authors_form(r, p, new_age, f):
     gates = plstm_gate(0, r, p, 1e-3, form="authors")

@@ -87,9 +87,9 @@ def test_minlstm_is_mingru_with_the_ratio_of_its_gates():
 
 @pytest.mark.parametrize("kind", [MinGRUCell, MinLSTMCell, PLScanCell])
 def test_long_memories_keep_their_digits(kind):
-    """4,000 steps in float32 against float64, with units that forget after 1e5 steps.
+    """20,000 steps in float32 against float64, with units that forget after 1e5 steps.
 
-    f is rounded to 2^-25, which makes up to 1.2e-4 in 4,000 steps. 1 - f is about 1e-5: as a difference of rounded
+    f is rounded to 2^-25, which makes up to 6e-4 in 20,000 steps. 1 - f is about 1e-5: as a difference of rounded
     numbers it could be wrong by 3e-3.
     """
     torch.manual_seed(0)
@@ -101,10 +101,10 @@ def test_long_memories_keep_their_digits(kind):
         if kind is MinLSTMCell:
             cell.weight_ih[cell.rows("input")] = 0.0
             cell.set_bias("input", torch.full((3,), -math.log(1e5)))
-        x = torch.randn(4_000, 1, 1)
+        x = torch.randn(20_000, 1, 1)
         found = timescales.RNN([cell], engine="fused")(x)[0]
         expected = timescales.RNN([copy.deepcopy(cell).double()], engine="eager")(x.double())[0]
-    assert (found - expected).abs().max() < 1.2e-4 * expected.abs().max()
+    assert (found - expected).abs().max() < 6e-4 * expected.abs().max()
 
 
 def test_lru_rings():
