@@ -10,7 +10,7 @@ import torch
 from analysed import rows, run_of, run_of_words
 from matplotlib.figure import Figure
 
-from timescales import LSTM
+from timescales import LSTM, analysis
 from timescales.analysis import learning_curves, study
 from timescales.analysis.run import load
 from timescales.config import compose, folders, identity
@@ -191,3 +191,19 @@ def test_what_papers_print_of_a_configuration(overrides, values):
     build.fill_horizon(config["model"], 125)  # as a run records it
     found = printed.printed(config, 125)
     assert [(one.metric, pytest.approx(one.value), one.table) for one in found] == values
+
+
+@pytest.mark.parametrize(
+    ("folder", "runs"),
+    [
+        ("copy_T200", ["copy-plstm-s0-13403dd51704", "copy-chrono-s0-be36e84924a8", "copy-lstm-s0-8c702aa0450c"]),
+        ("first_epochs/dyck2", ["dyck2-lstm-s1-d470a8dd2a69", "dyck2-mts-s1-639f486a4072"]),
+    ],
+)
+@pytest.mark.slow
+def test_committed_curves_are_those_of_the_archived_runs(folder, runs, tmp_path):
+    loaded = [load(ROOT / "results" / "archived" / run, None) for run in runs]
+    path, _ = study.write(
+        analysis.compare_runs(loaded, "learning_curves", printed=printed.printed), tmp_path, "learning_curves"
+    )
+    assert path.read_text() == (ROOT / "results" / "analysis" / folder / path.name).read_text()

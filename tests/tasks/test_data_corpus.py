@@ -150,18 +150,25 @@ SMALL = {
 }
 
 
-@pytest.mark.parametrize("real", [False, pytest.param(True, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("corpus", [imdb.CORPUS, glove.CORPUS, cifar.CORPUS], ids=lambda c: c.name)
-def test_counts(corpus, tmp_path, real):
-    """Of small data, and of the real ones where they are."""
+CORPORA = [imdb.CORPUS, glove.CORPUS, cifar.CORPUS]
+
+
+@pytest.mark.parametrize("corpus", CORPORA, ids=lambda c: c.name)
+def test_counts_of_small_data(corpus, tmp_path):
     name, write, expected = SMALL[corpus.name]
-    path = corpus.find(data_root(None)) if os.environ.get("TIMESCALES_DATA") and real else write(tmp_path / name)
-    if real:
-        if path is None:
-            pytest.skip("needs the real data under TIMESCALES_DATA")
-        part = re.search(r"first(\d+)", path.name)  # the name of a part says how large it is
-        expected = [int(part[1])] if part else list(corpus.counts.values())
-    assert list(corpus.count(path).values()) == expected
+    assert list(corpus.count(write(tmp_path / name)).values()) == expected
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not os.environ.get("TIMESCALES_DATA"), reason="needs the real data under TIMESCALES_DATA")
+def test_counts_of_the_real_data():
+    """Of each data set that is there, whole or in part; the name of a part says how large it is."""
+    there = [(data_set, path) for data_set in CORPORA if (path := data_set.find(data_root(None))) is not None]
+    assert there
+    for data_set, path in there:
+        part = re.search(r"first(\d+)", path.name)
+        expected = [int(part[1])] if part else list(data_set.counts.values())
+        assert list(data_set.count(path).values()) == expected, path
 
 
 # --- The cache -------------------------------------------------------------------------------------------------------
