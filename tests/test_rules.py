@@ -305,3 +305,7 @@ def test_make_help_lists_every_target():
     listed = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     phony = re.search(r"^\.PHONY: (.*)$", (ROOT / "Makefile").read_text(), re.M).group(1).split()
     assert all(f"make {target}" in listed for target in [*phony, ".venv"])
+
+
+def test_planted_faults_fit_the_code(script):
+    assert script("mutate", "--check") == "80 faults fit the code\n"
