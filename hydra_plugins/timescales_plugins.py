@@ -13,7 +13,7 @@ from hydra.core.config_store import ConfigStore
 from hydra.core.utils import JobReturn
 from hydra.plugins.launcher import Launcher
 from hydra.plugins.sweeper import Sweeper
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 # hydra/sweeper=timescales. runs: the settings of the sweep (see train.py); minutes: after how many it stops.
 SWEEPER: dict[str, Any] = {"_target_": f"{__name__}.TimescalesSweeper", "runs": [], "minutes": None}
@@ -23,8 +23,8 @@ ConfigStore.instance().store("timescales", SWEEPER, "hydra/sweeper")
 class TimescalesSweeper(Sweeper):
     """Trains the runs of a sweep or a table that have not ended (`timescales.experiment.sweep`)."""
 
-    def __init__(self, runs: Sequence[str], minutes: float | None) -> None:
-        self.runs, self.minutes = runs, minutes
+    def __init__(self, minutes: float | None, **_: Any) -> None:
+        self.minutes = minutes
 
     def setup(self, **context: Any) -> None:
         """Hydra's interface."""
@@ -34,7 +34,10 @@ class TimescalesSweeper(Sweeper):
         """Hydra's interface. arguments: with hydra.mode=MULTIRUN, which train.py does not see."""
         from timescales.experiment.sweep import Sweep
 
-        Sweep([*arguments, *self.runs], self.minutes, **self.context).sweep()
+        # As typed: Hydra's copy of them has read what they refer to, such as a secret in the environment.
+        typed = OmegaConf.to_container(self.context["config"].hydra.sweeper.runs)
+        runs = [str(text).replace("\\${", "${") for text in typed]
+        Sweep([*arguments, *runs], self.minutes, **self.context).sweep()
 
 
 class TimescalesLauncher(Launcher):

@@ -158,7 +158,7 @@ def calls_of_cells() -> list[Any]:
     others = dict.fromkeys(cell for model in registry.MODELS for cell in model.cells)
     rest: list[Any] = [("GatedLSTMCell", {"gate": gate}) for gate in ("-", "o", "om", "um", "or", "ur")]
     rest += [(name, {}) for name in others if name not in (*MAIN, "GatedLSTMCell")]
-    main = [(name, {}, everything) for everything in (False, True) for name in MAIN]
+    main: list[Any] = [(name, {}, everything) for everything in (False, True) for name in MAIN]
     return main + [(*cell, everything) for cell in rest for everything in (True, False)]
 
 

@@ -54,6 +54,7 @@ def command() -> Iterator[None]:
         if (number := os.open(os.devnull, os.O_RDWR)) > 2:
             os.close(number)
             break
+        os.set_inheritable(number, True)  # for the workers of a sweep, too
     sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115 (stays open)
     sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
     if sys.flags.optimize:

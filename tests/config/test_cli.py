@@ -142,7 +142,7 @@ def test_only_1_asks_hydra_for_the_full_error(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("closed", ["2>&-", "0<&- 1>&- 2>&-"])
+@pytest.mark.parametrize("closed", ["2>&-", "0<&- 1>&- 2>&-", "-m hydra/launcher=joblib 1>&- 2>&-"])
 def test_a_run_needs_no_streams(tmp_path, closed):
     """Its files get no number of a stream, into which libraries write."""
     command = f"{shlex.quote(sys.executable)} {shlex.quote(str(ROOT / 'train.py'))} {shlex.join(QUICK)} {closed}"

@@ -23,7 +23,7 @@ LINES = [
     ("-m task.T=2,3 task.TT=1,2", "did you mean task.T?"),
     ("hydra/launcher=nowhere", "Available options in 'hydra/launcher': basic joblib slurm"),
     # Ours, where theirs say nothing.
-    ("-m model.hidden_size=glob(*)", "model.hidden_size=glob(*): there is no such name"),
+    ("-m model.hidden_size=glob(*)", "model.hidden_size=glob(*): it stands for no value"),
     ("-m task.T=2 optimizer.lr=tag(log,interval(1,2))", "a range is for hydra/sweeper=optuna"),
     ("loop.clip_norm=-1", "loop.clip_norm must be above 0"),
     ("loop.schedule=step", "loop.step_size=N"),
@@ -31,8 +31,12 @@ LINES = [
     ("force=stalle", "force must be true, false or stale"),
     ("device=gpu", "did you mean cuda?"),
     ("+foo.bar=1", "foo: no such key"),
+    ("++loop.warmpu=1", "loop.warmpu: no such key; did you mean warmup?"),
+    ("extend=", "no such run"),
+    ("-m seed=range(3,0)", "seed=range(3,0): it stands for no value"),
     ("~model.name", "model.name must be a word of letters, digits"),
     ("optimizer.lr=${oc.env:HOME}", "${oc.env:...} is for data_root and run_dir alone"),
+    ("-m optimizer.lr=${oc.env:HOME}", "${oc.env:...} is for data_root and run_dir alone"),
     ("hydra/launcher=joblib", "hydra/launcher=joblib is for sweeps: add -m"),
     ("-m extend=runs/x", "extend=runs/x continues one run: give it without -m"),
     # What a class says of its arguments.

@@ -58,11 +58,14 @@ def test_a_long_run_says_before_it_starts_what_it_costs(train, monkeypatch):
     with compose.composing() as composer:
         run = run_of(composer(["task=copy"]))
     monkeypatch.setattr(cost, "known", dict)
-    assert list(what_it_costs(run, 1000)) == []
-    (line,) = what_it_costs(run, 782_000)
-    assert line == "782,000 steps at most; Ctrl-C saves, and the same command continues"
+    assert list(what_it_costs(run, 782_000, 1000)) == []
+    (line,) = what_it_costs(run, 782_000, 1001)
+    assert line == "1,001 steps at most; Ctrl-C saves, and the same command continues"
     monkeypatch.setattr(cost, "known", lambda: {run.cost_key: 39_600.0})
-    assert ", about 11 h by what was measured; Ctrl-C saves" in next(what_it_costs(run, 782_000))
+    for left, hours in ((782_000, 11), (391_000, 5.5)):
+        (line,) = what_it_costs(run, 782_000, left)
+        assert f", about {hours} h by what was measured; Ctrl-C saves" in line
+        assert line.endswith(". For a quick look: loop.max_steps=3000")
 
 
 def test_loggers_are_finished_once():

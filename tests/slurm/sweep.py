@@ -1,4 +1,4 @@
-"""A table's sweep on a real SLURM of one node, with one job cancelled and one over its time limit: `make test-slurm`.
+"""A table's sweep on a real SLURM of one node, with one job cancelled and one over its time limit: `make test-slow`.
 
 Prints what happens as it happens; fails unless all records and weights are, bit for bit, those of an undisturbed sweep
 without SLURM, and the table's report is the same. Takes four minutes, one of them the time limit.
@@ -175,7 +175,7 @@ def main():
         folder.chmod(0o755)  # munge, which is another user, must get to its key
         up = subprocess.run([str(NODE), "up", str(folder / "node")], capture_output=True, text=True, check=False)
         if up.returncode == 3:
-            print(f"make test-slurm is left out: {up.stdout.strip()}")
+            print(f"the sweep on SLURM is left out: {up.stdout.strip()}")
             return
         try:
             assert up.returncode == 0, up.stdout + up.stderr

@@ -114,12 +114,13 @@ def check(config: Config) -> None:
     known = BaseConfig.__dataclass_fields__
     if missing := [key for key in known if key not in config and key not in ("table", "rung", "skip")]:
         raise ConfigError(f"{missing[0]} must not be deleted")
-    for key in config:
-        if key not in known:
-            raise ConfigError(f"{key}: no such key{nearest(str(key), known)}")
     loop = config["loop"]
     if not isinstance(loop, dict):
         raise ConfigError(f"loop holds keys such as loop.max_epochs; not {loop}")
+    for prefix, part, of_part in (("", config, known), ("loop.", loop, LoopSettings.__dataclass_fields__)):
+        for key in part:
+            if key not in of_part:
+                raise ConfigError(f"{prefix}{key}: no such key{nearest(str(key), of_part)}")
     for key, least in LEAST.items():
         value = loop[key.removeprefix("loop.")] if key.startswith("loop.") else config.get(key)
         if value is not None and not least <= value < 2**63:

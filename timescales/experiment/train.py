@@ -30,7 +30,7 @@ from timescales.runs import cost, found, lock, metrics, record
 from timescales.runs.found import Action
 from timescales.runs.record import Record
 
-LONG = 1000  # steps: a run of more says before it starts what it will cost
+LONG, VERY_LONG = 1000, 100_000  # steps: a run of more says before it starts what it will cost
 DIRECTIONS = {"max": "maximize", "min": "minimize"}
 
 
@@ -40,7 +40,7 @@ def train_all(cfg: DictConfig, overrides: Sequence[str], direction: Any = None) 
     Returns the mean of their best validations, for a sweeper that searches; None if there is none. An error of a seed
     is raised when the others have ended. overrides: those that were composed. direction: the sweeper's, if it has one.
     """
-    runs = [extend.extended(cfg, overrides)] if cfg.extend else runs_of(cfg)
+    runs = runs_of(cfg) if cfg.extend is None else [extend.extended(cfg, overrides)]
     records: list[Record] = []
     errors: list[Exception] = []
     for run in runs:
@@ -105,7 +105,7 @@ def train(run: Run, direction: Any = None) -> Record | None:
         restart = found.action(run, found.look(directory)) is Action.RESTART
         saved = record.start(directory, run, restart)
         extend.begin(run, start)
-        step = resume_step(directory, task.partial, task.data)
+        steps, step = settings.last_step(task.start_of), resume_step(directory, task.partial, task.data)
         saved.change(
             config=config,
             device=config["device"],
@@ -117,7 +117,7 @@ def train(run: Run, direction: Any = None) -> Record | None:
             **({"data": task.data} if task.data else {}),
         )
         saved.write(directory)
-        for note in (*task.notes(), *what_it_costs(run, settings.last_step(task.start_of) - step)):
+        for note in (*task.notes(), *what_it_costs(run, steps, steps - step)):
             print(note, flush=True)
         log = loggers.open_all(saved, directory, step, settings, task, times, held.check)
         try:
@@ -168,12 +168,16 @@ def check_direction(select: Any, direction: Any) -> None:
         )
 
 
-def what_it_costs(run: Run, steps: int) -> Iterator[str]:
-    """A line, for a run of many steps, that says how long it may take, and that it can be stopped."""
-    if steps > LONG:
+def what_it_costs(run: Run, whole: int, left: int) -> Iterator[str]:
+    """A line, for a run of many steps, that says how long it may take, and that it can be stopped.
+
+    whole: the steps of the run; left: those that it has not taken.
+    """
+    if left > LONG:
         seconds = cost.known().get(run.cost_key)
-        there = "" if seconds is None else f", about {cost.duration(seconds)} by what was measured"
-        yield f"{steps:,} steps at most{there}; Ctrl-C saves, and the same command continues"
+        there = "" if seconds is None else f", about {cost.duration(seconds * left / whole)} by what was measured"
+        look = "" if left < VERY_LONG else ". For a quick look: loop.max_steps=3000"
+        yield f"{left:,} steps at most{there}; Ctrl-C saves, and the same command continues{look}"
 
 
 @contextlib.contextmanager
