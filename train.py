@@ -1,4 +1,7 @@
-"""Train one run, or with -m a sweep: `python train.py model=plstm task=copy task.T=500`; keys: conf/base.yaml."""
+"""Train one run, or a sweep (-m) or a table (table=NAME): `python train.py --help` has examples, conf/base.yaml all keys.
+
+`python train.py model=plstm task=copy task.T=20 loop.max_steps=3000` takes some minutes, task.T=500 many hours.
+"""
 
 from __future__ import annotations
 

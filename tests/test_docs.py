@@ -14,7 +14,6 @@ from matplotlib.figure import Figure
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "docs" / "site")]
-import hooks  # noqa: E402
 import result_pages  # noqa: E402
 
 import docs  # noqa: E402
@@ -109,34 +108,6 @@ def test_a_real_browser_shows_and_searches_it(built):
         assert all(request.startswith("file:") for request in page.requests)
 
 
-def test_docstrings_become_text_in_which_equations_stay_as_they_are():
-    text = """A cell of `PLSTM` that is *not* torch's.
-
-    i, f = sigmoid(gx + gh)      g = tanh(gx)
-    c' = f c + i g
-
-gx is W x_ and so on.
-
-Arguments:
-    size: the `size or so`.
-
-Source: nobody."""
-    assert list(hooks.as_rst(text.splitlines())) == [
-        *("A cell of `PLSTM` that is \\*not\\* torch's.", "", "::", ""),
-        *("        i, f = sigmoid(gx + gh)      g = tanh(gx)", "        c' = f c + i g", ""),
-        *(
-            "gx is W x\\_ and so on.",
-            "",
-            "**Arguments:**",
-            "",
-            "- **size**: the ``size or so``.",
-            "",
-            "**Source:** nobody.",
-            "",
-        ),
-    ]
-
-
 def test_links_of_a_page_hold_on_the_site(tmp_path):
     (tmp_path / "results" / "archived").mkdir(parents=True)
     (tmp_path / "results" / "archived" / "README.md").touch()
@@ -149,43 +120,6 @@ def test_links_of_a_page_hold_on_the_site(tmp_path):
     assert shown == text.replace("archived)", "archived/README.md)") + titled
     copied = (tmp_path / "conf/table/chien_copy.yaml").read_text()
     assert copied == (ROOT / "conf/table/chien_copy.yaml").read_text()
-
-
-def test_each_page_is_in_one_list(tmp_path):
-    weights = ("results/chien_copy/weights/README", "results/chien_copy/weights/0ac10b169723")
-    pages = ["README", "docs/README", "docs/other", "docs/models/README", "docs/models/lstm", "results/README"]
-    pages += ["results/LOG", "results/faults", "results/chien_copy/table", "results/bench/README", "api/README"]
-    pages += [*weights, "api/timescales.nn.rnn", "tests/README", "timescales/nn/engine/README"]
-    for page in ("index", *pages):
-        (tmp_path / page).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / f"{page}.md").touch()
-    docs.add_navigation(tmp_path)
-    shown = {page: re.search(r":hidden:\n\n(.*)\n```", text, re.S) for page, text in texts(tmp_path)}
-    lists = {page: found[1].split("\n") for page, found in shown.items() if found}
-    assert lists == {
-        "index": [
-            *(
-                "Start <docs/README>",
-                "Models <docs/models/README>",
-                "Results <results/README>",
-            ),
-            *("API <api/README>", "Contribute <timescales/nn/engine/README>"),
-        ],
-        "docs/README": ["Overview </README>", "/docs/other"],
-        "docs/models/README": ["/docs/models/lstm"],
-        "results/README": [
-            *("/results/LOG", "chien_copy </results/chien_copy/table>", "/results/bench/README", "/results/faults"),
-        ],
-        "results/chien_copy/table": [f"/{weights[0]}"],
-        weights[0]: [f"/{weights[1]}"],
-        "api/README": ["nn.rnn </api/timescales.nn.rnn>"],
-        "timescales/nn/engine/README": ["/tests/README"],
-    }
-
-
-def texts(folder):
-    """The pages below a folder with their texts."""
-    return [(path.relative_to(folder).with_suffix("").as_posix(), path.read_text()) for path in folder.rglob("*.md")]
 
 
 def test_the_page_of_a_run_has_its_outcome_curve_and_pictures(tmp_path):
@@ -214,6 +148,7 @@ def made_run(folder, name):
     return folder / name
 
 
+@pytest.mark.slow
 def test_a_gallery_has_the_pages_of_its_runs_alone(tmp_path):
     runs = [made_run(tmp_path / "runs", name) for name in ("copy-plstm-s0-1", "copy-plstm-s1-2")]
     command = [sys.executable, ROOT / "scripts" / "docs.py", tmp_path / "site", "--runs"]

@@ -2,7 +2,6 @@
 
 import math
 import re
-import subprocess
 import sys
 from pathlib import Path
 
@@ -31,11 +30,8 @@ def printed(overrides, n=1):
     return [examples.printed(task, example) for example in examples.examples(task, n)]
 
 
-def test_copy_shows_the_answers_under_the_signal():
-    command = [sys.executable, ROOT / "scripts" / "examples.py", "task=copy", "task.T=5", "-n", "2"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    first, second = done.stdout.split("\n\n")
+def test_copy_shows_the_answers_under_the_signal(script):
+    first, second = script("examples", "task=copy", "task.T=5", "-n", "2").split("\n\n")
     assert first != second
     for text in (first, second):
         symbols = row(text, "input")[:19]
@@ -91,16 +87,6 @@ def test_delayed_match_shows_places_and_where_to_go():
     assert row(text, "scored").split() == ["-"] * sum(word != "." for word in target)
 
 
-def test_a_variable_delay_is_shown_without_the_masked_steps():
-    task, _ = examples.make_task(["task=variable_copy", "task.low=2", "task.high=6"])
-    found = examples.examples(task, 5)
-    delays = task.delays("train")[[k * 25 for k in range(5)]].tolist()
-    assert [len(example.x) for example in found] == [20 + delay for delay in delays]
-    for example, text in zip(found, printed(["task=variable_copy", "task.low=2", "task.high=6"], 5), strict=True):
-        assert row(text, "input").count(".") == len(example.x) - 11
-        assert row(text, "scored").split() == ["-"] * 10
-
-
 def test_adding_shows_two_numbers_whose_sum_is_the_target():
     (text,) = printed(["task=adding", "task.T=12"])
     numbers, markers = ([float(word) for word in row(text, name).split()] for name in ("number", "marker"))
@@ -108,16 +94,6 @@ def test_adding_shows_two_numbers_whose_sum_is_the_target():
     total = sum(number for number, marker in zip(numbers, markers, strict=True) if marker)
     assert float(row(text, "target")) == pytest.approx(total, abs=0.011)
     assert row(text, "scored").split() == ["----"]
-
-
-def test_frequency_shows_time_and_wave():
-    example = examples.examples(examples.make_task(["task=frequency", "task.time_input=true"])[0], 1)[0]
-    (text,) = printed(["task=frequency", "task.time_input=true"])
-    assert row(text, "wave").split()[0] == f"{example.x[0, 0]:.2f}"
-    time = [float(word) for word in row(text, "time").split("...")[0].split()]
-    assert time == sorted(time)
-    assert row(text, "target").split()[-1] in ("0", "1")
-    assert f"{len(example.x)} steps" in text
 
 
 def test_dyck2_shows_what_closes_the_innermost_bracket(data):

@@ -64,6 +64,7 @@ def test_the_base_dependencies_are_torch_and_numpy():
     assert sorted(Requirement(text).name for text in PROJECT["dependencies"]) == ["numpy", "torch"]
 
 
+@pytest.mark.slow
 def test_layers_work_with_torch_and_numpy_alone(blocker, tmp_path):
     engines = ("fused",) if shutil.which("g++") or shutil.which("clang++") else ()
     done = run(blocker + LAYERS.format(engines=engines, left_out=sorted(extras.EXTRAS)), tmp_path)
@@ -74,8 +75,6 @@ def test_layers_work_with_torch_and_numpy_alone(blocker, tmp_path):
 
 COMMANDS = {
     "train.py": f"import runpy; runpy.run_path({str(ROOT / 'train.py')!r}, run_name='__main__')",
-    "timescales-train": "from timescales.__main__ import main; main()",
-    "timescales-status": "from timescales.commands import show_status; show_status()",
     "timescales-report": "from timescales.commands import report; report()",
 }
 
@@ -105,6 +104,7 @@ def test_results_say_which_extra_they_need(blocker, tmp_path, code):
     assert "pip install 'timescales-rnn[train]'" in line
 
 
+@pytest.mark.slow
 def test_help_and_star_have_every_public_name(blocker, tmp_path):
     """These take all names, also those of functions that need an extra: only a call of one says so."""
     code = "import pydoc, timescales\nfrom timescales import *\nprint(pydoc.plain(pydoc.render_doc(timescales)))"

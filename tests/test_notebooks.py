@@ -28,12 +28,3 @@ def test_the_tutorial_runs():
     book = notebooks.execute(notebooks.BOOKS["tutorial"]())
     last = [out.text for cell in book.cells if cell.cell_type == "code" for out in cell.outputs][-1]
     assert "| decay better than lstm |" in last
-
-
-def test_the_badge_follows_from_the_citation(tmp_path, monkeypatch):
-    monkeypatch.setattr(notebooks, "ROOT", tmp_path)
-    (tmp_path / "CITATION.cff").write_text("type: software\n")
-    assert notebooks.badge("tour") == ""
-    (tmp_path / "CITATION.cff").write_text('repository-code: "https://github.com/them/it"\n')
-    address = "https://colab.research.google.com/github/them/it/blob/main/docs/notebooks/tour.ipynb"
-    assert notebooks.badge("tour") == f"[Open in Colab]({address})"

@@ -1,6 +1,5 @@
 """Folders that are not where they should be: the reason and the fix are right."""
 
-import os
 import re
 import shutil
 
@@ -77,19 +76,6 @@ def test_a_folder_below_a_link_to_nothing_is_named_with_the_target(tmp_path):
             files.make_folder(path)
         assert error.value.filename == str(tmp_path / "runs")
         assert error.value.strerror == "it is a link to /nowhere/else, which is not there"
-
-
-def test_other_reasons_are_the_systems(tmp_path):
-    (tmp_path / "file").touch()
-    with pytest.raises(FileExistsError):
-        files.make_folder(tmp_path / "file")
-    with pytest.raises(NotADirectoryError):
-        files.make_folder(tmp_path / "file" / "folder")
-    os.makedirs(tmp_path / "a")
-    (tmp_path / "link").symlink_to(tmp_path / "a")
-    files.make_folder(tmp_path / "link" / "b" / "c")
-    files.make_folder(tmp_path / "link")
-    assert (tmp_path / "a" / "b" / "c").is_dir()
 
 
 def test_a_run_below_a_link_to_nothing_ends_with_that_reason(train, tmp_path):

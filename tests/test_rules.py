@@ -271,6 +271,7 @@ def test_shown_commands_are_real(page):
             assert words[1] == "-m" or (ROOT / words[1]).is_file(), command
 
 
+@pytest.mark.slow
 def test_readme_example_runs():
     """The twenty lines that use the package as a library."""
     (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)

@@ -114,7 +114,7 @@ def test_sweep_into_a_directory_of_any_name(train):
 
 def test_a_sweep_over_files_and_over_what_makes_no_other_run(train, tmp_path):
     outcome = train("-m", *QUICK, f"run_dir={tmp_path}", "model=glob(j*)", "engine=eager,auto", "model.hidden_size=4")
-    assert "2 runs: 0 already finished, 1 to train, 1 duplicates" in outcome.out
+    assert "2 runs: 0 already finished, 1 to train, 1 asked for more than once" in outcome.out
     assert [saved["config"]["model"]["name"] for saved in records(tmp_path)] == ["janet"]
 
 
@@ -245,8 +245,13 @@ def test_a_setting_holds_for_those_models_that_have_it(train, sweep, words, epsi
         assert {model.get("epsilon") for model in models if model["name"] == name} == set(values)
 
 
-def test_runs_of_different_tasks_are_not_compared(train, monkeypatch):
+def test_runs_of_different_tasks_are_not_compared(train, tmp_path, monkeypatch):
     monkeypatch.setattr(*UNTRAINED)
+    for name, delay in (("short", 2), ("long", 3)):
+        (tmp_path / "mine" / "delay").mkdir(parents=True, exist_ok=True)
+        (tmp_path / "mine" / "delay" / f"{name}.yaml").write_text(f"# @package _global_\ntask:\n  T: {delay}\n")
+    own = [setting for setting in QUICK if setting != "task.T=2"]
+    assert note(train("--config-dir", "mine", "-m", *own, "+delay=short,long")) == []
     task = ["task=copy,adding", "task.T=12", *(setting for setting in QUICK if not setting.startswith("task"))]
     small = ["task.train_size=8", "task.valid_size=4", "task.test_size=4", "model.hidden_size=4"]
     assert note(train("-m", *task, *small)) == []

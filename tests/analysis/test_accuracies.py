@@ -9,6 +9,7 @@ import pytest
 import torch
 from analysed import brackets, copy_task, model_for, run_of, studied
 
+from timescales import LSTM
 from timescales.analysis import generalisation, length_accuracy, longest_pair, study
 from timescales.errors import ConfigError
 from timescales.models.sequence import Output
@@ -178,9 +179,8 @@ def test_lengths_of_pairs_are_those_found_pair_by_pair():
 
 
 def test_right_strings_are_counted_by_their_longest_pair(tmp_path, monkeypatch):
-    torch.manual_seed(0)
     task = brackets()
-    model = model_for(task)
+    model = model_for(task, LSTM)
     run = run_of(model, task)
     found = longest_pair.study(run)
     rows = [row for row in found.rows if row["what"] == "accuracy"]

@@ -11,7 +11,6 @@ import pytest
 import torch
 from analysed import SMALL, copy_task, model_for, run_of
 from configs import config
-from matplotlib.figure import Figure
 
 from timescales import LSTM, Cell, ExpRNN, LeakyRNN, analysis, plotting
 from timescales.analysis import (
@@ -51,12 +50,6 @@ def test_the_table_has_the_functions_of_each_module():
         module = importlib.import_module(f"timescales.analysis.{name}")
         assert [kind for kind in KINDS if hasattr(module, kind)] == [kind for kind in KINDS if kind in listed], name
         assert all(callable(getattr(module, function)) for function in listed)
-
-
-def test_names_are_those_of_any_of_the_functions():
-    assert analysis.names("t") == ["reset_units"]
-    assert set(analysis.names("measure", "compare")) > set(analysis.names("compare")) > {"learning_curves"}
-    assert analysis.names("?") == []
 
 
 def test_names_need_no_torch():
@@ -273,21 +266,6 @@ def test_groups_of_runs_are_those_of_their_identity():
     twice = [run_of(model, task, directory=d) for d in ("run0", Path.cwd() / "run0", "x/../run0")]
     assert [g.label for g in groups([*twice, runs[5]])] == ["plstm (2 runs)"]
     assert titles([*twice, runs[5]]) == ["plstm, seed 0"] * 3 + ["plstm, seed 1"]
-
-
-def test_groups_of_one_model_are_told_apart(monkeypatch):
-    monkeypatch.setattr(ablation, "ORDERS", 2)
-    monkeypatch.setattr(ablation, "SEQUENCES", 4)
-    task = copy_task()
-    runs = [run_of(model_for(task), task, alpha=alpha) for alpha in (1, 2)]
-    figure = Figure()
-    ablation.compare(runs).draw(figure)
-    lines = [line for line in figure.axes[0].get_lines() if line.get_label().startswith("plstm")]
-    kinds = ("at random", "later-reset units first")
-    labels = [f"plstm, alpha={alpha} (1 run), {words}" for alpha in (1, 2) for words in kinds]
-    assert [line.get_label() for line in lines] == labels
-    assert [line.get_linestyle() for line in lines] == ["-", "-", "--", "--"]
-    assert [line.get_markerfacecolor() for line in lines] == [plotting.COLOURS["plstm"], "white"] * 2
 
 
 def test_an_optimizer_is_named_by_its_name_and_its_rate():

@@ -72,14 +72,6 @@ def test_the_initial_model_is_the_runs(trained):
     assert (float(found.min()), float(found.max())) == pytest.approx((started[0], started[-1]), rel=1e-6)
 
 
-def test_pictures_say_which_corpus_where_the_task_does_not(root):
-    task = words(root)
-    run = run_of_words(language_model(task), task)
-    assert run.title == "ptb_word, mts, seed 0, 10 steps"
-    run.record.config["task"]["corpus"] = "markov_ptb"
-    assert run.title == "ptb_word (markov_ptb), mts, seed 0, 10 steps"
-
-
 def test_what_was_measured_of_these_weights_before_is_taken(root, tmp_path):
     task = words(root)
     run = run_of_words(language_model(task), task)

@@ -2,7 +2,6 @@
 
 import math
 import os
-import random
 import statistics
 from collections import Counter
 from pathlib import Path
@@ -138,35 +137,10 @@ def test_intervals_of_ten_thousand_resamples():
     assert np.isnan(bins.summary(found[:500])["authors_low"]).all()
 
 
-def test_the_slow_bootstrap_of_python_says_the_same():
-    """Python's own random numbers, block after block as in the authors' description: the same distribution."""
-    which, baseline, other = corpus(n=3000, seed=2)
-    blocks = [bins.block_sums(losses, which) for losses in (baseline, other)]
-    fast = bins.summary(bins.differences(*blocks))
-    rng, slow = random.Random(0), []
-    for _ in range(3000):
-        drawn = [rng.randrange(30) for _ in range(30)]
-        slow.append([b.sums[drawn].sum() / b.counts[drawn].sum() for b in blocks])
-    difference = np.exp(np.array(slow))
-    difference = difference[:, 0] - difference[:, 1]
-    assert fast["mean"][4] == pytest.approx(difference.mean(), abs=4 * fast["sd"][4] / math.sqrt(3000))
-    assert fast["sd"][4] == pytest.approx(difference.std(), rel=0.06)
-    assert fast["low"][4] == pytest.approx(np.quantile(difference, 0.025), abs=0.2 * fast["sd"][4])
-
-
 def test_models_on_other_words_are_not_compared():
     a, b = (bins.block_sums(corpus(seed=seed)[1], corpus(seed=seed)[0]) for seed in (0, 1))
     with pytest.raises(ValueError, match="not measured on the same words"):
         bins.differences(a, b)
-
-
-def test_kept_blocks_come_back_to_the_last_bit():
-    which, losses, _ = corpus()
-    blocks = bins.block_sums(losses, which)
-    again = bins.from_text(bins.to_text(blocks))
-    assert (again.sums == blocks.sums).all()
-    assert (again.counts == blocks.counts).all()
-    assert bins.to_text(blocks).splitlines()[0].split(",")[:2] == ["sums above_10K", "sums 1K_10K"]
 
 
 def test_perplexities_of_a_language_models_run(monkeypatch):
@@ -181,6 +155,9 @@ def test_perplexities_of_a_language_models_run(monkeypatch):
     assert math.isnan(found["train/above_10K"])  # no word is so frequent there
     assert found["train/1K_10K"] == pytest.approx(math.exp(losses[which <= 1].mean()))
     assert found["train/all"] == pytest.approx(found["all"])
-    assert bins.perplexities(bins.from_text(found.files["blocks.csv"])) == pytest.approx(list(found.values())[:5])
+    assert found.files["blocks.csv"].startswith("sums above_10K,sums 1K_10K,")
+    kept, blocks = bins.from_text(found.files["blocks.csv"]), bins.block_sums(losses, which)
+    assert (kept.sums == blocks.sums).all()  # to the last bit
+    assert (kept.counts == blocks.counts).all()
     with pytest.raises(ConfigError, match="language models of words, not for Copy"):
         bins.measure(None, copy_task())

@@ -162,7 +162,7 @@ def test_equals_the_loops(kind, make):
         assert float(found[unit]) == pytest.approx(looped(lists), rel=1e-9)
 
 
-@pytest.mark.parametrize("kind", [LSTM, ELSTM, MinGRU])
+@pytest.mark.parametrize("kind", [LSTM, MinGRU])
 def test_a_constant_gate_has_its_characteristic_time(kind):
     """Also where 1/e lies between two steps; a time longer than the sequence is infinite."""
     task = copy_task(T=40, test_size=3)
@@ -220,18 +220,6 @@ def test_a_constant_gate_that_does_not_read_dt_forgets_by_steps():
     torch.testing.assert_close(found, steps * gaps.mean(), rtol=0.1, atol=0)
 
 
-@pytest.mark.parametrize("make", [lambda: copy_task(T=60), lambda: waves(30)])
-def test_an_lru_has_its_characteristic_time(make):
-    """|lambda| does not depend on the input: 1 / nu, at any steps."""
-    task = make()
-    model = model_for(task, LRU, hidden_size=3)
-    nu = torch.tensor([2.0, 0.5, 0.1], dtype=torch.float64)
-    model.rnn.layers[0].nu_log.data = nu.log()
-    (found,) = memory.one_over_e(model, task)
-    torch.testing.assert_close(found, 1 / nu, rtol=1e-9, atol=0)
-    torch.testing.assert_close(model.rnn.timescales()[0], 1 / nu, rtol=1e-9, atol=0)
-
-
 def test_windows_of_a_text_are_joined(root):
     task = words(root, batch_size=2)
     model = language_model(task, hidden=(6, 5))
@@ -239,13 +227,6 @@ def test_windows_of_a_text_are_joined(root):
     first, second = memory.one_over_e(model, task)
     torch.testing.assert_close(first, torch.full((6,), 25.0, dtype=torch.float64), rtol=1e-6, atol=0)
     assert len(second) == 5
-
-
-def test_as_many_sequences_as_said(monkeypatch):
-    monkeypatch.setattr(memory, "IN_PARALLEL", 2)
-    task = copy_task(test_size=9)
-    assert [batch.x.shape[1] for (batch,) in memory.segments(task, "test", 5)] == [2, 2, 1]
-    assert len(list(memory.sequences(model_for(task), task, "test", 5))) == 5
 
 
 def test_the_model_stays_as_it_is():

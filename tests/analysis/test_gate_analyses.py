@@ -176,23 +176,6 @@ def test_gate_maps_average_ten_of_the_papers_units(root):
     assert rows[3]["median_timescale"] == pytest.approx(float(times[order[6:8]].median()))
 
 
-def test_gates_above_nine_tenths_are_counted_by_their_means(root):
-    task = words(root)
-    model = language_model(task, LSTM, (46, 5))
-    with torch.no_grad():
-        for cell in model.rnn.layers:
-            cell.weight_ih *= 10.0
-            cell.set_bias("forget", torch.full((cell.hidden_size,), 2.2))  # a gate of .9
-    gates, _ = gate_maps.window(model, task)
-    found = gate_maps.study(run_of_words(model, task))
-    share = float((gates[0].mean(0) > 0.9).double().mean())
-    assert found.values["layer1/above_0.9"] == share
-    long = [int((layer.mean(0) > 0.9).sum()) for layer in gates]
-    assert found.values["above_0.9"] == sum(long) / 51
-    assert found.values["in_one_layer"] == max(long) / sum(long)
-    assert 0.0 < share < float((gates[0] > 0.9).double().mean())
-
-
 @pytest.mark.parametrize("name", ["characters", "frequency", "adding"])
 def test_gate_maps_read_the_first_test_sequence(tmp_path, name):
     """The first segment of a text without a carried state; the first sequence of the evaluation's batch."""

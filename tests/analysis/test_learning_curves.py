@@ -10,7 +10,7 @@ import torch
 from analysed import rows, run_of, run_of_words
 from matplotlib.figure import Figure
 
-from timescales import LSTM, plotting
+from timescales import LSTM
 from timescales.analysis import learning_curves, study
 from timescales.analysis.run import load
 from timescales.config import compose, folders, identity
@@ -131,14 +131,6 @@ def test_seeds_are_a_mean_and_a_band_as_far_as_all_of_them_go():
     (band,) = axes.collections
     corners = {(float(x), float(y)) for x, y in band.get_paths()[0].vertices}
     assert corners == {(10, 0.2), (10, 0.4), (20, 0.4), (20, 0.8)}
-
-
-def test_a_model_of_ones_own_has_a_strong_colour_of_its_own():
-    own, lstm = (drawn([made(name)]).axes[0].lines[0].get_color() for name in ("mine", "lstm"))
-    bright = [int(own[k : k + 2], 16) for k in (1, 3, 5)]
-    assert max(bright) - min(bright) > 150  # no grey
-    assert own not in plotting.COLOURS.values()
-    assert lstm == plotting.COLOURS["lstm"]
 
 
 @pytest.mark.parametrize(

@@ -50,8 +50,7 @@ def test_traces_are_the_literal_ones(task):
         torch.testing.assert_close(k_t, time.unsqueeze(1) - ages, rtol=0, atol=1e-9)
 
 
-@pytest.mark.parametrize("pad", ["end", "front"])
-@pytest.mark.parametrize("readout", ["last_step", "true_length"])
+@pytest.mark.parametrize(("pad", "readout"), [("end", "true_length"), ("front", "last_step"), ("end", "last_step")])
 def test_padding_has_no_age(tmp_path, monkeypatch, pad, readout):
     """The age of a review's unit counts from its first word to its last, whatever padding the model reads."""
     synthetic.stand_alone(monkeypatch, tmp_path)
@@ -121,15 +120,15 @@ def test_units_are_late_over_short_and_long_delays_each_by_itself(tmp_path, monk
     assert counted == [2.0, 1.0, 1.0, 1.0, 1.0]
 
 
-def test_pictures_of_128_units_over_long_delays_are_small(tmp_path):
-    task = variable(low=150, high=200, test_size=20)
-    torch.manual_seed(0)
-    assert "late/both" in studied(reference_times, model_for(task, hidden_size=128), task, tmp_path).values
-
-
-def test_waves_have_reference_times_too(tmp_path):
+def test_waves_have_reference_times_and_units_of_one_kind_or_one_power_are_not_compared(tmp_path):
     task = waves()
     assert list(studied(reference_times, model_for(task), task, tmp_path).values) == ["late/sequence"]
+    task = copy_task(T=40)
+    model = model_for(task, hidden_size=2)
+    hold(model, reset=[50.0, 50.0])
+    assert not {"later_p_mean", "others_p_mean"} & set(reset_units.measure(model, task))
+    found = reset_units.measure(model_for(task, power=1.5), task)
+    assert (found["p_mean"], found["p_sd"], found["units"]) == (1.5, 0.0, 6.0)
 
 
 def test_reference_times_of_two_layers_stand_side_by_side():
@@ -213,19 +212,6 @@ def test_later_reset_units_are_counted_at_three_fractions():
     assert found["p_below_half"] == pytest.approx(3 / 5)
     assert (found["later_p_mean"], found["others_p_mean"]) == pytest.approx(((0.05 + 0.2) / 2, (0.1 + 0.5 + 0.9) / 3))
     assert all(type(value) is float for value in found.values())
-
-
-def test_units_of_one_kind_alone_are_not_compared():
-    task = copy_task(T=40)
-    model = model_for(task, hidden_size=2)
-    hold(model, reset=[50.0, 50.0])
-    assert not {"later_p_mean", "others_p_mean"} & set(reset_units.measure(model, task))
-
-
-def test_fixed_powers_are_the_same_for_all_units():
-    task = copy_task()
-    found = reset_units.measure(model_for(task, power=1.5), task)
-    assert (found["p_mean"], found["p_sd"], found["units"]) == (1.5, 0.0, 6.0)
 
 
 def units(T, seed, values):

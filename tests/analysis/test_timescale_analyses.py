@@ -206,40 +206,19 @@ def test_four_runs_of_one_model_are_told_apart(root, module):
 # --- Assigned and estimated ------------------------------------------------------------------------------------------
 
 
-def test_assigned_and_estimated_agree_where_gates_are_held(tmp_path):
-    """No weights into the forget gate: its mean is the sigmoid of the bias, which is the law's."""
-    task = Copy(T=4, train_size=1, valid_size=1, test_size=3)
+def held(alpha):
+    """An LSTM without weights into the forget gate: its mean is the sigmoid of the bias, which is the law's."""
     torch.manual_seed(0)
-    model = SequenceModel(LSTM(10, 30, forget_init={"law": "inverse_gamma", "alpha": 1.0}), task.spec).double().eval()
+    model = SequenceModel(LSTM(10, 30, forget_init={"law": "inverse_gamma", "alpha": alpha}), copy_task().spec)
     cell = model.rnn.layers[0]
     with torch.no_grad():
         for weight in (cell.weight_ih, cell.weight_hh):
             weight[cell.rows("forget")] = 0.0
-    run = run_of_words(model, task, name="lstm")
-    found = assigned.study(run)
-    times = InverseGamma(1.0).timescales(30).tolist()
-    assert [row["assigned"] for row in found.rows] == pytest.approx(times, rel=1e-4)
-    assert [row["estimated"] for row in found.rows] == pytest.approx(times, rel=1e-4)
-    assert found.values["layer1/spearman"] == pytest.approx(1.0)
-    assert found.values["layer1/pearson_log"] == pytest.approx(1.0)
-    assert found.values["layer1/assigned_below_20"] == pytest.approx(29 / 30)  # the longest is 30.5 steps
-    assert study.write(found, tmp_path, "assigned")[1].is_file()
+    return model.double().eval()
 
 
-def test_assigned_is_what_the_biases_said_before_training():
-    task = Copy(T=4, train_size=1, valid_size=1, test_size=3)
-
-    def held(alpha):
-        torch.manual_seed(0)
-        law = {"law": "inverse_gamma", "alpha": alpha}
-        model = SequenceModel(LSTM(10, 30, forget_init=law), task.spec).double().eval()
-        cell = model.rnn.layers[0]
-        with torch.no_grad():
-            for weight in (cell.weight_ih, cell.weight_hh):
-                weight[cell.rows("forget")] = 0.0
-        return model
-
-    model = held(1.5)
+def test_assigned_and_estimated_are_the_laws_before_and_after_training(tmp_path):
+    task, model = copy_task(T=4, test_size=3), held(1.5)
     found = assigned.study(run_of_words(model, task, held(0.5), name="lstm"))
     for name, alpha in (("assigned", 0.5), ("estimated", 1.5)):
         times = InverseGamma(alpha).timescales(30)
@@ -249,6 +228,10 @@ def test_assigned_is_what_the_biases_said_before_training():
     assert found.values["layer1/assigned_below_20"] == pytest.approx(below)
     assert found.values["layer1/assigned_from_1000"] == pytest.approx(1 / 30)  # the longest alone
     assert 0.5 < below < 0.9
+    found = assigned.study(run_of_words(model, task, name="lstm"))
+    assert found.values["layer1/spearman"] == pytest.approx(1.0)
+    assert found.values["layer1/pearson_log"] == pytest.approx(1.0)
+    assert study.write(found, tmp_path, "assigned")[1].is_file()
 
 
 def test_the_runs_own_law_is_the_one_it_was_given(tmp_path):
@@ -275,12 +258,9 @@ def test_what_assigned_time_scales_explain(estimated, explained):
     """The square of the rank correlation: 1, .5 and -1 here. Ranks that run backwards explain nothing."""
     found = assigned.agreement(torch.tensor([1.0, 2.0, 3.0]).double(), torch.tensor(estimated).double())
     assert (found["explained"], found["unexplained"]) == pytest.approx((explained, 1.0 - explained))
-
-
-def test_layers_of_one_time_scale_explain_nothing_that_is_known():
-    found = assigned.agreement(torch.ones(3).double(), torch.tensor([1.0, 2.0, 3.0]).double())
-    assert math.isnan(found["explained"])
-    assert math.isnan(found["unexplained"])
+    one_scale = assigned.agreement(torch.ones(3).double(), torch.tensor([1.0, 2.0, 3.0]).double())
+    assert math.isnan(one_scale["explained"])
+    assert math.isnan(one_scale["unexplained"])
 
 
 def test_correlations_are_scipys():

@@ -45,14 +45,8 @@ def test_the_second_atlas_differs_in_its_block_its_size_and_its_models():
     first = atlas()
     plain = first.plain
     assert plain is not None
-    assert plain.name != first.name
-    assert (plain.rungs, plain.seeds, plain.rates, plain.choice) == (
-        first.rungs,
-        first.seeds,
-        first.rates,
-        first.choice,
-    )
-    assert plain.cells == [*plain.models] == ["lstm", "chrono", "ur", "mts", "plstm"]
+    for part in ("rungs", "seeds", "rates", "choice"):
+        assert getattr(plain, part) == getattr(first, part)
     changed = {key: value for key, value in plain.settings.items() if first.settings[key] != value}
     assert changed == {"model.block": "plain", "model.num_layers": 1}
     for each in (first, plain):
@@ -238,29 +232,20 @@ def test_a_whole_atlas_from_its_tables_to_its_page(small, train, tmp_path, monke
     assert (results / "small_atlas" / "atlas.png").stat().st_size > 5_000
 
 
-def test_two_atlases_stand_on_one_page_each_in_its_blocks(small, tmp_path, monkeypatch):
+def test_before_the_first_run_the_page_says_so_for_one_atlas_or_two(small, tmp_path, monkeypatch):
     monkeypatch.setattr(page, "PAGE", tmp_path / "atlas.md")
     shutil.copy(ROOT / "docs" / "atlas.md", page.PAGE)
     with composing() as composer:
+        run = run_of(composer(["task=copy"]))
         tables = Tables(small, Sizes(small, composer), {})
-        two = [page.Shown(small, tables, {("lstm", "keep"): _run(composer)}, [], {}, of) for of in ("", "plain_")]
-        (text,) = page.texts(*two).values()
-    assert text.count(page.NOT_RUN) == 4
-    assert text.count("Not chosen yet.") == 2
-    assert two[1].page("lstm") == "plain_lstm.md"
-
-
-def test_before_the_first_run_the_page_says_so(small, tmp_path, monkeypatch):
-    monkeypatch.setattr(page, "PAGE", tmp_path / "atlas.md")
-    shutil.copy(ROOT / "docs" / "atlas.md", page.PAGE)
-    with composing() as composer:
-        shown = page.Shown(small, Tables(small, Sizes(small, composer), {}), {("lstm", "keep"): _run(composer)}, [], {})
-        (text,) = page.texts(shown).values()
+        shown = [page.Shown(small, tables, {("lstm", "keep"): run}, [], {}, of) for of in ("", "plain_")]
+        one, two = (next(iter(page.texts(*some).values())) for some in (shown[:1], shown))
     begin, end = page.BEGIN.format("says"), page.END.format("says")
-    assert text.split(begin)[1].split(end)[0].strip() == page.NOT_RUN
-    assert "Not chosen yet." in text
-    assert "Not priced yet: lstm." in text
-    page.draw(shown)
+    assert one.split(begin)[1].split(end)[0].strip() == page.NOT_RUN
+    assert "Not priced yet: lstm." in one
+    assert (two.count(page.NOT_RUN), one.count("Not chosen yet."), two.count("Not chosen yet.")) == (4, 1, 2)
+    assert shown[1].page("lstm") == "plain_lstm.md"
+    page.draw(shown[0])
 
 
 def test_check_writes_nothing_and_fails_where_a_file_is_not_what_it_should_be(small, tmp_path, monkeypatch):
@@ -300,10 +285,6 @@ def test_check_writes_nothing_and_fails_where_a_file_is_not_what_it_should_be(sm
     page.PAGE.write_text(page.PAGE.read_text().replace(page.NOT_RUN, "Run."))
     assert run("--check") == "python scripts/pages.py writes again: atlas.md"
     assert run("--chec") == 2  # no option is shortened
-
-
-def _run(composer):
-    return run_of(composer(["task=copy"]))
 
 
 def test_the_tables_and_the_page_are_what_the_definition_gives():

@@ -27,7 +27,7 @@ def committed(small):
     ]
 
 
-@pytest.mark.parametrize("quick", [True, False])
+@pytest.mark.parametrize("quick", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_a_gate_of_ten_lines_has_a_card(small, mine, monkeypatch, quick):
     monkeypatch.setattr(scores, "committed", lambda: committed(small))
     trial = Trial("mine.py:DecayCell", {}, mine / "card", quick, small)

@@ -35,9 +35,16 @@ CASES = chosen_cases()
 parallel.CASES[:] = [(use.run.__name__, layer) for use, layer in CASES if use.run.__name__ in parallel.CHECKS]
 
 
-@pytest.mark.parametrize(
-    ("use", "layer"), [pytest.param(use, layer, id=f"{use.run.__name__}-{layer}") for use, layer in CASES]
-)
+IN_PROCESSES = {*parallel.CHECKS, "collected"}
+
+
+def parameter(use, layer):
+    """A case, slow if it starts processes."""
+    name = use.run.__name__
+    return pytest.param(use, layer, id=f"{name}-{layer}", marks=[pytest.mark.slow] * (name in IN_PROCESSES))
+
+
+@pytest.mark.parametrize(("use", "layer"), [parameter(*case) for case in CASES])
 def test_use(use, layer):
     outcome = use.outcome(layer)
     if outcome is WORKS:

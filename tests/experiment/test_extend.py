@@ -125,18 +125,9 @@ def test_what_cannot_be_continued_is_one_line(train, tmp_path, origin):
     cases = [
         (["extend=runs/nope"], "extend=runs/nope: no such run: give the directory of one that has finished"),
         ([f"extend={name}"], "give loop.max_epochs above 2, which it has trained already"),
-        ([f"extend={name}", "loop.max_epochs=2"], "give loop.max_epochs above 2"),
         ([f"extend={name}", "loop.max_epochs=9", "loop.max_steps=4"], "give loop.max_steps above 4"),
-        (
-            [f"extend={name}", "loop.max_epochs=x"],
-            "loop.max_epochs=x. Value 'x' of type 'str' could not be converted",
-        ),
         ([f"extend={name}", "loop.max_epochs=4", "model=lstm"], f"model=lstm: {keeps}"),
-        ([f"extend={name}", "loop.max_epochs=4", "seed=1"], f"seed=1: {keeps}"),
-        ([f"extend={name}", "loop.max_epochs=4", "seeds=2"], f"seeds=2: {keeps}"),
         ([f"extend={name}", "loop.max_epochs=4", "optimizer.lr=1"], f"optimizer.lr=1: {keeps}"),
-        ([f"extend={name}", "loop.max_epochs=4", "loop.eval_every=1"], f"loop.eval_every=1: {keeps}"),
-        ([f"extend={name}", "loop.max_epochs=4", "loger=csv"], "Could not override 'loger'"),
         ([f"extend={name}", "loop.max_epochs=4", f"run_dir={name}"], "holds the run that is continued"),
         (["-m", f"extend={name}", "loop.max_epochs=4,5"], f"extend={name} continues one run: give it without -m"),
         ([f"extend={name}", "table=chien_table3"], f"extend={name} continues one run: give it without -m, table="),
@@ -165,7 +156,6 @@ def test_an_origin_that_is_not_whole_is_one_line(train, tmp_path, origin):
     saved = {key: value for key, value in record(origin).items() if key != "sha256"}
     for changes, line in (
         ({"status": "interrupted"}, "it has not finished: its own command continues it"),
-        ({"status": "failed"}, "it has not finished: its own command continues it"),
         ({"status": "diverged"}, "it has diverged, and cannot be continued: give another run"),
         ({"stopped": "solved"}, "its task ended it (solved)"),
         ({"golden": "0" * 12}, "its numbers have changed since: its own command with force=stale first"),

@@ -67,8 +67,7 @@ def articles(batch, k):
     return [(first, end) for first, end in itertools.pairwise(ends) if end > first]
 
 
-@pytest.mark.parametrize("engine", ["eager", "auto"])
-@pytest.mark.parametrize("kind", [LSTM, PLSTM, GRU])
+@pytest.mark.parametrize(("kind", "engine"), [(LSTM, "auto"), (PLSTM, "auto"), (GRU, "eager")])
 def test_a_reset_is_as_if_each_article_was_read_by_itself(text_root, kind, engine):
     """Forward and backward, with two layers, from zeros and from a carried state."""
     task = wikitext103(text_root, length=60, **NO_DROPOUT)
@@ -139,8 +138,7 @@ def test_an_engine_without_resets_is_refused_before_the_first_of_them_comes(text
     assert asked == [True, False]
 
 
-@pytest.mark.parametrize("stops", [(3, 25, 40)])
-def test_interrupted_and_resumed_is_bitwise_equal(text_root, tmp_path, stops):
+def test_interrupted_and_resumed_is_bitwise_equal(text_root, tmp_path):
     settings = LoopSettings(max_epochs=3, log_every=4, eval_every=7, checkpoint_every=1e9, clip_norm=0.1)
 
     def fit(place, stop=None):
@@ -154,7 +152,7 @@ def test_interrupted_and_resumed_is_bitwise_equal(text_root, tmp_path, stops):
 
     whole = fit(tmp_path / "whole")
     assert whole.progress.curve[-1]["valid/perplexity"] < whole.progress.curve[0]["valid/perplexity"]
-    for stop in stops:
+    for stop in (3, 25, 40):
         with pytest.raises(KeyboardInterrupt):
             fit(tmp_path / "parts", stop)
     resumed = fit(tmp_path / "parts")

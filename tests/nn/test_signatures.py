@@ -13,7 +13,10 @@ from rnn_cases import H, I
 import timescales
 from timescales.nn import registry, signatures
 
-ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
+
+import stub
+
 OF_TORCH = ("input_size", "hidden_size", "num_layers", "bias", "batch_first", "dropout", "bidirectional", "proj_size")
 OF_TORCH = (*OF_TORCH, "device", "dtype")  # in torch's order
 
@@ -78,7 +81,7 @@ def test_a_type_checker_sees_wrong_arguments(tmp_path):
     path = tmp_path / "wrong.py"
     path.write_text(WRONG)
     command = [sys.executable, "-m", "mypy", "--follow-imports=silent", str(path)]
-    found = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False).stdout
+    found = subprocess.run(command, capture_output=True, text=True, cwd=Path(stub.ROOT), check=False).stdout
     errors = [line for line in found.splitlines() if "error" in line and "wrong.py" in line]
     expected = [(n, line.split("# E: ")[1]) for n, line in enumerate(WRONG.splitlines(), 1) if "# E: " in line]
     assert len(errors) == len(expected), found

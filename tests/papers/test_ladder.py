@@ -96,23 +96,23 @@ def test_rungs_read_what_they_judge():
 
 SMALL = {"set": {"task.T": 5}}
 WRONG = [
-    ({"over": None}, "table.ladder takes over"),
-    ({"rungs": None}, "table.ladder takes over"),
-    ({"rungs": {}}, "table.ladder takes over"),
-    ({"none": "no data"}, "table.ladder.none: .*leave out"),
+    ({"over": None}, "table.ladder needs over"),
+    ({"rungs": None}, "table.ladder needs over"),
+    ({"rungs": {}}, "table.ladder needs over"),
+    ({"none": "no data"}, "table.ladder.none.*leave out"),
     ({"rung": {}}, r"table.ladder.rung: no such key; did you mean rungs\?"),
     ({"pair": "model"}, "table.ladder.pair"),
     ({"flat": -1}, "table.ladder.flat must be at least 0"),
     ({"over": 5}, "table.ladder.over must be a text"),
     ({"set": {"seeds": 3}}, r"table.ladder.rungs.t5.set.seeds: .*seed: \[0, 1, 2\]"),
-    ({"competence": {"share": 0.8}}, "rungs.t5.competence takes reach, share"),
+    ({"competence": {"share": 0.8}}, "rungs.t5.competence needs reach, share"),
     ({"competence": {"reach": "x", "share": 0.8}}, "cannot read 'x'"),
     ({"competence": {"reach": "valid/loss < 1", "share": 0}}, "rungs.t5.competence.share must be above 0"),
-    ({"competence": {"reach": "valid/loss < 1", "share": 1, "floor": 1}}, "rungs.t5.competence takes reach, share"),
+    ({"competence": {"reach": "valid/loss < 1", "share": 1, "floor": 1}}, "rungs.t5.competence needs reach, share"),
     ({"claims": ["plstm wins"]}, "cannot read the claim 'plstm wins'"),
     ({"claims": ["plstm > gru"]}, "no runs decide the claim 'plstm > gru'"),
     ({"claims": [{"claim": "plstm > lstm", "of": "plstm > lst"}]}, r"of: 'plstm > lst' .*did you mean plstm > lstm\?"),
-    ({"claims": ["plstm ~ lstm"], "metric": STEPS}, "claim 'plstm ~ lstm': times of a rung .*by > alone"),
+    ({"claims": ["plstm ~ lstm"], "metric": STEPS}, "claim 'plstm ~ lstm': times of a rung .*use >"),
     ({"rungs": {"t5": SMALL, "t20": SMALL}}, r"table.ladder.rungs: each must be larger .*by `at`; not \[5, 5\]"),
     ({"rungs": {"t5": {"set": {"task.T": [5, 6]}}}}, "rungs.t5.at is missing"),
     ({"over": "size"}, "rungs.t5.at is missing"),
@@ -127,7 +127,7 @@ WRONG = [
     ({"rungs": {"rates": SMALL}}, "rungs.rates: "),
     ({"rungs": {"t5": None}}, "rungs.t5 must be keys with their values"),
     ({"rungs": {"t5": {"set": [5]}}}, "rungs.t5.set must be keys with their values"),
-    ({"rungs": {5: SMALL}}, "rungs.5: .*text"),
+    ({"rungs": {5: SMALL}}, "rungs.5: .*string"),
     ({"rungs": [SMALL]}, "table.ladder.rungs must be keys with their values"),
     ({"rates": {"metric": "valid/loss"}}, "table.ladder.rates.set is missing"),
 ]
@@ -312,5 +312,5 @@ def test_a_share_of_failures_has_its_sign_at_a_half():
 
 
 def test_every_word_of_a_verdict_is_one_at_a_rung():
-    assert set(ladder.OF_RUNGS) == {*judge.OF_CLAIMS.values(), judge.NOT_RUN}
-    assert set(ladder.OF_RUNGS.values()) == {"seen", "opposite seen", "unclear", "not run"}
+    assert set(ladder.RUNG_WORDS) == {*judge.CLAIM_WORDS.values(), judge.NOT_RUN}
+    assert set(ladder.RUNG_WORDS.values()) == {"seen", "opposite seen", "unclear", "not run"}

@@ -41,8 +41,8 @@ def refused(node):
 
 LIST, MAPPING = "must be a list; not", "must be keys with their values"
 TABLES = [
-    ({"unit": REMOVED}, "table.unit is missing; timescales/papers/table.py says what"),
-    ({"unit": REMOVED, "select": REMOVED}, "table.select, table.unit are missing; timescales/papers/table.py says"),
+    ({"unit": REMOVED}, "table.unit is missing; see timescales/papers/table.py"),
+    ({"unit": REMOVED, "select": REMOVED}, "table.select, table.unit are missing; see timescales/papers/table.py"),
     ({"units": 1}, "table.units: no such key; did you mean unit?"),
     ({"select": "bst"}, "table.select must be one of best, last; not bst"),
     ({"better": "neither"}, "table.better must be one of higher, lower; not neither"),
@@ -53,18 +53,18 @@ TABLES = [
     ({"question": {"asks": "Does it?"}}, "table.question.by is missing"),
     ({"question": {"asks": "Does it?", "by": ["plstm wins"]}}, "question.by: 'plstm wins' is not one claim"),
     ({"claims": None}, f"table.claims {LIST}"),
-    ({"unit": "%"}, "table.unit: with '%' a fraction is shown as it is; percent shows 100 times it"),
+    ({"unit": "%"}, "table.unit: '%' shows a fraction unchanged; to show it times 100 write percent"),
     ({"success": "valid/accuracy > nan"}, "cannot read 'valid/accuracy > nan'; write it like valid/accuracy >= 0.99"),
     ({"metric": "steps to valid/accuracy"}, "cannot read 'valid/accuracy'; write it like valid/accuracy >= "),
-    ({"notes": [{"a": "b"}]}, "table.notes: quote what has a colon; {'a': 'b'} is no text"),
-    ({"reduce": "best_lr"}, "reduce: best_lr asks for optimizer.lr in each of the table's runs"),
+    ({"notes": [{"a": "b"}]}, "table.notes: {'a': 'b'} is not a string: put quotes"),
+    ({"reduce": "best_lr"}, "reduce: best_lr needs optimizer.lr in each of the table's runs"),
     ({"assumed": None}, f"table.assumed {MAPPING}; not null"),
     ({"assumed": ["select"]}, f"table.assumed {MAPPING}; not [select]"),
     ({"assumed": {"select": "not stated"}}, f"table.assumed.select {MAPPING}; not 'not stated'"),
     ({"assumed": {"select": {"try": ["best"]}}}, "table.assumed.select.said is missing"),
     ({"assumed": {"select": {"said": "a", "try": "best"}}}, f"table.assumed.select.try {LIST}"),
     ({"assumed": {"select": {"said": "a", "try": ["bst"]}}}, "select.try must be a list of best or last, not ['bst']"),
-    ({"cited": [{"label": "a", "value": 1, "source": "b", "sd": 1, "se": 1}]}, "cited[0] has sd and se: give one"),
+    ({"cited": [{"label": "a", "value": 1, "source": "b", "sd": 1, "se": 1}]}, "cited[0] has both sd and se: give one"),
     ({"figure": {"kind": "line"}}, "table.figure[0].x is missing"),
     ({"figure": {"kind": "probe", "probe": "steps"}}, "table.figure[0].xlabel is missing"),
     ({"figure": {"kind": "cell"}}, "figure[0].kind must be one of curves, line, probe, times; not cell"),
@@ -81,17 +81,17 @@ CELLS = [
     ({"se": 1, "n": -4}, ".n must be at least 1, not -4"),
     ({"sd": -1, "n": 3}, ".sd must be at least 0, not -1"),
     ({"se": -1, "n": 3}, ".se must be at least 0, not -1"),
-    ({"sd": 1.0}, ".n is missing: of how many runs sd is; null where that is not printed"),
-    ({"se": 1.0}, ".n is missing: of how many runs se is; null where that is not printed"),
+    ({"sd": 1.0}, ".n is missing: the number of runs behind sd; null if it is not printed"),
+    ({"se": 1.0}, ".n is missing: the number of runs behind se; null if it is not printed"),
     ({"sd": 1.0, "n": 1}, ".n: one run has no sd"),
-    ({"sd": 1.0, "se": 0.5, "n": 4}, " has sd and se: give one"),
+    ({"sd": 1.0, "se": 0.5, "n": 4}, " has both sd and se: give one"),
     ({"value": float("nan")}, ".value must be a finite number, not nan"),
     ({"value": "2,0"}, ".value must be a number or null; not '2,0'"),
     ({"value": REMOVED}, ".value is missing"),
     ({"tolerance": float("inf")}, ".tolerance must be a finite number, not inf"),
     ({"tolerance": -0.5}, ".tolerance must be at least 0, not -0.5"),
-    ({"unit": "%"}, ".unit: with '%' a fraction is shown as it is; percent shows 100 times it"),
-    ({"unit": "Accuracy in per cent"}, ".unit: with 'Accuracy in per cent' a fraction"),
+    ({"unit": "%"}, ".unit: '%' shows a fraction unchanged; to show it times 100 write percent"),
+    ({"unit": "Accuracy in per cent"}, ".unit: 'Accuracy in per cent' shows a fraction"),
     ({"std": 1.0}, ".std: no such key; did you mean sd?"),
     ({"better": "more"}, ".better must be one of higher, lower; not more"),
 ]
@@ -123,28 +123,28 @@ CLAIMS = [
     (GREATER | {"better": "neither"}, "claims[0].better must be one of higher, lower; not neither"),
     (GREATER | {"times": "many"}, "claims[0].times must be a number; not many"),
     (GREATER | {"times": 0}, "claims[0].times must be above 0, not 0"),
-    (GREATER | {"unit": "%"}, "claims[0].unit: with '%' a fraction is shown as it is"),
+    (GREATER | {"unit": "%"}, "claims[0].unit: '%' shows a fraction unchanged"),
     (GREATER | {"metric": "steps to x>1"}, "cannot read 'x>1'; write it like "),
     (GREATER | {"tolerance": 2}, "'plstm > lstm' is decided by a test: leave out tolerance"),
-    (GREATER | {"than": "test/loss"}, "cannot read the claim 'plstm > lstm': `than` goes with one side alone"),
+    (GREATER | {"than": "test/loss"}, "cannot read the claim 'plstm > lstm': `than` needs a single side"),
     ({"claim": "plstm", "than": 5}, "claims[0].than must be a text; not 5"),
-    (ALIKE | {"metric": "test/loss"}, "'plstm ~ lstm' has a metric of its own: say in its unit"),
-    (ALIKE | {"times": 2}, "'plstm ~ lstm' goes by a tolerance: leave out times"),
-    (ALIKE | {"by": 2}, "'plstm ~ lstm' goes by a tolerance: leave out by"),
+    (ALIKE | {"metric": "test/loss"}, "'plstm ~ lstm' has its own metric: give, in its unit"),
+    (ALIKE | {"times": 2}, "'plstm ~ lstm' is decided by its tolerance: leave out times"),
+    (ALIKE | {"by": 2}, "'plstm ~ lstm' is decided by its tolerance: leave out by"),
     (GREATER | {"by": 0}, "claims[0].by must be above 0, not 0"),
     (GREATER | {"success": "accuracy"}, "cannot read 'accuracy'; write it like valid/accuracy >= 0.99"),
-    (GREATER | {"quote": "pLSTM wins"}, "needs both quote, the words of the paper, and at, where they stand"),
-    (GREATER | {"at": "section 1"}, "needs both quote, the words of the paper, and at, where they stand"),
+    (GREATER | {"quote": "pLSTM wins"}, "needs both quote (the words of the paper) and at"),
+    (GREATER | {"at": "section 1"}, "needs both quote (the words of the paper) and at"),
     (GREATER | {"quote": "a", "at": "b", "ours": "c"}, "has quote and ours: leave out one"),
-    (GREATER | {"hypothesis": "a"}, "needs both hypothesis, what we expect and why, and dated"),
-    (GREATER | {"hypothesis": "a", "dated": "today"}, 'the day it was written: "2026-11-25"'),
-    (GREATER | {"dated": "2026-11-25", "ours": "c"}, "needs both hypothesis, what we expect and why, and dated"),
+    (GREATER | {"hypothesis": "a"}, "needs both hypothesis (what we expect and why) and dated"),
+    (GREATER | {"hypothesis": "a", "dated": "today"}, '(when it was written): "2026-11-25"'),
+    (GREATER | {"dated": "2026-11-25", "ours": "c"}, "needs both hypothesis (what we expect and why) and dated"),
     (GREATER | {"ours": 5}, "claims[0].ours must be a text; not 5"),
     (GREATER, "the claim 'plstm > lstm' has no source: give quote and at, hypothesis and dated, or ours"),
     ("lstm never fails", "'lstm never fails' needs success: \"valid/accuracy > 0.5\""),
     ("plstm wins", "cannot read the claim 'plstm wins': A > B @ key=value"),
     ("plstm > lstm @ task.sampling=sync_10", "no runs decide the claim 'plstm > lstm @ task.sampling=sync_10': name"),
-    ("ur > lstm", "no runs decide the claim 'ur > lstm': name all that sets its sides apart"),
+    ("ur > lstm", "no runs decide the claim 'ur > lstm': name every setting in which its sides differ"),
     ("plstm > lstm @ model=chrono", "no runs decide the claim 'plstm > lstm @ model=chrono'"),
 ]
 
@@ -157,7 +157,7 @@ def test_a_bad_claim_names_its_key_and_the_fix(claim, words):
 def test_a_claim_about_failing_goes_by_success_alone():
     claim = {"claim": "lstm fails", "metric": "test/loss", "tolerance": 1}
     line = refused(changed(success="valid/accuracy > 0.5", claims=[claim]))
-    assert "'lstm fails' goes by success alone: leave out metric, tolerance" in line
+    assert "'lstm fails' is decided by success: leave out metric, tolerance" in line
     line = refused(changed(success="valid/accuracy > 0.5", claims=["ur fails"]))
     assert "no runs decide the claim 'ur fails'" in line
 
@@ -165,10 +165,10 @@ def test_a_claim_about_failing_goes_by_success_alone():
 @pytest.mark.parametrize(
     ("grid", "words"),
     [
-        ({"seeds": [1, 2]}, "table.runs[0].seeds: runs that differ in it alone are one run; write seed: [0, 1, 2]"),
-        ({"++seeds": [1, 2]}, "table.runs[0].seeds: runs that differ in it alone are one run; write seed: [0, 1, 2]"),
-        ({"loop.checkpoint_every": [1, 2]}, "loop.checkpoint_every: runs that differ in it alone are one run; give it"),
-        ({"engine": ["eager", "fused"]}, "table.runs[0].engine: runs that differ in it alone are one run; give it on"),
+        ({"seeds": [1, 2]}, "table.runs[0].seeds: runs that only differ in it are one run; write seed: [0, 1, 2]"),
+        ({"++seeds": [1, 2]}, "table.runs[0].seeds: runs that only differ in it are one run; write seed: [0, 1, 2]"),
+        ({"loop.checkpoint_every": [1, 2]}, "loop.checkpoint_every: runs that only differ in it are one run; give it"),
+        ({"engine": ["eager", "fused"]}, "table.runs[0].engine: runs that only differ in it are one run; give it on"),
     ],
 )
 def test_a_grid_over_what_makes_no_other_run_is_refused(grid, words):
@@ -229,7 +229,7 @@ def test_a_table_that_cannot_be_reported_is_not_trained(quick, train, table_text
     for words in (["table=quick"], ["table=quick", "rung=t2"]):
         outcome = train(*words, "logger=none")
         assert (outcome.status, outcome.err.count("\n")) == (1, 1)
-        assert outcome.err.startswith("error: table/quick.yaml: table.unit is missing; timescales/papers/table.py says")
+        assert outcome.err.startswith("error: table/quick.yaml: table.unit is missing; see timescales/papers/table.py")
     path.write_text(table_text.replace("[lstm, plstm]", "[lstm, plstm"))
     assert re.search(r"error: .*quick.yaml\", line \d+, column \d+", train("table=quick", "logger=none").err)
     path.write_text(table_text.replace("name: quick", "name: slow"))
@@ -281,7 +281,7 @@ def test_what_is_no_yaml_is_a_text():
 
 def test_what_a_setting_was_calibrated_on_belongs_to_a_setting_that_says_so():
     on = [{**WHOLE["cells"][0], "calibrated": True}]
-    with pytest.raises(errors.ConfigError, match="calibrated: true stands in no setting of assumed"):
+    with pytest.raises(errors.ConfigError, match="no setting of assumed has calibrated: true"):
         parse(changed(cells=on, assumed={"pad": {"said": "in front"}}))
     table = parse(changed(cells=on, assumed={"pad": {"said": "in front", "calibrated": True}}))
     assert (table.cells[0].calibrated, table.assumed["pad"].calibrated) == (True, True)

@@ -55,6 +55,7 @@ EXCEPTIONS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_a_table_whose_runs_are_as_printed_is_reproduced(name):
     table = load.table(name)

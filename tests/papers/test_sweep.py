@@ -149,12 +149,6 @@ def test_a_setting_may_be_of_the_task_of_the_table(quick, train, table_text):
     assert saved["config"]["task"]["low"] == 1
 
 
-def test_a_key_may_be_added_to_all_runs(quick, train):
-    assert train("table=quick", "logger=none", "seed=0", "model=lstm", "+model.head_size=3").status == 0
-    (saved,) = records()
-    assert saved["config"]["model"]["head_size"] == 3
-
-
 def test_a_table_is_a_sweep_whatever_its_file_says(quick, train, monkeypatch, table_text):
     """A line less in the file must not make it the default run; without `_global_` it is named."""
     path = quick / "conf" / "table" / "quick.yaml"
@@ -163,7 +157,10 @@ def test_a_table_is_a_sweep_whatever_its_file_says(quick, train, monkeypatch, ta
     assert outcome.status == 1
     assert "# @package _global_" in outcome.err
     path.write_text(f"{table_text}\nloop: {{max_steps: 7}}\n")
-    assert "loop: a table has the key `table` alone" in train("table=quick", "logger=none").err
+    assert (
+        "loop: a table has only the key `table`; put settings into table.runs"
+        in train("table=quick", "logger=none").err
+    )
     path.write_text(table_text.replace("# @package _global_\n", ""))
     with pytest.raises(errors.ConfigError, match="must begin with the line"):
         load.table("quick")

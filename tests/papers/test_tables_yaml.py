@@ -60,6 +60,7 @@ def text_of(axes):
     return json.dumps(axes, sort_keys=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BUT_ATLAS)
 def test_a_table_still_asks_for_every_run_that_is_committed_with_it(name, id_of):
     """What is composed today has the id under which it was committed."""
@@ -166,6 +167,7 @@ def test_claims_of_a_rung_are_judged_once_each(name):
     assert {step.name for climb in climbs for step in climb.steps} == set(TABLES[name].ladder.rungs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BUT_ATLAS)
 def test_every_run_has_an_identity_of_its_own(name, identities):
     sizes = {size: identities(name, size) for size in TABLES[name].sizes}

@@ -29,16 +29,6 @@ def book(tmp_path):
     return path
 
 
-def test_a_digest_is_that_of_the_content(tmp_path):
-    for name, content in (("a", "one"), ("b", "one"), ("c", "two")):
-        (tmp_path / name).write_text(content)
-    a, b, c = (digest_of(tmp_path / name) for name in "abc")
-    assert a == b != c
-    assert len(a) == 16
-    (tmp_path / "a").write_text("another text")
-    assert digest_of(tmp_path / "a") not in (b, c)
-
-
 def test_the_record_names_the_file_and_what_was_read_is_printed(train, book):
     done = train(*SMALL)
     assert done.status == 0, done

@@ -43,17 +43,11 @@ def test_a_run_leaves_its_record_and_is_skipped_then(train, tmp_path):
 def test_identity_ignores_what_changes_no_number(train, tmp_path):
     train(*QUICK)
     for harmless in (
-        ["device=cpu"],
-        ["engine=eager"],
-        ["loop.checkpoint_every=1"],
-        ["loop.log_one_over_e=2"],
-        ["logger=csv"],
-        ["resume=false"],
-        ["optimizer.momentum=0"],
-        ["loop.clip_norm=1"],
+        ["engine=eager", "loop.checkpoint_every=1", "loop.log_one_over_e=2", "logger=csv"],
+        ["device=cpu", "resume=false", "optimizer.momentum=0", "loop.clip_norm=1"],
     ):
         assert "finished, skipped" in train(*QUICK, *harmless).out, harmless
-    for other in (["seed=1"], ["optimizer.lr=0.1"], ["loop.max_steps=3"], ["model=plstm"]):
+    for other in (["seed=1"], ["optimizer.lr=0.1"]):
         assert "finished, skipped" not in train(*QUICK, *other).out, other
 
 
@@ -169,12 +163,6 @@ def test_a_bug_in_building_leaves_nothing_behind(train, tmp_path, monkeypatch):
     with pytest.raises(RuntimeError, match="out of memory"):
         train(*QUICK)
     assert not list(tmp_path.glob("runs/*"))
-
-
-def test_T_max_auto_inside_forget_init(train, tmp_path):
-    assert train(*QUICK, "model=ur", "model.forget_init={law:chrono,T_max:auto}").status == 0
-    (path,) = (tmp_path / "runs").glob("*/record.json")
-    assert json.loads(path.read_text())["config"]["model"]["forget_init"] == {"law": "chrono", "T_max": 3}
 
 
 def test_the_version_is_that_of_the_code_not_that_of_an_older_installation(monkeypatch):

@@ -1,11 +1,14 @@
 """Rows of runs.csv: what a record gives, and what is committed; what runs of a kind cost."""
 
-from dataclasses import replace
+import itertools
+import types
+from dataclasses import astuple, replace
 
 import pytest
 from made_up import made_row
 
 from timescales import paths
+from timescales.config import compose, identity
 from timescales.reports import wording
 from timescales.runs import cost, metrics, provenance, store
 from timescales.runs.record import Record
@@ -114,3 +117,14 @@ def test_what_no_run_has_a_value_of_makes_no_column():
     rows = [made_row({"best test/loss": 1.0, "probe/x": None}), made_row({"probe/x": None}, id="b")]
     head = store.rows_text(rows).splitlines()[0].split(",")
     assert head == [*store.COLUMNS, "best test/loss"]
+
+
+def test_the_cost_of_a_run_with_one_batch_an_epoch(monkeypatch):
+    """Its few steps are of several epochs; here each step takes a second, and each of three validation batches."""
+    words = ["task=copy", "task.T=3", "task.train_size=8", "task.valid_size=1001", "task.batch_size=8"]
+    monkeypatch.setattr(cost, "time", types.SimpleNamespace(monotonic=itertools.count().__next__))
+    with compose.composing() as composer:
+        found = cost.measure(
+            "a kind", identity.resolved(composer([*words, "loop.max_epochs=5", "model.hidden_size=4", "device=cpu"]))
+        )
+    assert astuple(found)[4:] == ("5", "1", "3", "20")

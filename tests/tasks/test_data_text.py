@@ -118,15 +118,6 @@ def test_what_is_damaged_is_named(tmp_path):
         (tmp_path / name / name).unlink()
 
 
-def test_words_are_tokenised_once(tmp_path, monkeypatch):
-    write(tmp_path / "ptb", SMALL)
-    first = text.words("ptb", tmp_path, allow_partial=True)
-    monkeypatch.setattr(text, "_tokenise", lambda paths: pytest.fail("again"))
-    again = text.words("ptb", tmp_path, allow_partial=True)
-    assert all(map(torch.equal, first[:3], again[:3]))
-    assert first[3:] == again[3:]
-
-
 def test_a_corpus_is_read_once_and_counted_from_that(tmp_path, monkeypatch):
     write(tmp_path / "ptb", SMALL)
     calls = Counter()
@@ -181,8 +172,7 @@ def test_download(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "load",
-    [*(functools.partial(text.words, corpus) for corpus in text.WORDS), text.ptb_characters, text.text8],
+    "load", [*(functools.partial(text.words, corpus) for corpus in text.WORDS), text.ptb_characters, text.text8]
 )
 def test_missing_without_network_is_one_clear_line(tmp_path, monkeypatch, load):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
@@ -196,6 +186,7 @@ def test_missing_without_network_is_one_clear_line(tmp_path, monkeypatch, load):
 MD5 = ["874909f99060142f6b88cc74c34baaa2", "9e0fe5bec2a8bf43fd686dc23d5ab8bb", "1f9a2d1afe00f76e8bfbe09a65439681"]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not os.environ.get("TIMESCALES_DATA"), reason="needs the real corpora under TIMESCALES_DATA")
 def test_the_real_corpora():
     for corpus in ("ptb", "wt2"):
@@ -379,10 +370,3 @@ def test_a_carried_state_and_a_text_without_titles(text_root):
         wikitext103(text_root, articles="zero")
     with pytest.raises(ValueError, match="ptb, wt2, wt103, markov_ptb"):
         wikitext103(text_root, corpus="text8")
-
-
-def test_an_incomplete_corpus_is_refused(tmp_path):
-    texts.write_articles(tmp_path / "wikitext-103", texts.WIKITEXT2)
-    with pytest.raises(ValueError, match=r"is not the complete WikiText-103: .* of 103,227,021 words in train"):
-        wikitext103(tmp_path, allow_partial=False)
-    assert "WikiText-103 subset" in wikitext103(tmp_path).partial[0]

@@ -130,19 +130,9 @@ def test_digits_at_full_size(tmp_path):
     valid = next(task.batches("valid"))
     assert torch.equal((valid.x[:, :, 0] * 255).round().byte(), images[50_000:50_500].T[order])
     assert torch.equal(valid.target, labels[50_000:50_500].long())
-    test = list(task.batches("test"))[-1]
-    assert torch.equal((test.x[:, :, 0] * 255).round().byte(), test_images[-500:].T[order])
-    seen = torch.cat([b.target for b in task.batches("test")])
-    assert torch.equal(seen, test_labels.long())
     # the best constant predictor: MNIST's classes are not quite equal, .0016 below ln 10
     share = torch.bincount(labels[:50_000].long(), minlength=10).double() / 50_000
-    entropy = -(share * share.log()).sum().item()
-    assert task.chance() == pytest.approx(entropy, abs=2e-3)
-    # the shuffled training images are those before the cut, each once: compared by a hash of their bytes
-    weight = torch.arange(1, 785, dtype=torch.float64)
-    keys = images[:50_000, order].double() @ weight
-    epoch = torch.cat([(b.x[:, :, 0].double() * 255).round().T @ weight for b in task.batches("train")])
-    assert torch.equal(epoch.sort().values, keys.sort().values)
+    assert task.chance() == pytest.approx(-(share * share.log()).sum().item(), abs=2e-3)
 
 
 # --- Sequential CIFAR-10 ---------------------------------------------------------------------------------------------
@@ -180,8 +170,7 @@ def test_scifar_parameters(tmp_path):
 # --- Files of MNIST --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("suffix", ["", ".gz"])
-@pytest.mark.parametrize("folder", ["MNIST/raw", "mnist/raw", "mnist", "MNIST", "."])
+@pytest.mark.parametrize(("folder", "suffix"), [("MNIST/raw", ""), ("mnist/raw", ".gz"), ("mnist", ".gz"), (".", "")])
 def test_idx_files_are_found_raw_or_gzipped(tmp_path, folder, suffix):
     write_mnist(tmp_path / folder, 30, 10, suffix)
     images, labels, test_images, test_labels, partial = mnist.load(tmp_path)
@@ -206,14 +195,12 @@ DAMAGE = {
 }
 
 
-@pytest.mark.parametrize("how", DAMAGE)
-@pytest.mark.parametrize("number", range(4))
+@pytest.mark.parametrize(("how", "number"), list(zip(DAMAGE, (0, 1, 2, 3, 0, 1, 2), strict=True)))
 def test_damaged_idx_files_are_named(tmp_path, how, number):
     path = write_mnist(tmp_path / "mnist", 30, 10) / mnist.FILES[number]
     spoil(path, DAMAGE[how])
-    with pytest.raises(ValueError, match="fetch it again") as error:
+    with pytest.raises(ValueError, match=f"{path}.*fetch it again") as error:
         mnist.load(tmp_path)
-    assert str(path) in str(error.value)
     assert not isinstance(error.value, MissingData)
 
 
@@ -221,21 +208,18 @@ def test_damaged_idx_files_are_named(tmp_path, how, number):
     "change",
     [
         lambda data: data[: len(data) // 2],
-        lambda data: data[:-3],
-        lambda data: b"",
         lambda data: b"not gzip at all",
         lambda data: data[:200] + bytes(255 - b for b in data[200:240]) + data[240:],
         lambda data: data[:10] + b"\7" + data[11:],  # a block of a type that deflate does not have
         lambda data: data[:-8] + bytes(8),
     ],
-    ids=["half", "tail_lost", "empty", "not_gzip", "flipped_bytes", "wrong_block", "wrong_checksum"],
+    ids=["half", "not_gzip", "flipped_bytes", "wrong_block", "wrong_checksum"],
 )
 def test_damaged_gzip_files_are_named(tmp_path, change):
     path = write_mnist(tmp_path / "mnist", 30, 10, ".gz") / (mnist.FILES[0] + ".gz")
     spoil(path, change)
-    with pytest.raises(ValueError, match="fetch it again") as error:
+    with pytest.raises(ValueError, match=f"{path}.*fetch it again"):
         mnist.load(tmp_path)
-    assert str(path) in str(error.value)
 
 
 def test_other_images_than_mnists_are_marked(tmp_path, monkeypatch):
@@ -263,7 +247,7 @@ def test_files_that_do_not_belong_together(tmp_path):
         mnist.load(tmp_path)
 
 
-@pytest.mark.parametrize("how", ["nothing", "one_missing", "no_folder"])
+@pytest.mark.parametrize("how", ["one_missing", "no_folder"])
 def test_missing_data_names_the_place(tmp_path, no_download, how):
     root = tmp_path / "somewhere" if how == "no_folder" else tmp_path
     if how == "one_missing":
@@ -284,12 +268,6 @@ def fake_torchvision(monkeypatch, MNIST):
     monkeypatch.setattr("timescales.tasks.data.corpus._check_reachable", lambda url: None)
 
 
-def test_without_network_nothing_is_tried(tmp_path, monkeypatch):
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    with pytest.raises(MissingData, match=r"\(HF_HUB_OFFLINE is set\)\. .* `python scripts/fetch_data\.py mnist`"):
-        mnist.load(tmp_path)
-
-
 def test_idx_files_lie_in_one_folder(tmp_path):
     """torchvision leaves both kinds: one of each will do, and what is not there is missed."""
     folder = write_mnist(tmp_path / "mnist", 30, 10)
@@ -303,22 +281,19 @@ def test_idx_files_lie_in_one_folder(tmp_path):
         mnist.load(tmp_path)
 
 
-def test_a_failed_download_says_why(tmp_path, monkeypatch):
+def test_a_download_is_read_and_a_failed_one_says_why(tmp_path, monkeypatch):
     def MNIST(root, train, download):
-        raise RuntimeError("Error downloading train-images-idx3-ubyte.gz:\nTried mirrors")
+        assert download
+        if fails:
+            raise RuntimeError("Error downloading train-images-idx3-ubyte.gz:\nTried mirrors")
+        write_mnist(Path(root) / "MNIST" / "raw", 30, 10)
 
     fake_torchvision(monkeypatch, MNIST)
+    fails = True
     with pytest.raises(MissingData, match=r"Error downloading train-images-idx3-ubyte\.gz") as error:
         mnist.load(tmp_path)
     assert "\n" not in str(error.value)
-
-
-def test_a_download_is_read(tmp_path, monkeypatch):
-    def MNIST(root, train, download):
-        assert download
-        write_mnist(tmp_path.__class__(root) / "MNIST" / "raw", 30, 10)
-
-    fake_torchvision(monkeypatch, MNIST)
+    fails = False
     assert mnist.load(tmp_path)[0].shape == (30, 784)
 
 

@@ -139,23 +139,6 @@ def test_answers_are_the_values_of_the_programs(category, length, nesting, strat
     assert len(seen) == len(wanted) or (strategy == "mix" and len(seen) > 0.9 * len(wanted))
 
 
-CHARACTERS = {
-    "addition": "0123456789+()",
-    "control": "0123456789+<>=()[]ifelsorx",
-    "program": SYMBOLS,
-}
-
-
-@pytest.mark.parametrize("category", FORMS_OF)
-def test_characters(category):
-    task = Program(category=category, train_size=500, batch_size=500)
-    batch = next(task.batches("train"))
-    programs, answers = ("".join(column) for column in zip(*shown(batch), strict=True))
-    assert set(programs) == set(CHARACTERS[category])
-    assert set(answers) == set("0123456789")
-    assert task.spec.input_size == len(SYMBOLS) == len(set(SYMBOLS)) == 28
-
-
 # Of programs: mean and greatest number of characters; of answers: the same.
 LENGTHS = {
     ("addition", 9, 4): (55, 55, 10.0, 10),

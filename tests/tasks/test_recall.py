@@ -99,14 +99,6 @@ def test_scores():
     assert set(task.metrics(logits, without)) == {"loss", "accuracy"}
 
 
-def test_defaults():
-    task = DelayedMatch()
-    assert (task.delay, task.choices, task.colours, task.n_batches("train")) == (90, 4, 16, 1000)
-    assert (task.spec.input_size, task.spec.output_size, task.spec.horizon) == (68, 4, 91)
-    assert task.chance() == pytest.approx(math.log(4))
-    assert task.floors() == {"a choice at random": 0.25}
-
-
 # --- Contextual match ------------------------------------------------------------------------------------------------
 
 FEW = {"valid_size": 5, "test_size": 5}

@@ -418,17 +418,3 @@ def test_a_word_that_yaml_read_as_something_else_is_named_and_quotes_keep_it(wri
     quoted = "['WORD']" if key == "inputs" else "'WORD'"
     fix = f"""if it is a word, quotes keep it: {key}: {quoted} in a file, "task.{key}={quoted}" in a shell"""
     assert str(error.value) == f"{read}; {fix}"
-
-
-def test_words_in_quotes_are_columns(write):
-    path = write(["NO,1E3,null", *(f"{k},{k % 5},{k % 3}" for k in range(60))])
-    yaml = f"{{data: '{path}', window: 5, target: '1E3', inputs: ['NO', \"null\"]}}"
-    config = {"_target_": "timescales.tasks.Series", "name": "series"}
-    task = build.construct("task", config | OmegaConf.to_container(OmegaConf.create(yaml)))
-    assert (task.channels, task.target_name) == (["NO", "null", "asked"], "1E3")
-
-
-def test_a_type_for_which_no_word_fits_has_no_word_on_quotes():
-    config = {"_target_": "timescales.tasks.Series", "name": "series", "horizon": 1.5, "target": "y"}
-    with pytest.raises(ConfigError, match=r"^task.horizon must be a whole number; not 1\.5$"):
-        build.construct("task", config)

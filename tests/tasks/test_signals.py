@@ -61,13 +61,6 @@ def test_periods_and_labels(negatives, positives, ceiling):
         )
 
 
-@pytest.mark.parametrize(("negatives", "batch_size"), [("log_uniform", 3), ("uniform", 1)])
-def test_labels_are_balanced_whatever_the_batch_size(negatives, batch_size):
-    task = Frequency(sampling="sync_1", negatives=negatives, train_size=1200, batch_size=batch_size)
-    label = torch.cat([b.target for b in task.batches("train")]).double()
-    within(label.mean().item(), 0.5198 if negatives == "log_uniform" else 0.5, 0.5, 1200)
-
-
 @pytest.mark.parametrize(
     ("sampling", "least", "most", "mean"),
     [("async", 15, 124, 69.5), ("sync_1", 16, 125, 70.5), ("sync_01", 151, 1250, 700.5)],

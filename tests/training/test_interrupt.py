@@ -11,8 +11,8 @@ from quick import QUICK
 from trainings import fit_small, quiet, same_weights
 
 from timescales.config.schema import LoopSettings
-from timescales.tasks import Copy, task
-from timescales.training import build, outcome, progress
+from timescales.tasks import task
+from timescales.training import build, loop, outcome, progress
 from timescales.training.interrupt import Interrupt
 from timescales.training.run import resume_step
 
@@ -20,13 +20,13 @@ from timescales.training.run import resume_step
 @pytest.fixture
 def evaluations(monkeypatch):
     """Evaluations have four batches, which are counted; `evaluations(17)` raises SIGTERM in the 17th."""
-    original, counted = Copy.metrics, []
+    original, counted = loop.Scores.add, []
 
-    def metrics(self, logits, batch):
+    def add(self, output, batch):
         counted.append(1)
         if len(counted) == at[0]:
             signal.raise_signal(signal.SIGTERM)
-        return original(self, logits, batch)
+        return original(self, output, batch)
 
     def signal_in(batch):
         counted.clear()
@@ -35,7 +35,7 @@ def evaluations(monkeypatch):
 
     at = [0]
     monkeypatch.setattr(task, "EVAL_BATCH", 4)
-    monkeypatch.setattr(Copy, "metrics", metrics)
+    monkeypatch.setattr(loop.Scores, "add", add)
     return signal_in
 
 

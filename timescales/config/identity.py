@@ -18,6 +18,7 @@ NOT_IDENTITY = (
     *("logger", "device", "engine", "data_root", "run_dir"),
     *("resume", "force", "skip", "table", "rung", "seeds", "hydra"),
 )
+# log_one_over_e only reaches the loggers, so the record is the same with and without it.
 NOT_IDENTITY_LOOP = ("checkpoint_every", "log_one_over_e")
 NOT_IDENTITY_TASK = ("allow_partial",)  # the record of a run on part of the data names what is missing
 OF_THE_MODEL = ("model.forget_init", "model.T_max")  # what tells models from one another, whatever their recipes

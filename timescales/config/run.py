@@ -91,6 +91,7 @@ def runs_of(cfg: DictConfig, several: bool = False) -> list[Run]:
     run = run_of(cfg)  # which refuses numbers of seeds that cannot be
     place = Path(cfg.run_dir) if cfg.run_dir is not None and (several or cfg.seeds > 1) else None
     runs = [run.within(place) if place else run]
+    # Seeds are trained one after another. A batch dimension over seeds was no faster, and complicated every cell.
     for seed in range(cfg.seed + 1, cfg.seed + cfg.seeds):
         if names_the_seed(cfg):
             cfg.seed = seed

@@ -109,29 +109,30 @@ def table_runs(table: Table, size: str, composer: Composer) -> tuple[list[Run], 
 
 
 def unequal(runs: Sequence[Run]) -> list[str]:
-    """List a warning for each setting that was not swept and yet differs between runs of one task.
+    """List a warning for each setting that was not swept and yet differs between models or optimizers.
 
-    Such a setting comes from the files that the command line chooses: a recipe for one of the models, an optimizer's
-    learning rate. Keys that not all models have are left out, as are those of `identity.OF_THE_MODEL`.
+    Such a setting comes from their files, or from a recipe for one of the models. Keys that not all of them have are
+    left out, as are those of `identity.OF_THE_MODEL`.
     """
     swept = varying([{key: value for key, value in run.axes.items() if "." not in key} for run in runs])
     given = {key for run in runs for key in run.axes} | {f"{group}.name" for group in swept}
 
-    def name(run: Run, of_task: bool) -> str:
-        return " ".join(str(run.axes[key]) for key in swept if key != "seed" and (key in ("task", "paper")) is of_task)
+    def name(run: Run, compared: bool) -> str:
+        return " ".join(str(run.axes[k]) for k in swept if k != "seed" and (k in ("model", "optimizer")) is compared)
 
-    settings: dict[str, dict[str, Settings]] = {}  # by task, and by the choice of other files
+    # By the choice of a task, a paper or a group of one's own, and by that of a model and an optimizer.
+    settings: dict[str, dict[str, Settings]] = {}
     for run in runs:
-        of_task, chosen = settings.setdefault(name(run, True), {}), name(run, False)
-        of_task[chosen] = of_task.get(chosen) or identity.comparable(run.config)
+        of_place, chosen = settings.setdefault(name(run, False), {}), name(run, True)
+        of_place[chosen] = of_place.get(chosen) or identity.comparable(run.config)
     differ: dict[str, list[str]] = {}
     fix: dict[str, str] = {}
-    for task, of_task in settings.items():
-        first = next(iter(of_task.values()))
-        for key in (key for key in first if key not in given and all(key in one for one in of_task.values())):
-            if any(one[key] != first[key] for one in of_task.values()):
-                told = ", ".join(f"{spell(one[key])} ({choice})" for choice, one in of_task.items())
-                differ.setdefault(key, []).append(f"{told} on {task}" if task else told)
+    for place, of_place in settings.items():
+        first = next(iter(of_place.values()))
+        for key in (key for key in first if key not in given and all(key in one for one in of_place.values())):
+            if any(one[key] != first[key] for one in of_place.values()):
+                told = ", ".join(f"{spell(one[key])} ({choice})" for choice, one in of_place.items())
+                differ.setdefault(key, []).append(f"{told} on {place}" if place else told)
                 fix.setdefault(key, f"{key}={spell(first[key])}")
     return [
         f"warning: {key} was not swept, and differs: {'; '.join(told)}. Add {fix[key]} to make it equal."

@@ -159,7 +159,7 @@ class Sweep:
         parts += [f"{elsewhere} running elsewhere"] if elsewhere else []
         parts += [f"{len(skipped) - finished} in results/"] if len(skipped) > finished else []
         if asked > len(runs):
-            parts.append(f"{asked - len(runs)} duplicates (they differ only in engine, device or logger)")
+            parts.append(f"{asked - len(runs)} asked for more than once (engine, device and logger make no other run)")
         print(", ".join(parts), flush=True)
         if stale := [str(run.directory) for run in skipped if there[run.directory].stale]:
             print(f"{len(stale)} of them are stale (force=stale runs them again): {', '.join(stale)}", flush=True)

@@ -54,6 +54,7 @@ class SequenceModel(nn.Module):
         self,
         rnn: RNN | Baseline,
         spec: Spec,
+        # Settings of the model, because a paper chooses them with the model.
         head_size: int | Sequence[int] | None = None,
         head_dropout: float = 0.0,
         block: str = "plain",

@@ -1,9 +1,9 @@
-"""Verdicts: where a 95 % confidence interval lies relative to a region.
+"""Judge claims and printed values by where a 95 % confidence interval is relative to a region.
 
-Inside the region a claim *holds* and a printed value *agrees*. Outside it is *refuted*, or it *differs*. If the
-interval crosses an edge of the region, or if there is none, it is *undecided*; if runs are missing and the others
-decide nothing, it is *not run*. All else, such as runs that failed, is a note beside the word. docs/statistics.md
-states the rules on one page.
+Inside the region a claim *holds* and a printed value *agrees*. Outside the region it is *refuted*, or it *differs*. If
+the interval crosses an edge of the region, or if there is no interval, it is *undecided*. If runs are missing and the
+others decide nothing, it is *not run*. Everything else, such as runs that failed, is a note beside the word.
+docs/statistics.md states the rules on one page.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ REGIONS: dict[str, Region] = {
     "never fails": (-math.inf, 0.5),
     "sometimes fails": (0.0, math.inf),
 }
-OF_CLAIMS = {1: "holds", -1: "refuted", 0: "undecided"}
-OF_VALUES = {1: "agrees", -1: "differs", 0: "undecided"}
+CLAIM_WORDS = {1: "holds", -1: "refuted", 0: "undecided"}
+VALUE_WORDS = {1: "agrees", -1: "differs", 0: "undecided"}
 FOR, AGAINST, UNDECIDED, NOT_RUN = ("holds", "agrees"), ("refuted", "differs"), "undecided", "not run"
 WORDS = (*FOR, *AGAINST, UNDECIDED, NOT_RUN)
 
@@ -147,10 +147,11 @@ def ranks_of(first: Values, second: Values) -> Interval:
 
 @dataclass(frozen=True)
 class Verdict:
-    """A word, the interval that it follows from, and what else there is to know.
+    """The word for a claim or a printed value, the interval that decided it, and notes.
 
-    interval: of several groups of runs the one that supports the claim least. each: all of them by group. n: runs of
-    the smaller side. values: of a printed value every run's value.
+    interval: the interval of the claim; of several groups of runs that of the group which supports the claim least.
+    each: the intervals of all groups, by group. n: number of runs of the smaller side. values: for a printed value, the
+    value of every run.
     """
 
     word: str
@@ -163,7 +164,10 @@ class Verdict:
 
 
 def region_of(claim: Claim, ratio: bool = False) -> Region:
-    """The region in which the effect of a claim must lie. ratio: of times, which are compared as powers of 2."""
+    """Return the region in which the effect of a claim must be.
+
+    ratio: whether the effect compares times, which are compared as powers of 2.
+    """
     if claim.sign in REGIONS:
         return REGIONS[claim.sign]
     if claim.sign == "~":
@@ -176,22 +180,26 @@ def region_of(claim: Claim, ratio: bool = False) -> Region:
 def judge_claim(
     claim: Claim, rows: Sequence[Row], planned: Sequence[Axes], pair: bool = False, ratio: bool = False
 ) -> Verdict:
-    """Judge a claim by all runs that ended. It must hold in each group of runs, and one group refutes it.
+    """Judge a claim by all runs that ended. It must hold in each group of runs; one group is enough to refute it.
 
-    planned: the settings of all runs of the claim's size. pair, ratio: as for `effect`.
+    Failed runs count too: a model must not look better because its failures are left out.
+
+    Args:
+        planned: the settings of all planned runs of the claim's size.
+        pair, ratio: as for `effect`.
     """
     groups, wanted = claim.groups(rows, lambda row: row.axes), claim.groups(planned, lambda axes: axes)
     low, high = region_of(claim, ratio)
-    found = {shared: told for shared, sides in groups.items() if (told := effect(claim, sides, pair, ratio))}
+    found = {shared: one for shared, sides in groups.items() if (one := effect(claim, sides, pair, ratio))}
     ran, plan = (sum(len(side) for sides in of.values() for side in sides) for of in (groups, wanted))
     failures = _failures(claim, groups)
     if not found:
         return Verdict(NOT_RUN if ran < plan else UNDECIDED, notes=failures)
-    places = [told.place(low, high) for told in found.values()]
-    word = OF_CLAIMS[min(places) if -1 in places or len(found) == len(wanted) else 0]
-    weakest = min(found.values(), key=lambda told: (told.place(low, high), min(told.mid - low, high - told.mid)))
+    places = [estimated.place(low, high) for estimated in found.values()]
+    word = CLAIM_WORDS[min(places) if -1 in places or len(found) == len(wanted) else 0]
+    weakest = min(found.values(), key=lambda one: (one.place(low, high), min(one.mid - low, high - one.mid)))
     notes = [f"{ran} of {plan} runs"] * (ran < plan)
-    if ran < plan:  # to look after every run, and to stop when the word is pleasing, would decide too often
+    if ran < plan:  # testing after every run, and stopping at a pleasing word, would decide too often
         word = NOT_RUN
     if len(found) > 1 and len(set(places)) > 1:
         refuted = f", refuted in {places.count(-1)}" if -1 in places else ""
@@ -211,15 +219,17 @@ def judge_claim(
 
 
 def effect(claim: Claim, sides: Sequence[Sequence[Row]], pair: bool = False, ratio: bool = False) -> Interval | None:
-    """Estimate by how much the first side is better; of "fails" the share of runs that do. None without values.
+    """Estimate by how much the first side is better. For a claim "fails", estimate the share of runs that fail.
 
     Args:
-        sides: the runs of each side, failed ones too.
+        sides: the runs of each side, including failed ones.
         pair: compare runs of the same seed with each other.
-        ratio: of times, estimate how many times as fast the first side is, as a power of 2.
+        ratio: for times, estimate how many times as fast the first side is, as a power of 2.
+
+    Returns: the estimate, or None without values.
     """
     if "fails" in claim.sign:
-        known = [[not told for row in side if (told := claim.succeeded(row)) is not None] for side in sides]
+        known = [[not good for row in side if (good := claim.succeeded(row)) is not None] for side in sides]
         shares = [rate(sum(side), len(side)) for side in known if side]
         if len(shares) < len(sides):
             return None
@@ -244,7 +254,7 @@ def effect(claim: Claim, sides: Sequence[Sequence[Row]], pair: bool = False, rat
         same = [sign * (a[seed] - factor * b[seed]) for seed in a if seed in b]
         return contrast([same], [1]) if same else None
     signed = [[sign * x for _, x in first], [sign * factor * x for _, x in second]]
-    # Where a table names chance, runs have two fates: ranks keep their power there, and means lose it.
+    # If a table names chance, some runs learn and some stay at chance. Then tests of means lose power, ranks do not.
     return ranks_of(*signed) if claim.chance is not None else contrast_of(*signed)
 
 
@@ -254,6 +264,7 @@ def _by_seed(values: Sequence[tuple[int, float]]) -> dict[int, float]:
 
 
 def _of_times(claim: Claim, sides: Sequence[Sequence[float]], factor: float, ratio: bool) -> Interval:
+    """Estimate how much earlier the first side is; of powers of 2 if `ratio`."""
     of = math.log2 if ratio else float
     first, second = (
         [(of(f * x), math.inf if isinstance(x, Censored) else of(f * x)) for x in side]
@@ -263,13 +274,16 @@ def _of_times(claim: Claim, sides: Sequence[Sequence[float]], factor: float, rat
 
 
 def _value(claim: Claim, row: Row) -> float | None:
-    """The value of a run in the printed unit; times stay as they are."""
+    """Return the value of a run in the printed unit. Times stay in steps."""
     value = row.value(claim.column)
     return value if value is None or is_steps(claim.column) else value * claim.scale
 
 
 def at_best_rate(measure: Measure, rows: Sequence[Row]) -> Sequence[Row]:
-    """Of several learning rates the runs at the one with the best mean, among those at which no run failed."""
+    """Select the runs at the best learning rate: the one with the best mean, among those at which no run failed.
+
+    Without several learning rates, or if the measure does not choose one, all runs are returned.
+    """
     if measure.reduce == "mean":
         return rows
     rates: dict[Any, list[Row]] = {}
@@ -277,25 +291,26 @@ def at_best_rate(measure: Measure, rows: Sequence[Row]) -> Sequence[Row]:
         rates.setdefault(row.axes.get("optimizer.lr"), []).append(row)
     if len(rates) == 1:
         return rows  # nothing to choose from
-    kept = [x for x in rates.values() if all(measure.succeeded(r) and r.value(measure.column) is not None for r in x)]
-    if not kept:
+    usable = [x for x in rates.values() if all(measure.succeeded(r) and r.value(measure.column) is not None for r in x)]
+    if not usable:
         return []
     return measure.best(
-        kept, key=lambda own: statistics.fmean(x for row in own if (x := row.value(measure.column)) is not None)
+        usable, key=lambda own: statistics.fmean(x for row in own if (x := row.value(measure.column)) is not None)
     )
 
 
 def _failures(measure: Measure, groups: dict[str, list[list[Row]]]) -> list[str]:
+    """Write a note with the failed runs of each side, if any run failed."""
     each = [(sum(measure.succeeded(r) is False for r in side), len(side)) for s in groups.values() for side in s]
-    told = ", ".join(f"{failed} of {of}" for failed, of in each)
-    return [f"failed: {told}"] if any(failed for failed, _ in each) else []
+    shares = ", ".join(f"{failed} of {of}" for failed, of in each)
+    return [f"failed: {shares}"] if any(failed for failed, _ in each) else []
 
 
 # --- printed values ---
 
 
 def judge_value(cell: Cell, rows: Sequence[Row]) -> Verdict:
-    """Judge a printed value by the interval of our mean, against the value give or take its margin."""
+    """Compare the interval of our mean with the printed value, give or take its margin."""
     own = [row for row in rows if matches(row.axes, cell.where)]
     if cell.value is None or not own:
         return Verdict(NOT_RUN if cell.value is not None else "", values=_values(cell, own))
@@ -305,23 +320,24 @@ def judge_value(cell: Cell, rows: Sequence[Row]) -> Verdict:
     if chance := sum(map(cell.at_chance, own)):
         notes.append(f"{chance} of {len(own)} at chance")
     notes += ["part of the data"] * any(row.partial for row in own)
-    told, values = estimate(cell, good), _values(cell, good)
-    word = UNDECIDED if told is None else OF_VALUES[told.place(*region)]
+    estimated, values = estimate(cell, good), _values(cell, good)
+    word = UNDECIDED if estimated is None else VALUE_WORDS[estimated.place(*region)]
     if len(own) < cell.planned:
         word, notes = NOT_RUN, [f"{len(own)} of {cell.planned} runs", *notes]
-    return Verdict(word, told, region, n=len(good), notes=notes, values=values)
+    return Verdict(word, estimated, region, n=len(good), notes=notes, values=values)
 
 
 def _values(measure: Measure, rows: Sequence[Row]) -> list[float]:
-    """The values of runs in the printed unit."""
+    """Return the values of runs in the printed unit."""
     scale = 1.0 if is_steps(measure.column) else measure.scale
     return [x * scale for row in rows if (x := row.value(measure.column)) is not None]
 
 
 def estimate(cell: Cell, rows: Sequence[Row]) -> Interval | None:
-    """Estimate the value of a cell from its runs that succeeded.
+    """Estimate the value of a cell from its successful runs.
 
-    There is no interval where the value is one number of all runs: computed by an analysis, a median time, the best.
+    There is no interval if the value is a single number from all runs: computed by an analysis, a median time, the
+    best.
     """
     values = _values(cell, rows)
     single: float | None = None
@@ -338,10 +354,10 @@ def estimate(cell: Cell, rows: Sequence[Row]) -> Interval | None:
         single = float(cell.best(values))
     if single is not None:
         return Interval(-math.inf, single, math.inf)
-    told = contrast([values], [1])
-    if cell.unit == "percent" and math.isfinite(told.low):
-        told = Interval(max(told.low, 0.0), told.mid, min(told.high, 100.0))
-    return told
+    mean = contrast([values], [1])
+    if cell.unit == "percent" and math.isfinite(mean.low):
+        mean = Interval(max(mean.low, 0.0), mean.mid, min(mean.high, 100.0))
+    return mean
 
 
 # --- tables ---
@@ -356,8 +372,8 @@ def judge(table: Table, rows: Sequence[Row]) -> tuple[list[Verdict], list[Verdic
 def counts(items: Sequence[Claim | Cell], verdicts: Sequence[Verdict]) -> Counter[str]:
     """Count each claim or value once, by its word.
 
-    One that is judged under several values of a setting is undecided where their words differ. One that a setting was
-    chosen by, a claim of ours that decides nothing, and a value that is not printed are not counted.
+    An item that is judged under several values of a setting is undecided if its words differ. Not counted are items
+    that a setting was chosen by, our own claims that decide nothing, and values that are not printed.
     """
     words: dict[int, set[str]] = {}
     for item, verdict in zip(items, verdicts, strict=True):
@@ -367,5 +383,5 @@ def counts(items: Sequence[Claim | Cell], verdicts: Sequence[Verdict]) -> Counte
 
 
 def word_of(words: set[str]) -> str:
-    """The one word for an item that is judged under several values of a setting."""
+    """Combine the words that an item has under several values of a setting into one word."""
     return NOT_RUN if NOT_RUN in words else UNDECIDED if len(words) > 1 else next(iter(words))

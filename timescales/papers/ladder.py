@@ -1,8 +1,8 @@
-"""Ladders: what the runs of each rung say of a claim, and how the effect moves with size.
+"""Judge each claim at every rung of a ladder, and estimate how its effect changes with size.
 
-At a rung a claim is *seen* if the interval of its effect lies inside the claim's region, *opposite seen* if it lies
+At a rung a claim is *seen* if the interval of its effect is inside the claim's region, *opposite seen* if it is
 outside, else *unclear*. Over the rungs the effect *grows*, *shrinks* or is *flat* if the interval of its slope says so,
-else its trend is *unclear*. No verdict on a paper follows from a rung: the words are others for that reason.
+else its trend is *unclear*. The words differ from those at the paper's size, because no rung decides about a paper.
 """
 
 from __future__ import annotations
@@ -21,22 +21,25 @@ from timescales.runs.metrics import is_steps
 from timescales.runs.store import Row
 
 SEEN, OPPOSITE, UNCLEAR = "seen", "opposite seen", "unclear"
-OF_RUNGS = {"holds": SEEN, "refuted": OPPOSITE, judge.UNDECIDED: UNCLEAR, judge.NOT_RUN: judge.NOT_RUN}
+RUNG_WORDS = {"holds": SEEN, "refuted": OPPOSITE, judge.UNDECIDED: UNCLEAR, judge.NOT_RUN: judge.NOT_RUN}
 TRENDS = ("grows", "shrinks", "flat", UNCLEAR)
-FLAT_SHARE = 0.1  # of claims about failures: a change of the share of runs
-FLAT = 1.25  # of times: a change of the ratio over the whole ladder that is no larger is none
+FLAT_SHARE = 0.1  # for claims about failures: a change of the share of runs up to this counts as none
+FLAT = 1.25  # for times: a change of the ratio over the whole ladder up to this factor counts as none
 
 
 @dataclass(frozen=True)
 class Step:
-    """A claim at one rung. at: the size of the rung. short: why the rung does not count, "" if it does."""
+    """A claim at one rung.
+
+    at: the size of the rung. short: why the rung does not count, "" if it does. runs: the ids of its runs.
+    """
 
     name: str
     at: float
     verdict: Verdict
     word: str
     short: str = ""
-    runs: frozenset[str] = frozenset()  # their ids
+    runs: frozenset[str] = frozenset()
 
     @property
     def counts(self) -> bool:
@@ -46,10 +49,10 @@ class Step:
 
 @dataclass(frozen=True)
 class Climb:
-    """A claim over the rungs of a ladder, from the smallest, and at the paper's size where it has runs there.
+    """A claim over the rungs of a ladder, from the smallest, and at the paper's size if it has runs there.
 
     ratio: whether effects are powers of 2 of how many times as fast the first side is. tolerance: a change over the
-    whole ladder this small is none.
+    whole ladder that is not larger counts as none. quoted: whether the claim stands for a sentence of the paper.
     """
 
     claim: Claim
@@ -57,7 +60,7 @@ class Climb:
     paper: Verdict | None
     ratio: bool
     tolerance: float
-    quoted: bool = False  # whether it stands for a sentence of the paper
+    quoted: bool = False
 
     @property
     def unit(self) -> str:
@@ -68,18 +71,20 @@ class Climb:
 
     @functools.cached_property
     def slope(self) -> Interval | None:
-        """The change of the effect with each doubling of the size, by a line through the rungs on log size."""
+        """Fit a line through the rungs: the change of the effect with each doubling of the size."""
         counted = [step for step in self.steps if step.counts]
         known = [(step.at, step.verdict.interval) for step in counted if step.verdict.interval]
         if len(known) < 2 or len(frozenset().union(*(s.runs for s in counted))) < sum(len(s.runs) for s in counted):
             return None  # rungs that share runs are not independent
         x = [math.log2(at) for at, _ in known]
         x = [each - statistics.fmean(x) for each in x]
-        return judge.combined([told for _, told in known], [each / sum(other * other for other in x) for each in x])
+        return judge.combined(
+            [interval for _, interval in known], [each / sum(other * other for other in x) for each in x]
+        )
 
     @property
     def trend(self) -> str:
-        """How the effect moves with size: where the interval of the slope lies. "" with fewer than two rungs."""
+        """Name how the effect changes with size, by the interval of the slope. "" with fewer than two rungs."""
         if self.slope is None:
             return ""
         if self.slope.place(0.0, math.inf):
@@ -95,7 +100,7 @@ class Climb:
         found = [step.verdict.interval for step in self.steps if step.counts]
         if self.paper is not None and self.paper.interval is not None:
             found.append(self.paper.interval)
-        return [told.mid > edge for told in found if told is not None]
+        return [interval.mid > edge for interval in found if interval is not None]
 
 
 def climbs(table: Table, rows: Mapping[str, Sequence[Row]]) -> list[Climb]:
@@ -117,7 +122,7 @@ def climbs(table: Table, rows: Mapping[str, Sequence[Row]]) -> list[Climb]:
             if own is not None:
                 pair = ladder.pair == "seed"
                 verdict = judge.judge_claim(own, rows.get(name, ()), expand(table, name), pair, ratio)
-                word = OF_RUNGS[verdict.word]
+                word = RUNG_WORDS[verdict.word]
                 lacks = short[name] if word != judge.NOT_RUN else ""
                 runs = frozenset(row.id for row in rows.get(name, ()))
                 steps.append(Step(name, float(rung.at or 0), verdict, UNCLEAR if lacks else word, lacks, runs))
@@ -129,7 +134,7 @@ def climbs(table: Table, rows: Mapping[str, Sequence[Row]]) -> list[Climb]:
 
 
 def _flat(table: Table, claim: Claim, ratio: bool) -> float:
-    """The change of an effect over a whole ladder that is none, in the unit of the effect."""
+    """Return the largest change of an effect over a whole ladder that counts as none, in the unit of the effect."""
     given = table.ladder.flat if table.ladder else None
     if ratio:
         return math.log2(given or FLAT)
@@ -137,13 +142,13 @@ def _flat(table: Table, claim: Claim, ratio: bool) -> float:
         return FLAT_SHARE
     if given is not None:
         return float(given)
-    # The table's tolerance is for its own metric, and for others in percent.
+    # The table's tolerance applies to its own metric, and to others that are also in percent.
     alike = claim.metric not in claim.text or claim.unit == table.unit == "percent"
     return float(claim.tolerance) if alike else 0.0
 
 
 def _at_the_paper(table: Table, own: Claim | None, rows: Mapping[str, Sequence[Row]], ratio: bool) -> Verdict | None:
-    """What the runs at the paper's size say of the claim that a rung's claim stands for; None without any runs."""
+    """Judge the paper's claim that a rung's claim stands for. None without any runs at the paper's size."""
     if own is None:
         return None
     verdict = judge.judge_claim(own, rows.get(PAPER, ()), expand(table), ratio=ratio)
@@ -151,7 +156,10 @@ def _at_the_paper(table: Table, own: Claim | None, rows: Mapping[str, Sequence[R
 
 
 def too_short_or_easy(competence: Competence | None, rung: Rung, rows: Sequence[Row]) -> str:
-    """Say why the runs of a rung compare nothing: "too short" or "too easy"; "" if they do, or if there are none."""
+    """Return "too short" or "too easy" if the runs of a rung compare nothing; "" if they do, or if there are no runs.
+
+    Why: if all models fail, or all reach the ceiling, the rung would wrongly show "no difference".
+    """
     if competence is None or not rows:
         return ""
     settings: dict[str, list[Row]] = {}
@@ -170,13 +178,13 @@ def too_short_or_easy(competence: Competence | None, rung: Rung, rows: Sequence[
 
 
 def kept_signs(climbs: Sequence[Climb]) -> tuple[int, int, float]:
-    """Count the conclusions whose effect has, at the smallest size, the sign that it has at the largest.
+    """Count the conclusions whose effect has the same sign at the smallest and at the largest size.
 
-    Counted are claims "A > B" that stand for a sentence of a paper and have runs at two sizes, each once for the same
-    runs: tables may share them.
+    Counted are claims "A > B" that stand for a sentence of a paper and have runs at two sizes. Tables may share runs;
+    the same runs count once.
 
-    Returns: how many keep the sign, of how many, and the share that would keep it if both sizes had their signs by
-    chance, each as often as it has them.
+    Returns: how many keep the sign, of how many, and the share that would keep it by chance, if signs at both sizes
+    were independent and as frequent as they are.
     """
     pairs: dict[tuple[object, ...], tuple[bool, bool]] = {}
     for climb in climbs:

@@ -1,4 +1,4 @@
-"""A table's file, parsed. Imports no torch."""
+"""Read the file of a table and parse it. Imports no torch."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from timescales.papers.table import Table
 
 
 def table(name: str) -> Table:
-    """The table of table/<name>.yaml, in conf/ or in the user's own folder.
+    """Read table/<name>.yaml, from conf/ or from the user's own folder.
 
-    Raises ConfigError if there is none, or one that cannot be judged or reported.
+    Raises ConfigError if there is no such table, or if the table cannot be judged or reported.
     """
     path = folders.file("table", name)
     if path is None:
@@ -31,7 +31,7 @@ def table(name: str) -> Table:
 
 
 def _node(path: Path) -> Node:
-    """The `table` node of a file that Hydra reads as a table."""
+    """Return the `table` node of a table's file. Raises ConfigError if Hydra could not read the file as a table."""
     try:
         content = OmegaConf.to_container(OmegaConf.load(path))
     except YAMLError as error:
@@ -41,14 +41,14 @@ def _node(path: Path) -> Node:
         raise ConfigError(f"{path}: it must have table.name: {path.stem}")
     assert isinstance(content, dict)
     if others := [str(key) for key in content if key != "table"]:
-        raise ConfigError(f"{path}: {others[0]}: a table has the key `table` alone; put settings into table.runs")
+        raise ConfigError(f"{path}: {others[0]}: a table has only the key `table`; put settings into table.runs")
     if not re.search(r"^# @package _global_\s*$", path.read_text(), re.MULTILINE):
         raise ConfigError(f"{path} must begin with the line `# @package _global_`")
     return node
 
 
 def _check_analyses(path: Path, table: Table) -> None:
-    """Raise ConfigError for an analysis that is not there."""
+    """Raise ConfigError for an analysis that does not exist."""
     known = analysis.measurable()
     if unknown := [name for name in table.probe if name not in known]:
         raise ConfigError(f"{path}: table.probe: no analysis {unknown[0]}{nearest(unknown[0], known)}")
@@ -59,5 +59,5 @@ def _check_analyses(path: Path, table: Table) -> None:
 
 
 def request(axes: Axes) -> list[str]:
-    """The overrides of the run of a table that has these settings."""
+    """Return the overrides of the run with these settings."""
     return [setting(key, value) for key, value in axes.items()]

@@ -1,6 +1,7 @@
-"""From the `table` node of a table's file to a `Table`; what is wrong with it is one line that names the key.
+"""Make a `Table` of the `table` node of a table's file. An error is one line that names the key.
 
-The keys, their types and their defaults are the fields of the classes in `table.py`. Here is what goes beyond types.
+The keys, their types and their defaults are the fields of the classes in `table.py`. This module checks what types
+cannot express.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ from timescales.papers.table import (
 )
 from timescales.runs.metrics import STEPS_TO, is_steps, threshold
 
-Node = Mapping[str, Any]  # of a file of a table
+Node = Mapping[str, Any]  # a part of a table's file
 AT_LEAST = {"sd": 0, "se": 0, "tolerance": 0, "flat": 0, "n": 1}
 ABOVE = {"times": 0, "by": 0, "at": 0, "steps": 0, "share": 0, "seeds": 0}
 PERCENT = r"%|\bpct\b|\bper\s?cents?\b|\bpercentages?\b"  # what people write for percent
@@ -54,7 +55,7 @@ DOCUMENTATION = "timescales/papers/table.py"
 
 
 def parse(node: Node) -> Table:
-    """A table of its node. Raises ConfigError for one that cannot be judged or reported."""
+    """Make a table of its node. Raises ConfigError for a table that cannot be judged or reported."""
     file = f"table/{node.get('name', '?')}.yaml"
     where = f"{file}: table"
     values = _measured(Table, node, where)
@@ -87,26 +88,30 @@ def parse(node: Node) -> Table:
     return table
 
 
-FOR_RUNGS = ("claims", "metric", "select", "success", "chance", "tolerance", "competence")  # keys that rungs inherit
+RUNG_KEYS = ("claims", "metric", "select", "success", "chance", "tolerance", "competence")  # keys that rungs inherit
 
 
 def _ladder(where: str, node: Any, table: Table, measure: Node) -> Ladder:
     """Parse the ladder of a table. Raises ConfigError for rungs that cannot be put in an order."""
-    values = checked(Ladder, {key: value for key, value in node.items() if key not in FOR_RUNGS}, where)
+    values = checked(Ladder, {key: value for key, value in node.items() if key not in RUNG_KEYS}, where)
     if values.get("none"):
         if len(node) > 1:
-            raise ConfigError(f"{where}.none: says why there is no rung: leave out {', '.join(node.keys() - {'none'})}")
+            raise ConfigError(
+                f"{where}.none is the reason why there are no rungs: leave out {', '.join(node.keys() - {'none'})}"
+            )
         return Ladder(**values)
-    shared = {key: node[key] for key in FOR_RUNGS if key in node}
+    shared = {key: node[key] for key in RUNG_KEYS if key in node}
     if not values.get("rungs") or not values.get("over"):
-        raise ConfigError(f"{where} takes over, what grows, and rungs, each with a name; or none: why there is no rung")
+        raise ConfigError(
+            f"{where} needs over (what grows) and rungs (each with a name); or none: the reason why there are no rungs"
+        )
     if values.get("pair", "") not in ("", "seed"):
-        raise ConfigError(f"{where}.pair: runs are paired by seed, or not at all: leave it out; not {values['pair']}")
+        raise ConfigError(f"{where}.pair must be seed; leave it out to compare unpaired runs; not {values['pair']}")
     if wrong := {PAPER, RATES, "small", "tiny"} & values["rungs"].keys():
-        raise ConfigError(f"{where}.rungs.{wrong.pop()}: this name has a meaning of its own; choose another one")
+        raise ConfigError(f"{where}.rungs.{wrong.pop()}: this name is reserved; choose another one")
     for name, part in values["rungs"].items():
         if not isinstance(name, str):
-            raise ConfigError(f"{where}.rungs.{name}: the name of a rung is a text: write '{name}'")
+            raise ConfigError(f"{where}.rungs.{name}: the name of a rung must be a string: write '{name}'")
         plain.require(f"{where}.rungs.{name}", part, dict)
     base = values.get("shared", {})
     rungs = {
@@ -115,7 +120,7 @@ def _ladder(where: str, node: Any, table: Table, measure: Node) -> Ladder:
     }
     sizes = [rung.at or 0 for rung in rungs.values()]
     if sizes != sorted(set(sizes)):
-        raise ConfigError(f"{where}.rungs: each must be larger than the one before it, by `at`; not {sizes}")
+        raise ConfigError(f"{where}.rungs: each must be larger than the one before, by `at`; not {sizes}")
     if "rates" in values:
         values["rates"] = _rung(f"{where}.rates", {**values["rates"], "claims": []}, table, measure, "", base)
     return Ladder(**values | {"rungs": rungs})
@@ -125,7 +130,7 @@ def _rung(where: str, node: Any, table: Table, measure: Node, over: str, base: N
     """Parse a rung.
 
     Args:
-        over: the setting by whose value the rung has its size, if it does not say `at`.
+        over: the setting whose value is the size of the rung, if the rung does not set `at`.
         base: settings that all rungs share.
     """
     values = _measured(Rung, node, where, measure)
@@ -157,7 +162,7 @@ def _rung(where: str, node: Any, table: Table, measure: Node, over: str, base: N
             known = {text for each in table.claims for text in (each.claim, each.text)}
             raise ConfigError(f"{where}: of: {claim.of!r} is not one claim of the table{nearest(claim.of, known)}")
         if is_steps(claim.column) and claim.sign in WITHIN:
-            raise ConfigError(f"{where}: the claim {claim.claim!r}: times of a rung are compared as ratios, by > alone")
+            raise ConfigError(f"{where}: the claim {claim.claim!r}: times of a rung are compared as ratios: use >")
     return rung
 
 
@@ -171,29 +176,27 @@ def stands_for(claims: Sequence[Claim], of: str) -> Claim | None:
 
 def _competence(where: str, node: Any) -> Competence:
     if not isinstance(node, Mapping) or not {"reach", "share"} <= node.keys() <= set(Competence.KEYS):
-        raise ConfigError(
-            f"{where} takes reach, share and, if there is one, ceiling: {DOCUMENTATION} says what each is"
-        )
+        raise ConfigError(f"{where} needs reach, share and, optionally, ceiling; see {DOCUMENTATION}")
     _check_value(f"{where}.share", "share", node["share"], Number)
     ceiling = node.get("ceiling")
     return Competence(_threshold(where, node["reach"]), node["share"], ceiling and _threshold(where, ceiling))
 
 
 def _inherited(values: Node) -> Node:
-    """What the cells and claims of a table take from its values."""
+    """Return the values of a table that its cells and claims inherit."""
     return {f.name: values[f.name] for f in fields(Measure) if f.name in values}
 
 
 def _each(build: Callable[..., Any], where: str, nodes: Sequence[Any], *more: Any) -> tuple[Any, ...]:
-    """What `build` makes of each of a list's nodes."""
+    """Call `build` with each node of a list and its place in the file."""
     return tuple(build(f"{where}[{k}]", node, *more) for k, node in enumerate(nodes))
 
 
 def _measured(kind: type[Any], node: Any, where: str, inherited: Node | None = None) -> dict[str, Any]:
-    """A node's values by field, with those that it inherits; what decides verdicts is checked."""
+    """Return a node's values by field, with those that it inherits; check those that decide verdicts."""
     own = checked(kind, node, where, inherited)
     if (unit := own.get("unit", "percent")) != "percent" and re.search(PERCENT, unit, re.IGNORECASE):
-        raise ConfigError(f"{where}.unit: with {unit!r} a fraction is shown as it is; percent shows 100 times it")
+        raise ConfigError(f"{where}.unit: {unit!r} shows a fraction unchanged; to show it times 100 write percent")
     for key in ("metric", "than"):
         if is_steps(own.get(key, "")):
             _threshold(where, own[key].removeprefix(STEPS_TO))
@@ -204,7 +207,7 @@ def _measured(kind: type[Any], node: Any, where: str, inherited: Node | None = N
 
 
 def checked(kind: type[Any], node: Any, where: str, inherited: Node | None = None) -> dict[str, Any]:
-    """A node's values by field of the class `kind`, each of the field's type.
+    """Return a node's values by field of the class `kind`, each of the field's type.
 
     Raises ConfigError for a key that is unknown, or missing and not inherited, and for a value of a wrong type.
     """
@@ -216,7 +219,7 @@ def checked(kind: type[Any], node: Any, where: str, inherited: Node | None = Non
     if missing := [f"{where}.{key}" for key in needed if key not in node and key not in (inherited or {})]:
         verb = "is missing" if len(missing) == 1 else "are missing"
         keys = ", ".join([missing[0], *(key.partition(": ")[2] for key in missing[1:])])
-        raise ConfigError(f"{keys} {verb}; {DOCUMENTATION} says what each is")
+        raise ConfigError(f"{keys} {verb}; see {DOCUMENTATION}")
     hints = get_type_hints(kind)
     for key, value in node.items():
         if key not in known:
@@ -226,7 +229,7 @@ def checked(kind: type[Any], node: Any, where: str, inherited: Node | None = Non
 
 
 def _check_value(where: str, key: str, value: Any, kind: Any) -> None:
-    """Raise ConfigError for a value that is not of a type, or a number that cannot be what its key says."""
+    """Raise ConfigError for a value of a wrong type, or a number that is out of the range of its key."""
     plain.require(where, value, kind)
     if isinstance(value, Number):
         if not math.isfinite(value):
@@ -249,48 +252,55 @@ def _file(where: str) -> str:
 
 
 def _listed(node: Any) -> list[Any]:
-    """The nodes of a key that has a list of them, or a single one."""
+    """Return the nodes of a key that has a list of them, or a single one."""
     return node if isinstance(node, list) else [node]
 
 
 def _texts(where: str, values: Node) -> dict[str, tuple[str, ...]]:
-    """The keys that hold lists of texts."""
+    """Return the values of the keys that have lists of strings."""
     lists = {key: tuple(values.get(key, ())) for key in ("notes", "needs", "probe")}
     for key, texts in lists.items():
         if wrong := [text for text in texts if not isinstance(text, str)]:
-            raise ConfigError(f"{where}.{key}: quote what has a colon; {wrong[0]!r} is no text")
+            raise ConfigError(f"{where}.{key}: {wrong[0]!r} is not a string: put quotes around text with a colon")
     return lists
 
 
 def _check_spread(where: str, values: Node, of_runs: bool) -> None:
-    """Raise ConfigError for a spread that would decide verdicts wrongly; of_runs: it needs a number of runs."""
+    """Raise ConfigError for a spread that would decide verdicts wrongly.
+
+    of_runs: whether the spread needs a number of runs.
+    """
     spreads = [key for key in ("sd", "se") if values.get(key) is not None]
     if len(spreads) > 1:
-        raise ConfigError(f"{where} has sd and se: give one")
+        raise ConfigError(f"{where} has both sd and se: give one")
     if spreads and of_runs:
         if "n" not in values:
-            raise ConfigError(f"{where}.n is missing: of how many runs {spreads[0]} is; null where that is not printed")
+            raise ConfigError(
+                f"{where}.n is missing: the number of runs behind {spreads[0]}; null if it is not printed"
+            )
         if values["n"] == 1:
             raise ConfigError(f"{where}.n: one run has no {spreads[0]}")
 
 
 def parse_cell(where: str, node: Any, measure: Node) -> Cell:
-    """A cell of its mapping; measure: what it takes from its table. Raises ConfigError."""
+    """Make a cell of its mapping. measure: what it inherits from its table. Raises ConfigError."""
     values = _measured(Cell, node, where, measure)
     _check_spread(where, values, of_runs=True)
     return Cell(**values)
 
 
 def _of_data(where: str, node: Any, measure: Node) -> Cell | Claim:
-    """A claim or a value that is about the data alone."""
+    """Make a claim or a value that is only about the data."""
     parsed = (parse_claim if isinstance(node, str) or "claim" in node else parse_cell)(where, node, measure)
     if not parsed.metric.startswith("data/"):
-        raise ConfigError(f"{where}.metric must begin with data/, not {parsed.metric!r}: no run is asked")
+        raise ConfigError(
+            f"{where}.metric must begin with data/, not {parsed.metric!r}: it is about the data, not about runs"
+        )
     return parsed
 
 
 def _planned(table: Table, runs: Sequence[Where]) -> tuple[Cell, ...]:
-    """The cells with their numbers of runs, and with the smallest gap by which the paper calls one value better."""
+    """Return the cells with their numbers of runs, and the smallest gap by which the paper calls one value better."""
     of_cells = [[axes for axes in runs if matches(axes, cell.where)] for cell in table.cells]
     axes = [own[0] for own in of_cells]
     printed = [k for k, cell in enumerate(table.cells) if cell.value is not None]
@@ -307,12 +317,10 @@ def _planned(table: Table, runs: Sequence[Where]) -> tuple[Cell, ...]:
 
 
 def _check_calibrated(file: str, table: Table) -> None:
-    """Raise ConfigError for a value or claim that a setting was calibrated on, where no setting says so."""
+    """Raise ConfigError for an item with `calibrated: true` if no setting of `assumed` has it."""
     settings = any(assumption.calibrated for assumption in table.assumed.values())
     if any(item.calibrated for part in (table.cells, table.claims) for item in part) and not settings:
-        raise ConfigError(
-            f"{file}: calibrated: true stands in no setting of assumed; give it to the one that was chosen"
-        )
+        raise ConfigError(f"{file}: no setting of assumed has calibrated: true; add it to the one that was chosen")
 
 
 def _cited(where: str, node: Any) -> Cited:
@@ -329,9 +337,9 @@ def _question(where: str, node: Any) -> Question:
 def _figure(where: str, node: Any) -> Figure:
     figure = Figure(**checked(Figure, node, where))
     if missing := [key for key in NEEDED.get(figure.kind, ()) if not getattr(figure, key)]:
-        raise ConfigError(f"{where}.{missing[0]} is missing; {DOCUMENTATION} says what it is")
+        raise ConfigError(f"{where}.{missing[0]} is missing; see {DOCUMENTATION}")
     if figure.floors and figure.kind != "curves":
-        raise ConfigError(f"{where}.floors: only kind: curves shows what simple rules reach; leave floors out")
+        raise ConfigError(f"{where}.floors: only kind: curves can draw trivial baselines; leave floors out")
     return figure
 
 
@@ -344,7 +352,7 @@ def _assumed(where: str, node: Node) -> dict[str, Assumption]:
 
 
 def _grid(where: str, node: Any) -> Grid:
-    """A grid; no key that is no part of a run's identity has several values in it."""
+    """Make a grid. Raises ConfigError for several values of a key that is not part of a run's identity."""
     if not isinstance(node, Mapping):
         plain.require(where, node, dict)
     alike = [*(f"loop.{key}" for key in NOT_IDENTITY_LOOP), *(f"task.{key}" for key in NOT_IDENTITY_TASK)]
@@ -353,19 +361,19 @@ def _grid(where: str, node: Any) -> Grid:
         several = isinstance(value, list) and len(value) > 1
         if key == "seeds" or (several and (key in alike or key.partition(".")[0] in NOT_IDENTITY)):
             fix = "write seed: [0, 1, 2]" if key == "seeds" else "give it on the command line"
-            raise ConfigError(f"{where}.{key}: runs that differ in it alone are one run; {fix}")
+            raise ConfigError(f"{where}.{key}: runs that only differ in it are one run; {fix}")
     return Grid(dict(node))
 
 
 def _check_runs(file: str, table: Table) -> None:
-    """Raise ConfigError for a cell that no run can fill, or a figure that shows none."""
+    """Raise ConfigError for a cell that no run can fill, or a figure that shows no run."""
     runs = expand(table)
     for key, assumption in table.assumed.items():
         for value in assumption.shown:
             if not any(axes.get(key) == value for axes in runs):
                 raise ConfigError(f"{file}: assumed.{key}.shown: no run has {key}={value}; add it to runs")
     if table.reduce == "best_lr" and not all("optimizer.lr" in axes for axes in runs):
-        raise ConfigError(f"{file}: reduce: best_lr asks for optimizer.lr in each of the table's runs")
+        raise ConfigError(f"{file}: reduce: best_lr needs optimizer.lr in each of the table's runs")
     for cell in table.cells:
         if not any(matches(axes, cell.where) for axes in runs):
             raise ConfigError(f"{file}: no run fills the cell {dict(cell.where)}")
@@ -375,7 +383,7 @@ def _check_runs(file: str, table: Table) -> None:
 
 
 def _check_claims(file: str, table: Table) -> None:
-    """Raise ConfigError for a claim that no run can decide, or, at paper size, one without a source."""
+    """Raise ConfigError for a claim that no run can decide or, at the paper's size, one without a source."""
     for line in table.question.by if table.question else ():
         if stands_for(table.claims, line) is None:
             raise ConfigError(f"{file}: question.by: {line!r} is not one claim of the table")
@@ -383,7 +391,7 @@ def _check_claims(file: str, table: Table) -> None:
         runs = expand(table, size)
         for claim in part.claims:
             if not claim.groups(runs, lambda axes: axes):
-                text = f"no runs decide the claim {claim.claim!r}: name all that sets its sides apart"
+                text = f"no runs decide the claim {claim.claim!r}: name every setting in which its sides differ"
                 raise ConfigError(f"{file}: {text}")
             if part is table and not (claim.decides or claim.ours):
                 text = f"the claim {claim.claim!r} has no source: give quote and at, hypothesis and dated, or ours"
@@ -391,32 +399,32 @@ def _check_claims(file: str, table: Table) -> None:
 
 
 def parse_claim(where: str, node: Any, measure: Node) -> Claim:
-    """A claim of its line or its mapping; measure: what it takes from its table. Raises ConfigError."""
-    told = {"claim": node} if isinstance(node, str) else node
-    values = _measured(Claim, told, where, measure)
-    values |= {"text": _text(told), **_read(where, told["claim"], "than" in told)}
+    """Make a claim of its line or its mapping. measure: what it inherits from its table. Raises ConfigError."""
+    keys = {"claim": node} if isinstance(node, str) else node
+    values = _measured(Claim, keys, where, measure)
+    values |= {"text": _text(keys), **_read(where, keys["claim"], "than" in keys)}
     claim = Claim(**values)
-    if wrong := _wrong(claim, told):
+    if wrong := _wrong(claim, keys):
         raise ConfigError(f"{_file(where)}: the claim {claim.claim!r} {wrong}")
     return claim
 
 
-def _text(told: Node) -> str:
-    """A claim's line with what it says beyond it."""
+def _text(keys: Node) -> str:
+    """Return a claim's line with its other keys in words."""
     more = {"metric": "{}", "than": "before {}", "times": "{} times", "by": "by {}", "success": "success: {}"}
-    words = [form.format(told[key]) for key, form in more.items() if key in told]
-    return told["claim"] + (f" ({', '.join(words)})" if words else "")
+    words = [form.format(keys[key]) for key, form in more.items() if key in keys]
+    return keys["claim"] + (f" ({', '.join(words)})" if words else "")
 
 
 def _read(where: str, line: str, two_metrics: bool) -> dict[str, Any]:
-    """Sides, sign and place of a claim's line. Raises ConfigError for a line that is no claim."""
+    """Read sides, sign and place from a claim's line. Raises ConfigError for a line that is not a claim."""
     text, _, place = line.partition("@")
     failing = re.fullmatch(r"\s*(.+?)\s+((?:never |sometimes )?fails)\s*", text)
     parts = re.split(rf"\s(>=|[>~]|{FAILS_MORE_OFTEN})\s", text)
     sign, sides = ">", [text, text]
     if two_metrics:
         if failing or len(parts) > 1:
-            raise ConfigError(f"{_file(where)}: cannot read the claim {line!r}: `than` goes with one side alone")
+            raise ConfigError(f"{_file(where)}: cannot read the claim {line!r}: `than` needs a single side")
     elif failing:
         sign, sides = failing[2], [failing[1]]
     elif len(parts) == 3:
@@ -427,29 +435,29 @@ def _read(where: str, line: str, two_metrics: bool) -> dict[str, Any]:
 
 
 def _where(text: str) -> Where:
-    """ "plstm task.T=200" as {"model": "plstm", "task.T": 200}."""
+    """Read settings: "plstm task.T=200" becomes {"model": "plstm", "task.T": 200}."""
     parts = [part if "=" in part else f"model={part}" for part in text.split()]
     return {key: read_yaml(value) for key, value in (part.split("=", 1) for part in parts)}
 
 
-def _wrong(claim: Claim, told: Node) -> str | None:
-    """What is wrong with the keys of a claim."""
+def _wrong(claim: Claim, keys: Node) -> str | None:
+    """Return what is wrong with the keys of a claim, or None."""
     if len(sources := [key for key in ("quote", "hypothesis", "ours") if getattr(claim, key)]) > 1:
         return f"has {' and '.join(sources)}: leave out one"
     if bool(claim.quote) != bool(claim.at):
-        return "needs both quote, the words of the paper, and at, where they stand"
+        return "needs both quote (the words of the paper) and at (where the paper has them)"
     if bool(claim.hypothesis) != bool(re.fullmatch(r"\d{4}-\d\d-\d\d", claim.dated)):
-        return 'needs both hypothesis, what we expect and why, and dated, the day it was written: "2026-11-25"'
+        return 'needs both hypothesis (what we expect and why) and dated (when it was written): "2026-11-25"'
     if claim.sign in FAILING and claim.success is None:
-        return 'needs success: "valid/accuracy > 0.5" or the like: which runs fail?'
+        return 'needs success: "valid/accuracy > 0.5" or similar: it decides which runs fail'
     source = {"claim", "quote", "at", "hypothesis", "dated", "ours", "of", "words"}
     by_failures = claim.sign in (*FAILING, FAILS_MORE_OFTEN)
-    if by_failures and (more := sorted(told.keys() - source - {"success", "calibrated"})):
-        return f"goes by success alone: leave out {', '.join(more)}"
-    if claim.sign in WITHIN and (more := sorted(told.keys() & {"times", "by"})):
-        return f"goes by a tolerance: leave out {more[0]}"
-    if claim.sign == ">" and "tolerance" in told:
+    if by_failures and (more := sorted(keys.keys() - source - {"success", "calibrated"})):
+        return f"is decided by success: leave out {', '.join(more)}"
+    if claim.sign in WITHIN and (more := sorted(keys.keys() & {"times", "by"})):
+        return f"is decided by its tolerance: leave out {more[0]}"
+    if claim.sign == ">" and "tolerance" in keys:
         return "is decided by a test: leave out tolerance"
-    if claim.sign in WITHIN and "metric" in told and "tolerance" not in told:
-        return "has a metric of its own: say in its unit which difference is none, tolerance: ..."
+    if claim.sign in WITHIN and "metric" in keys and "tolerance" not in keys:
+        return "has its own metric: give, in its unit, the largest difference that counts as none: tolerance: ..."
     return None

@@ -1,4 +1,4 @@
-"""What papers print of runs like a given one."""
+"""Find what papers print about runs like a given one."""
 
 from __future__ import annotations
 
@@ -13,21 +13,22 @@ from timescales.papers import load
 from timescales.papers.table import Cell, Table, expand, matches
 from timescales.training import build
 
-# Of `loop`: how long, and how often it is looked at.
+# Keys of `loop`: how long a run is, and how often it is validated and logged.
 LENGTH = ("max_epochs", "max_steps", "eval_every", "log_every", "max_eval_batches")
 
 
 def printed(config: Config, horizon: int) -> list[Printed]:
-    """What papers print of runs of a configuration, on test or validation data.
+    """Find what papers print about runs of a configuration, on test or validation data.
 
     Seeds, lengths, and how often a run is validated may differ.
 
     Args:
         config: as a run has recorded it.
-        horizon: its task's, meant by T_max: auto.
+        horizon: the horizon of its task, which T_max: auto stands for.
     """
 
     def alike(cfg: Config) -> str:
+        """Return the hash of a configuration without its seed and lengths."""
         build.fill_horizon(cfg["model"], horizon)
         loop = {key: value for key, value in cfg["loop"].items() if key not in LENGTH}
         return identity.identity({**cfg, "seed": 0, "loop": loop})
@@ -39,9 +40,9 @@ def printed(config: Config, horizon: int) -> list[Printed]:
 
 @functools.cache
 def _scores(task: str, places: tuple[Path, ...]) -> list[tuple[Printed, Config]]:
-    """List what papers print of runs of a task, each value with its configuration. Composing takes seconds: done once.
+    """List what papers print about runs of a task, each value with its configuration. Cached: composing takes seconds.
 
-    places: the folders of configurations, which tables are read from.
+    places: the folders of configurations, from which tables are read. They are part of the cache's key.
     """
     with compose.composing() as composer:
         tables = [load.table(name) for name in folders.choices("table")]
@@ -49,7 +50,7 @@ def _scores(task: str, places: tuple[Path, ...]) -> list[tuple[Printed, Config]]
 
 
 def _of_table(table: Table, task: str, composer: compose.Composer) -> Iterator[tuple[Printed, Config]]:
-    """Yield what a table prints of runs of a task."""
+    """Yield what a table prints about runs of a task."""
     scores = [(cell, metric) for cell in table.cells if (metric := measured(cell))]
     for axes in expand(table, narrow={"seed": [0]}) if scores else []:
         cells = [(cell, metric) for cell, metric in scores if matches(axes, cell.where)]
@@ -62,7 +63,7 @@ def _of_table(table: Table, task: str, composer: compose.Composer) -> Iterator[t
 
 
 def measured(cell: Cell) -> str:
-    """The score of a run that a cell is about, "test/accuracy"; "" where it is about no score: steps, an analysis."""
+    """Return the score of a run that a cell is about, "test/accuracy"; "" if it is about steps or an analysis."""
     _, _, metric = cell.column.partition(" ")
     scored = metric.startswith(("test/", "valid/")) and not cell.compute and cell.value is not None
     return metric if scored else ""

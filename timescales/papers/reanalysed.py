@@ -1,10 +1,12 @@
-"""What needs no training: the authors' own published models, and the data, judged beside our runs.
+"""Judge what needs no training: numbers of the authors' published models, and of the data.
 
-`analysis/released.py` computes the numbers, results/reanalysed/values.csv has them. A published model fills a value or
-a claim as a run with its settings would. No test is needed: the paper's sentence is about this model, or these data.
+`analysis/released.py` computes the numbers; they are stored in results/reanalysed/values.csv. A published model fills a
+value or a claim as a run with its settings would. No test is needed: the paper's sentence is about this very model, or
+these data.
 
-A number of a published model is as printed if it has the printed digits; one of data that we draw, or an estimate of
-our own, if it is within the tolerance. A claim is as printed if its order is.
+A number of a published model is *as printed* if it has the printed digits. A number of data that we draw, or an
+estimate of our own, is *as printed* if it is within the tolerance. A claim is *as printed* if its numbers have its
+order.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ COLUMNS = ("kind", "of", "axes", "metric", "value")
 
 
 class Word(StrEnum):
-    """What a source says of a printed value or claim."""
+    """What a source says about a printed value or claim."""
 
     AS_PRINTED = "as printed"
     NOT_AS_PRINTED = "not as printed"
@@ -35,10 +37,10 @@ class Word(StrEnum):
 
 @dataclass(frozen=True)
 class Evidence:
-    """A printed value or claim, and what a published model or the data say of it.
+    """A printed value or claim, and what a published model or the data say about it.
 
-    numbers: of a value the source's number; of a claim the two that it compares, the first to be the better one. In
-    the printed unit.
+    numbers: for a value the source's number; for a claim the two numbers that it compares, the one that should be
+    better first. All in the printed unit.
     """
 
     item: Cell | Claim
@@ -48,7 +50,7 @@ class Evidence:
 
 
 def text(sources: Sequence[Source]) -> str:
-    """Sources as the text of values.csv, a line for each number."""
+    """Write sources as the text of values.csv, one line for each number."""
     rows = [
         {
             "kind": source.kind,
@@ -64,7 +66,7 @@ def text(sources: Sequence[Source]) -> str:
 
 
 def read(results: Path) -> list[Source]:
-    """The sources of results/reanalysed/values.csv; none where it is not there."""
+    """Read the sources of results/reanalysed/values.csv. Returns [] if the file does not exist."""
     found: dict[tuple[str, str, str], Source] = {}
     for row in csv_rows(results / FOLDER / "values.csv"):
         kind: Any = row["kind"]
@@ -75,16 +77,16 @@ def read(results: Path) -> list[Source]:
 
 
 def in_words(found: Sequence[Evidence]) -> str:
-    """How often it is as printed: "2 *as printed*, 1 *not as printed*"."""
+    """Count how often something is as printed: "2 *as printed*, 1 *not as printed*"."""
     counts = Counter(str(evidence.word) for evidence in found)
     return ", ".join(f"{count} *{word}*" for word, count in counts.most_common())
 
 
 def judge(table: Table, sources: Sequence[Source]) -> list[Evidence]:
-    """What sources say of a table's values and claims, in the table's order; one for each source, or pair of sources.
+    """Judge a table's values and claims by sources: in the table's order, once for each source or pair of sources.
 
-    A published model counts where the table has runs like it. What a claim (its sides, `@`) or a cell (`where`) says of
-    its settings must be among the source's.
+    A published model counts if the table has runs like it. All settings that a claim (its sides, `@`) or a cell
+    (`where`) names must be among the source's.
     """
     runs = expand(table)
     like = [source for source in sources if any(_alike(source.axes, axes) for axes in runs)]
@@ -100,7 +102,7 @@ def judge(table: Table, sources: Sequence[Source]) -> list[Evidence]:
 
 
 def _alike(axes: Axes, run: Axes) -> bool:
-    """Whether a source and a run have the same task and, of the settings that both name, the same values."""
+    """Return whether a source and a run have the same task, and the same values of all settings that both name."""
     return axes.get("task") == run.get("task") and all(run.get(key, value) == value for key, value in axes.items())
 
 
@@ -117,7 +119,7 @@ def _value(cell: Cell, source: Source) -> Evidence:
 
 
 def _claim(claim: Claim, sources: Sequence[Source]) -> list[Evidence]:
-    """A claim by each group of sources that share what its sides do not name."""
+    """Judge a claim by each group of sources that differ only in what the claim's sides name."""
     first, second = claim.columns
     complete = [source for source in sources if {first, second} <= source.values.keys()]
     found = []

@@ -1,9 +1,9 @@
-"""A paper's table as data: the printed values, the claims, and the runs that they ask for.
+"""The classes of a paper's table: printed values, claims, and the runs that they need.
 
-`parse.py` makes a `Table` of the `table` node of conf/table/<name>.yaml, once. The classes below document the keys of
-that file. A class is a node; its KEYS are the keys that may stand there. A key is the field of the same name, if no
-comment says otherwise, and one without a default must be there. A cell or a claim takes from its table what it does
-not say itself (unit, better, tolerance, ...).
+`parse.py` makes a `Table` of the `table` node of conf/table/<name>.yaml. The classes below document the keys of that
+file. A class is a node; its KEYS are the allowed keys. A key is the field of the same name, unless a comment says
+otherwise. A key without a default is required. A cell or a claim inherits from its table what it does not set itself
+(unit, better, tolerance, ...).
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ SELECTS = get_args(Select)
 Scale = Literal["linear", "log"]
 Where = Axes  # which runs: settings, each with its value or a list of values
 PAPER = "paper"  # the name of the paper's size, beside the names of rungs
-FIRST_SEED = 200  # of the runs that count on a ladder
-RATES = "rates"  # the name of the runs by which a ladder's learning rates were chosen
+FIRST_SEED = 200  # first seed on a ladder: no seed that a size, rate or threshold was chosen by counts there
+RATES = "rates"  # the name of the runs that a ladder's learning rates were chosen by
 WITHIN = ("~", ">=")  # the signs that use the tolerance
 FAILING = ("fails", "never fails", "sometimes fails")  # the signs of a claim about failures of one side
 FAILS_MORE_OFTEN = "fails more often than"  # the sign of a claim that compares the failures of two sides
@@ -49,42 +49,43 @@ class Grid:
     settings: Axes
 
     def values(self) -> dict[str, list[Any]]:
-        """Each setting with the list of its values."""
+        """Return the list of values of each setting."""
         return {key: value if isinstance(value, list) else [value] for key, value in self.settings.items()}
 
     def has_model_of(self, other: Grid) -> bool:
-        """Whether it has one of the other grid's models, or that one names none."""
+        """Return whether it has one of the other grid's models, or whether the other grid names none."""
         models = other.values().get("model")
         return models is None or not set(models).isdisjoint(self.values().get("model", []))
 
     def __or__(self, other: Grid) -> Grid:
-        """The same grid with the settings of another one instead of its own."""
+        """Return this grid, with settings of the other grid where it has them."""
         return Grid({**self.settings, **other.settings})
 
 
 @dataclass(frozen=True, kw_only=True)
 class Measure:
-    """What is read of a run, and how values are compared. A table says it for its cells and claims."""
+    """What is read from a run, and how values are compared. Cells and claims inherit it from their table."""
 
     # "test/accuracy", a metric of a record; "steps to valid/accuracy >= 0.99", from the curve (a run that never gets
     # there has the last step that it took, as a censored value); or "probe/<analysis>/<value>", from an analysis.
     metric: str
     select: Select  # the value at the best validation, or the last one
-    better: Better  # what `>` of a claim and `reduce` go by
-    unit: str  # percent (records hold fractions), or the metric's own, for people
-    tolerance: Number  # in the printed unit: a difference this small is none
-    # Over the runs of a cell: their mean; the mean at the best of the learning rates at which all runs succeeded and
-    # have a value; or the best single run, of which there is no interval.
+    better: Better  # which values are better, for `>` of a claim and for `reduce`
+    unit: str  # percent (records have fractions), or the metric's own, for people
+    tolerance: Number  # in the printed unit: the largest difference that counts as none
+    # How the runs of a cell become one value: their mean; the mean at the best of the learning rates at which all runs
+    # succeeded and have a value; or the best single run, which has no interval.
     reduce: Literal["mean", "max", "best_lr"] = "mean"
-    # Runs that do not reach it are failures, as are those that diverged. A claim counts them; a printed value leaves
-    # them out of its mean, as papers do.
+    # Runs that do not reach it are failures, as are those that diverged. Claims count failures. The mean of a printed
+    # value is without them, as in papers.
     success: Threshold | None = field(default=None, metadata={"yaml": str | None})
-    # Runs that meet it ended at chance. Where a table names it, runs have two fates, and claims go by ranks.
+    # Runs that meet it ended at chance. If a table names it, its claims are judged by ranks: means lose power if some
+    # runs stay at chance.
     chance: Threshold | None = field(default=None, metadata={"yaml": str | None})
 
     @property
     def column(self) -> str:
-        """The column of runs.csv that has the values."""
+        """The column of runs.csv with the values."""
         return column(self.metric, self.select)
 
     @property
@@ -98,11 +99,11 @@ class Measure:
         return self.better == "higher"
 
     def best(self, items: Iterable[Any], key: Callable[[Any], float] = float) -> Any:
-        """The item with the best value; key: gives the value of an item."""
+        """Return the best item. key: returns the value of an item."""
         return max(items, key=key) if self.higher else min(items, key=key)
 
     def succeeded(self, row: Row) -> bool | None:
-        """Whether a run finished and reached `success`, if there is one; None if its value is unknown."""
+        """Return whether a run finished and reached `success`, if there is one; None if its value is unknown."""
         if row.status != "finished":
             return False
         if self.success is None:
@@ -110,10 +111,11 @@ class Measure:
         return self._meets(self.success, row)
 
     def at_chance(self, row: Row) -> bool:
-        """Whether a run that succeeded ended at chance."""
+        """Return whether a run that succeeded ended at chance."""
         return bool(self.chance and self.succeeded(row) and self._meets(self.chance, row))
 
     def _meets(self, threshold: Threshold, row: Row) -> bool | None:
+        """Return whether a run reaches a threshold; None if its value is unknown."""
         value = row.value(column(threshold.metric, self.select))
         return None if value is None else threshold.reached(value)
 
@@ -127,7 +129,7 @@ class Cell(Measure):
         *("label", "compute", "calibrated", "at"),
     )
     value: Number | None  # null where the paper leaves the cell empty
-    # The settings of its runs; none: all runs of the table.
+    # The settings of its runs; {} for all runs of the table.
     where: Where = field(default_factory=dict, metadata={"yaml": dict})
     sd: Number | None = None  # standard deviation, or
     se: Number | None = None  # standard error of the mean
@@ -139,22 +141,22 @@ class Cell(Measure):
     # Filled by parse.py: the smallest difference to another value that the paper concludes from, and its planned runs.
     gap: float | None = None
     planned: int = 0
-    # Filled by under.py: its place in the file, and in words the view that this is of, if it has several.
+    # Filled by under.py: its place in the file, and its view in words, if it has several views.
     number: int = 0
     under: str = ""
 
     @property
     def spread(self) -> float | None:
-        """The printed standard deviation; from a standard error that of its n runs."""
+        """The printed standard deviation, computed from the standard error of n runs if that is printed."""
         if self.se is not None and self.n is not None:
             return self.se * math.sqrt(self.n)
         return self.sd
 
     @property
     def margin(self) -> float:
-        """A difference this small is none: the tolerance, or two printed spreads if they are larger.
+        """The largest difference that counts as none: the tolerance, or two printed spreads if they are larger.
 
-        But no more than half the smallest gap that the paper concludes from.
+        But it is at most half the smallest gap that the paper concludes from.
         """
         wide = 2 * (self.spread or 0.0)
         return max(self.tolerance, wide if self.gap is None else min(wide, self.gap / 2))
@@ -165,11 +167,11 @@ class Claim(Measure):
     """A conclusion of a paper in one line, or in a mapping {claim: the line, and other keys}.
 
     "plstm > lstm @ task=pmnist": each side names settings of runs, and a bare word is a model. `>` is "better than",
-    `~` "no different from" and `>=` "not worse than", both within the tolerance. Settings after `@` are those of both
-    sides. "lstm fails" (more than half of its runs), "lstm sometimes fails", "plstm never fails" and "lstm fails more
-    often than plstm" are about `success`.
+    `~` "no different from" and `>=` "not worse than", the last two within the tolerance. Settings after `@` apply to
+    both sides. "lstm fails" (more than half of its runs), "lstm sometimes fails", "plstm never fails" and "lstm fails
+    more often than plstm" are about `success`.
 
-    A claim says where it comes from: `quote` and `at`; or `hypothesis` and `dated`, in a study of our own; or `ours`.
+    A claim names its source: `quote` and `at`; or `hypothesis` and `dated`, in a study of our own; or `ours`.
     """
 
     KEYS: ClassVar[tuple[str, ...]] = (
@@ -178,43 +180,43 @@ class Claim(Measure):
     )
     claim: str
     quote: str = ""  # the words of the paper that state it; [...] for what is left out
-    at: str = ""  # where they stand: paper, and section, caption or appendix
-    # Why we expect it, and what would refute it; best written before the first run of a side; on the day of `dated`.
+    at: str = ""  # where the quote is: paper, and section, caption or appendix
+    # Why we expect it, and what would refute it. Best written before the first run of a side, on the day of `dated`.
     hypothesis: str = ""
     dated: str = ""  # "2026-11-25"
     ours: str = ""  # why we look at it, where the paper does not state it; such a claim decides nothing about the table
-    than: str = ""  # another metric: the runs of the only side have `metric` better than this one
+    than: str = ""  # another metric: in the runs of the only side, `metric` is better than this one
     times: Number = 1  # `>` by this factor
     by: Number = 0  # `>` by more than this, in the printed unit
-    words: str = ""  # the claim in plain words, where its line would not be understood
-    of: str = ""  # of a rung's claim: the line of the paper's claim that it stands for
-    calibrated: bool = False  # a setting was chosen by looking at what this is about (see Assumption)
+    words: str = ""  # the claim in plain words, if its line is hard to understand
+    of: str = ""  # in a rung's claim: the line of the paper's claim that it stands for
+    calibrated: bool = False  # a setting was chosen by looking at this result (see Assumption)
     # Read from the line:
     sides: tuple[Where, ...] = ()  # one if the sign is of FAILING, else two
     sign: Literal[">", ">=", "~", "fails", "never fails", "sometimes fails", "fails more often than"] = ">"
     place: Where = field(default_factory=dict)
     text: str = ""  # the line, with the claim's other keys in words
-    # Filled by `under.py`: its place in the file, and the view that it is judged under; in words if it has several.
+    # Filled by under.py: its place in the file, and the view that it is judged under, in words if it has several views.
     number: int = 0
     view: Where = field(default_factory=dict)
     under: str = ""
 
     @property
     def decides(self) -> bool:
-        """Whether it counts for the table: a conclusion of the paper, or a hypothesis of our own study."""
+        """Whether the claim counts for the table: a conclusion of the paper, or a hypothesis of our own study."""
         return bool(self.quote or self.hypothesis)
 
     @property
     def columns(self) -> tuple[str, str]:
-        """The columns of runs.csv that are compared, one a side."""
+        """The columns of runs.csv that are compared, one for each side."""
         return self.column, column(self.than, self.select) if self.than else self.column
 
     def groups(self, runs: Iterable[Item], axes_of: Callable[[Item], Axes]) -> dict[str, list[list[Item]]]:
-        """Groups of runs that share all settings but the seed and what the sides name; in each the runs by side.
+        """Group runs that share all settings but the seed and what the sides name. Return the groups' runs by side.
 
         Args:
-            runs: those beyond the claim's view, and a group in which a side has no runs, are left out.
-            axes_of: gives the settings of a run.
+            runs: runs outside the claim's view are skipped, and groups in which a side has no runs.
+            axes_of: returns the settings of a run.
         """
         named = {"seed", *self.view}.union(*self.sides) | ({"optimizer.lr"} if self.reduce != "mean" else set())
         groups: dict[str, list[list[Item]]] = {}
@@ -228,7 +230,7 @@ class Claim(Measure):
 
 @dataclass(frozen=True, kw_only=True)
 class Cited:
-    """A value of somebody else's model that the paper cites; it is never measured here."""
+    """A value that the paper cites from somebody else's model. It is never measured here."""
 
     KEYS: ClassVar[tuple[str, ...]] = ("label", "value", "source", "sd", "se")
     label: str
@@ -243,11 +245,11 @@ class Assumption:
     """A setting that the paper does not state."""
 
     KEYS: ClassVar[tuple[str, ...]] = ("said", "try", "calibrated", "shown")
-    said: str  # what is assumed, and by which source
-    # Whether it was chosen by looking at a result. The values and claims that it was chosen by say so, too: they are
-    # shown, and leave the counts.
+    said: str  # what is assumed, and from which source
+    # Whether it was chosen by looking at a result. The values and claims that it was chosen by are marked too: reports
+    # show them but do not count them.
     calibrated: bool = False
-    # Values that runs of the table have, each in words; what is printed is judged under each of them (see under.py).
+    # Values that runs of the table have, each in words. Printed values are judged under each of them (see under.py).
     shown: Mapping[Any, str] = field(default_factory=dict, metadata={"yaml": dict})
     # In the file: `try`, other values (see reports/sensitivity.py).
     tries: tuple[Any, ...] = field(default=(), metadata={"key": "try", "yaml": list})
@@ -261,10 +263,10 @@ class Figure:
         *("kind", "where", "metric", "chance", "floors", "probe", "x", "xlabel", "ylabel", "xscale", "yscale"),
     )
     kind: Literal["curves", "line", "probe", "times"]
-    where: Where = field(default_factory=dict, metadata={"yaml": dict})  # the runs that it shows; all by default
-    metric: str = ""  # of the curves, or over `x`; the table's by default
+    where: Where = field(default_factory=dict, metadata={"yaml": dict})  # the runs that it shows; by default all
+    metric: str = ""  # drawn as curves or over `x`; by default the table's
     chance: Number | None = field(default=None, metadata={"yaml": Number})
-    floors: bool = False  # whether curves show what simple rules reach on the first run's task (`Task.floors`)
+    floors: bool = False  # whether to draw what trivial baselines reach on the first run's task (`Task.floors`)
     probe: str = ""  # an analysis; kind: probe draws its values "probe/<analysis>/<number>" over the number
     x: str = ""  # kind: line draws the metric over this setting
     xlabel: str = ""
@@ -275,7 +277,7 @@ class Figure:
 
 @dataclass(frozen=True, kw_only=True)
 class Question:
-    """What people want to know of a table. by: the lines of the claims that answer it."""
+    """What people want to know from a table. by: the lines of the claims that answer it."""
 
     KEYS: ClassVar[tuple[str, ...]] = ("asks", "by")
     asks: str
@@ -316,19 +318,19 @@ class Table(Measure):
 
     @property
     def paper(self) -> str:
-        """The first word of its name: the paper's first author, or "ours"."""
+        """The first word of the table's name: the paper's first author, or "ours"."""
         return self.name.split("_")[0]
 
     @property
     def sizes(self) -> dict[str, Table]:
-        """The table by the names of its sizes: "paper", then the rungs of its ladder from the smallest."""
+        """The table at each of its sizes: "paper", then the rungs of its ladder from the smallest."""
         if self.ladder is None:
             return {PAPER: self}
         rates: dict[str, Table] = {RATES: self.ladder.rates} if self.ladder.rates else {}
         return {PAPER: self, **self.ladder.rungs, **rates}
 
     def size_of(self, word: str | None) -> str:
-        """The size that a word means: None is the paper's, "small" the first rung. Raises ConfigError for no size."""
+        """Return the size that a word names: None is the paper's, "small" the first rung. Raises ConfigError."""
         if word is None:
             return PAPER
         rungs = [name for name in self.sizes if name != PAPER]
@@ -341,39 +343,39 @@ class Table(Measure):
         return word
 
     def other_selections(self) -> list[Select]:
-        """How else than by `select` the paper may have chosen the values of its cells."""
+        """The selections, besides `select`, by which the paper may have chosen the values of its cells."""
         return list(self.assumed["select"].tries) if "select" in self.assumed else []
 
 
 @dataclass(frozen=True)
 class Competence:
-    """When runs of a rung can be compared: some setting gets somewhere, and not every setting is at the ceiling.
+    """When the runs of a rung can be compared: some setting succeeds, and not every setting is at the ceiling.
 
-    Without it a rung whose models all fail, or all succeed at once, would say that they are alike.
+    Without this check, a rung whose models all fail, or all succeed at once, would show that they are alike.
     """
 
     KEYS: ClassVar[tuple[str, ...]] = ("reach", "share", "ceiling")
-    reach: Threshold  # what a run must reach
-    share: Number  # by how many of the runs of some setting; if by fewer, the rung is too short
+    reach: Threshold  # what runs must reach
+    share: Number  # the share of runs, of at least one setting, that must reach it; else the rung is too short
     ceiling: Threshold | None = None  # if all runs of all settings reach this, the rung is too easy
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rung(Table):
-    """A size of a table's ladder: the table's grids with other settings, and claims that its runs are judged by."""
+    """A size of a table's ladder: the table's grids with other settings, and the claims that its runs decide."""
 
     KEYS: ClassVar[tuple[str, ...]] = (
         *("at", "differs", "set", "seeds", "steps", "claims", "metric", "select", "success", "chance", "tolerance"),
         "competence",
     )
     at: Number | None = None  # its size: the value of the ladder's `over`
-    differs: str = ""  # how its settings differ from the paper's, in words
-    # How many seeds, from 200 on, of the grids that name none: no seed that informed a ladder is counted in it.
+    differs: str = ""  # in words, how its settings differ from the paper's
+    # Number of seeds, from 200 on, for grids that name no seeds.
     seeds: int | None = None
-    steps: Number | None = None  # that a run typically takes, where it may stop before its last; for the price
+    steps: Number | None = None  # steps that a run typically takes if it may stop early; for the price
     claims: tuple[Claim, ...] = field(default=(), metadata={"yaml": list})
-    # In the file: `set`, settings, or a list of such, each of which makes grids of its own: of all grids, or, where it
-    # names models, of those that have one of them.
+    # In the file: `set`, settings or a list of settings. Each makes grids of its own, from all grids of the table; if it
+    # names models, from the grids that have one of them.
     sets: tuple[Grid, ...] = field(metadata={"key": "set", "yaml": dict | list})
     competence: Competence | None = field(default=None, metadata={"yaml": dict})
 
@@ -382,32 +384,32 @@ class Rung(Table):
 class Ladder:
     """The same experiment at several sizes, from minutes to hours on a CPU.
 
-    `set` has settings that all rungs share. Its keys `claims`, `metric`, `select`, `success`, `chance`, `tolerance`,
-    `competence` are those of every rung that does not have them itself.
+    `set` has settings that all rungs share. The keys `claims`, `metric`, `select`, `success`, `chance`, `tolerance` and
+    `competence` are defaults for every rung.
     """
 
     KEYS: ClassVar[tuple[str, ...]] = ("over", "set", "rungs", "rates", "pair", "flat", "none")
     over: str = ""  # what grows from rung to rung: a setting, or words ("parameters")
     shared: Where = field(default_factory=dict, metadata={"key": "set", "yaml": dict})
     rungs: Mapping[str, Rung] = field(default_factory=dict, metadata={"yaml": dict})  # by name, from the smallest
-    # The runs, of one seed that is in no rung, by which the learning rates of the rungs were chosen.
+    # The runs that the learning rates of the rungs were chosen by. They have one seed, which is in no rung.
     rates: Rung | None = field(default=None, metadata={"yaml": dict})
     # "seed": a seed fixes the order of the data for all models, so runs of the same seed are compared with each other.
     pair: Literal["", "seed"] = ""
-    # A change of an effect over the whole ladder that is this small is none; of times a factor. Default: the tolerance
-    # of the claim, and of times a factor of 1.25.
+    # The largest change of an effect over the whole ladder that counts as none; for times a factor. Default: the
+    # tolerance of the claim; for times 1.25.
     flat: Number | None = field(default=None, metadata={"yaml": Number})
     none: str = ""  # why no smaller size can say anything about the table; then there are no rungs
 
 
 def column(metric: str, select: Select) -> str:
-    """A metric with how its value is selected, as a column of runs.csv: "last test/accuracy"."""
+    """Return the column of runs.csv for a metric and how its value is selected: "last test/accuracy"."""
     selected = is_steps(metric) or metric.startswith(("probe/", "data/", "best ", "last "))  # in one way only
     return metric if selected else f"{select} {metric}"
 
 
 def columns(table: Table) -> list[str]:
-    """The columns of runs.csv that a table reads, without the further values of its analyses."""
+    """Return the columns of runs.csv that a table reads, without the further values of its analyses."""
     names: dict[str, None] = {}
     for part in table.sizes.values():
         names |= dict.fromkeys([part.column, *(cell.column for cell in part.cells)])
@@ -416,7 +418,7 @@ def columns(table: Table) -> list[str]:
         thresholds = [part.success, part.chance, *(claim.success for claim in part.claims)]
         if isinstance(part, Rung) and part.competence:
             thresholds += [part.competence.reach, part.competence.ceiling]
-        names |= dict.fromkeys(column(told.metric, part.select) for told in thresholds if told)
+        names |= dict.fromkeys(column(each.metric, part.select) for each in thresholds if each)
         lines = [figure.metric for figure in part.figure if figure.kind == "line" and figure.metric]
         names |= dict.fromkeys(column(metric, part.select) for metric in lines)
         for other in part.other_selections() if part is table else []:
@@ -426,11 +428,11 @@ def columns(table: Table) -> list[str]:
 
 
 def expand(table: Table, size: str = PAPER, narrow: Mapping[str, Sequence[Any]] | None = None) -> list[Axes]:
-    """List the runs of a table at one size, each once, by their settings (the seed too).
+    """List the settings of a table's runs at one size, each run once. The seed is a setting too.
 
-    A grid that knows a narrowed key keeps those of its values that are wanted, and is dropped if it has none. Wanted
-    values that no grid has go to all grids that know the key; a key that none knows goes to all grids. Such runs are
-    beyond the table.
+    `narrow` restricts the runs. A grid that has a narrowed key keeps the wanted values among its own, and is dropped if
+    it has none of them. Wanted values that no grid has are added to all grids that have the key. A key that no grid has
+    is added to all grids. Such runs are beyond the table.
 
     Args:
         size: "paper", or the name of a rung.
@@ -454,18 +456,18 @@ def _narrowed(grids: list[dict[str, list[Any]]], key: str, wanted: Sequence[Any]
 
 
 def group(axes: Axes) -> str:
-    """A text that is the same for runs that differ in the seed alone."""
+    """Return a string that is the same for runs that only differ in the seed."""
     return json.dumps({k: v for k, v in axes.items() if k != "seed"}, sort_keys=True)
 
 
 def varying(runs: Sequence[Axes]) -> list[str]:
-    """The settings, except the seed, in which runs differ; runs: the axes of each."""
+    """Return the settings, except the seed, in which runs differ. runs: the settings of each run."""
     keys = dict.fromkeys(key for axes in runs for key in axes if key != "seed")
     return [key for key in keys if len({json.dumps(axes.get(key)) for axes in runs}) > 1]
 
 
 def matches(axes: Axes, where: Where) -> bool:
-    """Whether a run has all the settings that a cell or a claim names; a list means any of its values."""
+    """Return whether a run has all the settings that a cell or a claim names; a list means any of its values."""
     return all(
         key in axes and (axes[key] in value if isinstance(value, list) else axes[key] == value)
         for key, value in where.items()
@@ -473,5 +475,5 @@ def matches(axes: Axes, where: Where) -> bool:
 
 
 def agrees(axes: Axes, view: Where) -> bool:
-    """Whether a run has the values of a view in those of its settings that the run has."""
+    """Return whether a run has the view's values, as far as it has the view's settings."""
     return all(axes.get(key, value) == value for key, value in view.items())

@@ -1,8 +1,8 @@
-"""A table's values and claims under each value of the settings that its paper does not state.
+"""Judge a table's values and claims under each value of the settings that its paper does not state.
 
 An assumption with `shown: {raw: raw t, longest: t/125}` has runs with each of these values in the table's grids. Every
-printed value and every claim whose runs differ with it is judged once under each, and keeps its `number`: it counts
-once, by what all its verdicts say.
+printed value and every claim whose runs differ with the setting is judged once under each value. It keeps its `number`,
+so it counts once, by all its verdicts.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from timescales.papers.table import Assumption, Axes, Cell, Claim, Grid, Table, 
 
 
 def views(assumed: Mapping[str, Assumption]) -> list[Where]:
-    """Every combination of the shown values; a single empty one where none is shown. The first is as assumed."""
+    """Return every combination of the shown values, first the assumed one; one empty view if none is shown."""
     shown = {key: entry.shown for key, entry in assumed.items() if entry.shown}
     return [dict(zip(shown, values, strict=True)) for values in itertools.product(*shown.values())]
 
 
 def cells(cells: Sequence[Cell], assumed: Mapping[str, Assumption], runs: Sequence[Axes]) -> tuple[Cell, ...]:
-    """Each cell under each view in which it has runs of its own; runs: the settings of each run of the table."""
+    """Return each cell under each view in which it has different runs. runs: the settings of all runs of the table."""
     return tuple(each for k, cell in enumerate(cells) for each in _cells(replace(cell, number=k), assumed, runs))
 
 
@@ -37,7 +37,7 @@ def _cells(cell: Cell, assumed: Mapping[str, Assumption], runs: Sequence[Axes]) 
 
 
 def claims(claims: Sequence[Claim], assumed: Mapping[str, Assumption], runs: Sequence[Axes]) -> tuple[Claim, ...]:
-    """Each claim under each view in which runs of its own decide it, in as many groups as under the first view."""
+    """Return each claim under each view in which different runs decide it, in all groups of the first view."""
     return tuple(each for k, claim in enumerate(claims) for each in _claims(replace(claim, number=k), assumed, runs))
 
 
@@ -57,7 +57,7 @@ def _claims(claim: Claim, assumed: Mapping[str, Assumption], runs: Sequence[Axes
 def _different(
     assumed: Mapping[str, Assumption], runs_under: Callable[[Where], list[Axes]]
 ) -> list[tuple[Where, dict[str, str]]]:
-    """The views under which the runs are not the same, each with those of its settings, in words, that set it apart."""
+    """Return the views under which the runs differ, each with the words of the settings that distinguish it."""
     found = {json.dumps(runs, sort_keys=True): view for view in reversed(views(assumed)) if (runs := runs_under(view))}
     different = list(reversed(found.values()))
     shown = [key for key, entry in assumed.items() if entry.shown]
@@ -66,13 +66,13 @@ def _different(
 
 
 def as_assumed(table: Table) -> Table:
-    """A table with the first value of each shown setting alone: its runs, and each printed value and claim once."""
+    """Return a table with only the first value of each shown setting, each printed value and claim once."""
     view = views(table.assumed)[0]
     runs = tuple(Grid(axes) for axes in expand(table) if agrees(axes, view))
     return replace(table, runs=runs, cells=_first(table.cells), claims=_first(table.claims))
 
 
 def _first(items: Sequence[Any]) -> tuple[Any, ...]:
-    """Of the cells or claims of one number the first."""
+    """Return the first cell or claim of each number."""
     first = {item.number: item for item in reversed(items)}
     return tuple(first[number] for number in sorted(first))

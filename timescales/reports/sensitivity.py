@@ -17,7 +17,7 @@ from timescales.experiment.plan import OF_GROUPS
 from timescales.files import write_atomic
 from timescales.papers import load
 from timescales.papers.judge import judge_claim
-from timescales.papers.ladder import OF_RUNGS
+from timescales.papers.ladder import RUNG_WORDS
 from timescales.papers.table import Grid, Rung, columns, expand
 from timescales.reports import markdown, wording
 from timescales.runs import found, store
@@ -125,7 +125,7 @@ def _said(table: Rung, rows: Sequence[Row]) -> Iterator[str]:
     for claim in table.claims:
         ratio = is_steps(claim.column) and "fails" not in claim.sign
         found = judge_claim(claim, rows, [row.axes for row in rows], ratio=ratio)
-        yield f"{OF_RUNGS[found.word]}: {wording.effect(claim, found.interval, ratio)}"
+        yield f"{RUNG_WORDS[found.word]}: {wording.effect(claim, found.interval, ratio)}"
 
 
 def write(table: Rung, rows: Mapping[str, Sequence[Row]], results_dir: Path, own: bool = False) -> str:

@@ -153,6 +153,7 @@ class Task:
 
     def generator(self, split: str, epoch: int = 0, step: int = 0) -> torch.Generator:
         """A CPU generator that depends on the arguments and the task's seed alone."""
+        # No state is carried from draw to draw, so a resumed run only needs its counters.
         return seeded(f"{self.seed}/{split}/{epoch}/{step}")
 
     def shuffled(self, epoch: int) -> Tensor:

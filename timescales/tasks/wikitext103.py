@@ -112,6 +112,7 @@ class WikiText103(Words):
 
     def losses(self, logits: Tensor, batch: Batch) -> Tensor:
         """The loss of each word, (S, B)."""
+        # The model gives log probabilities of the targets: logits of 267,735 words would take 17 GB a window.
         return -logits
 
     def loss(self, logits: Tensor, batch: Batch) -> Tensor:

@@ -77,6 +77,7 @@ class Words(StepTask):
     ) -> None:
         check_choice("corpus", corpus, text.OF_WORDS)
         check_positive(length=length, embedding=embedding)
+        # Settings of the task although the network uses them: a new place would change the ids of all runs.
         awd = AWD(dropout_embedding, dropout_input, dropout_hidden, dropout_output, weight_drop, recurrent, tied)
         words = text.words(corpus, data_root, allow_partial)
         super().__init__(batch_size=batch_size, seed=seed, device=device, **words.sizes)

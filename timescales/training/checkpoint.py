@@ -27,7 +27,8 @@ class Checkpoint(TypedDict, total=False):
     model: dict[str, Tensor]
     optimizer: dict[str, Any]
     losses: list[Tensor]  # since the last validation
-    best: dict[str, Tensor] | None  # the weights at the best validation
+    # The weights at the best validation. They are stored in this file too, so that the two can never disagree.
+    best: dict[str, Tensor] | None
     state: list[list[Tensor]]  # of each layer, where the task carries it on
     lacks: list[str]  # what its data lack (`Task.partial`)
     data: dict[str, str]  # digests of its own files of data and of word vectors (`Task.data`)

@@ -110,6 +110,7 @@ class LSTMCell(Cell):
             fixed = self.fixed_bias_ih if self.biases == 2 else self.fixed_bias
             frozen = self.frozen_rows.bool()
             assert bias_ih is not None, "refused by the constructor"
+            # Replaced here, not masked in the gradient: weight decay would move a bias without a gradient.
             bias_ih = torch.where(frozen, fixed, bias_ih)
             if bias_hh is not None:
                 bias_hh = torch.where(frozen, self.fixed_bias_hh, bias_hh)

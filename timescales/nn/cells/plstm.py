@@ -112,6 +112,7 @@ class PLSTMCell(PowerLawCell):
     adds epsilon to the ratio. L is clamped at 0, because dt < epsilon would give f > 1.
     """
 
+    # An age, not the paper's absolute time: it can be carried from segment to segment, and float32 holds it precisely.
     class State(NamedTuple):
         h: Tensor
         c: Tensor
