@@ -1,4 +1,4 @@
-"""Train one run, or a sweep (-m) or a table (table=NAME): `python train.py --help` has examples, conf/base.yaml all keys.
+"""Train one run, or a sweep (-m) or a table (table=NAME): `python train.py --help` has examples.
 
 `python train.py model=plstm task=copy task.T=20 loop.max_steps=3000` takes some minutes, task.T=500 many hours.
 """

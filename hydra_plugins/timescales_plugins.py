@@ -36,6 +36,7 @@ class TimescalesSweeper(Sweeper):
 
         # As typed: Hydra's copy of them has read what they refer to, such as a secret in the environment.
         typed = OmegaConf.to_container(self.context["config"].hydra.sweeper.runs)
+        assert isinstance(typed, list)
         runs = [str(text).replace("\\${", "${") for text in typed]
         Sweep([*arguments, *runs], self.minutes, **self.context).sweep()
 

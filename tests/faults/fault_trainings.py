@@ -115,7 +115,12 @@ class Bench:
         self.counter.value = 0
         process = os.fork()
         if process == 0:
-            run_and_exit(ROOT / script, arguments, lambda: (enter(cwd, log, self.counter, fault), before()))
+
+            def begin() -> None:
+                enter(cwd, log, self.counter, fault)
+                before()
+
+            run_and_exit(ROOT / script, arguments, begin)
         status = wait(process, fault.seconds or LIMIT)
         assert status is not None or fault.seconds, f"hung: killed after {LIMIT:.0f} s\n{log.read_text()}"
         return Case(-signal.SIGKILL if status is None else status, log.read_text(errors="replace"))
@@ -152,7 +157,7 @@ def enter(cwd: Path, log: Path, counter: Counter, fault: Fault) -> None:
     os.dup2(handle, 2)
     sys.stdout, sys.stderr = (open(n, "w", buffering=1, closefd=False) for n in (1, 2))  # noqa: SIM115
     os.chdir(cwd)
-    cache.cache_dir = lambda: cwd / "cache"  # type: ignore[attr-defined]
+    cache.cache_dir = lambda: cwd / "cache"
     # The clock stands still, so that there is a checkpoint at every step however long writing takes.
     run.time = SimpleNamespace(monotonic=lambda: 0.0)  # type: ignore[assignment]
     GlobalHydra.instance().clear()

@@ -374,8 +374,8 @@ class Rung(Table):
     seeds: int | None = None
     steps: Number | None = None  # steps that a run typically takes if it may stop early; for the price
     claims: tuple[Claim, ...] = field(default=(), metadata={"yaml": list})
-    # In the file: `set`, settings or a list of settings. Each makes grids of its own, from all grids of the table; if it
-    # names models, from the grids that have one of them.
+    # In the file: `set`, settings or a list of settings. Each makes grids of its own, from all grids of the table;
+    # if it names models, from the grids that have one of them.
     sets: tuple[Grid, ...] = field(metadata={"key": "set", "yaml": dict | list})
     competence: Competence | None = field(default=None, metadata={"yaml": dict})
 
