@@ -307,3 +307,7 @@ def test_make_help_lists_every_target():
     phony = " ".join(re.findall(r"^\.PHONY: (.*)$", (ROOT / "Makefile").read_text(), re.M)).split()
     assert re.findall(r"^  make (\S+)", listed, re.M) == phony
     assert re.findall(r"^\w+$", listed, re.M) == ["use", "reproduce", "develop"]
+
+
+def test_planted_faults_fit_the_code(script):
+    assert script("mutate", "--check") == "80 faults fit the code\n"

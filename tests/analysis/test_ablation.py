@@ -98,6 +98,12 @@ def test_curves_are_means_over_orders(monkeypatch):
     assert found["later_first/mean"] < found["random/mean"]
 
 
+def test_what_is_kept_counts_from_chance_to_the_whole_model():
+    means = [0.925, 0.525, 0.125, 0.025]  # chance is 0.125: below it nothing is kept
+    values = ablation.named({"random": torch.tensor([means, means])}, hidden_size=4)
+    assert values["random/kept"] == pytest.approx((1.0 + 0.5 + 0.0 + 0.0) / 4)
+
+
 def test_ablation_begins_at_the_whole_models_accuracy(monkeypatch):
     monkeypatch.setattr(ablation, "ORDERS", 2)
     task = copy_task(test_size=20)

@@ -255,3 +255,14 @@ def test_later_reset_units_and_their_factors(tmp_path):
     ages = [row["of_delay"] for row in found.rows]
     assert ages == sorted(ages, reverse=True)
     assert {row["unit"] for row in found.rows[:3]} == {0, 2, 5}
+
+
+def test_units_of_two_layers_keep_their_own_factors():
+    task = copy_task(T=40)
+    model = model_for(task, hidden_size=2, num_layers=2)
+    hold(model, reset=[-20.0, -20.0])  # of the first layer, whose units never reset; those of the second do
+    with torch.no_grad():
+        for cell, p in zip(model.rnn.layers, ([0.1, 0.2], [0.7, 0.9]), strict=True):
+            cell.power.copy_(torch.tensor(p, dtype=torch.float64).logit())
+    assert reset_units.factors(model).tolist() == pytest.approx([0.1, 0.2, 0.7, 0.9])
+    assert reset_units.measure(model, task)["later_p_mean"] == pytest.approx(0.15)
