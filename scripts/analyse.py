@@ -9,7 +9,7 @@ Numbers for the record of a finished run, without a picture: `python scripts/ana
 
 Somebody else's LSTM language model, a file with its state_dict: `python scripts/analyse.py --weights FILE SETTINGS`.
 SETTINGS name the text that it reads: `task=ptb_word`, and other settings of the task, and data_root. Without any, it is
-said what the biases alone say. Pictures go to FILE-analysis, or to --to=DIR.
+said what only the biases say. Pictures go to FILE-analysis, or to --to=DIR.
 """
 
 from __future__ import annotations

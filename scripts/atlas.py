@@ -28,7 +28,7 @@ from timescales.runs.store import Row
 
 
 def rows(name: str, composer: Composer, local: bool) -> list[Row]:
-    """The runs of a table that have ended; none where there is no such table yet. local: also those that lie here."""
+    """The runs of a table that have ended; none where there is no such table yet. local: also those in runs/ here."""
     if not table_file(name).is_file():
         return []
     table = load.table(name)
@@ -84,7 +84,7 @@ def texts(check: bool, price: bool = False) -> Iterator[tuple[Path, str]]:
             seconds = {row.kind: float(row.seconds) for row in cost.rows(prices)}
             shown.append(page.Shown(found, tables, runs, ended, seconds, prefix))
         yield from page.texts(*shown).items()
-        if not shown[0].state:  # a card compares with whole atlases alone
+        if not shown[0].state:  # a card compares only with whole atlases
             yield scores.COMMITTED, scores.text(scores.of_rows(first, shown[0].rows))
         for each in [] if check else shown:
             page.draw(each)

@@ -209,7 +209,7 @@ def build(source: Path, folder: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
     parser.add_argument("folder", nargs="?", type=Path, default=OUT)
-    parser.add_argument("--runs", nargs="*", type=Path, help="directories of trained runs: pages of these alone")
+    parser.add_argument("--runs", nargs="*", type=Path, help="directories of trained runs: pages of only these")
     options = parser.parse_args()
     if options.runs == []:
         sys.exit("error: no run is given: train one, or name its directory")

@@ -53,7 +53,7 @@ class Simulation:
         return lambda mean, n: self.normal(mean, n) - 30.0 * (self.random.random(n) < share)
 
     def row(self, name: str, n: int, place: Callable[[], int]) -> Row:
-        """Count how often an interval lies inside, outside and across: a row of a table."""
+        """Count how often an interval is inside, outside and across: a row of a table."""
         found = Counter(place() for _ in range(self.draws))
         return [name, n, *(f"{100 * found[where] / self.draws:.1f}" for where in (1, -1, 0))]
 

@@ -1,6 +1,6 @@
 """Find or download data sets and check that they are complete: `python scripts/fetch_data.py all`.
 
-With --check nothing is downloaded. Data sets lie in --root, else in $TIMESCALES_DATA, else in the user's cache. The
+With --check nothing is downloaded. Data sets are in --root, else in $TIMESCALES_DATA, else in the user's cache. The
 exit status is 1 if one is missing or incomplete.
 """
 

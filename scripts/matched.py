@@ -86,6 +86,6 @@ def counted(task: str) -> tuple[Callable[[str, int | None], int | None], int]:
 
 
 def stated(task: str, model: str) -> bool:
-    """Tell whether a recipe for one model alone states its units."""
+    """Tell whether a recipe for only one model states its units."""
     files = (paths.conf() / "recipe").glob(f"*/{task}_{model}.yaml")
     return any("hidden_size:" in file.read_text() for file in files)

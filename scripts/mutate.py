@@ -51,8 +51,8 @@ class Copy:
     def __init__(self, folder: Path):
         self.folder = folder / "copy"
         listed = ["git", "-C", str(ROOT), "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
-        names = subprocess.run(listed, capture_output=True, text=True, check=True).stdout.split("\0")
-        for name in sorted({name for name in names if (ROOT / name).is_file()}):
+        done = subprocess.run(listed, capture_output=True, text=True, check=True)
+        for name in sorted({name for name in done.stdout.split("\0") if (ROOT / name).is_file()}):
             (self.folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, self.folder / name)
         self.sound: set[str] = set()  # tests known to pass without a fault

@@ -24,13 +24,13 @@ POINTS = 120  # of a drawn curve
 ROWS = 60  # of a CSV that is shown
 FEW = 10  # fewer points of a curve are drawn as dots, too
 NAMES = 24  # in a key
-MOST = 150  # runs in a picture or a table of the site: of more the file alone
+MOST = 150  # runs in a picture or a table of the site: of more only the file
 Points = Sequence[Mapping[str, float]]
 Line = tuple[str, str, str, Points]  # name, colour, style, points
 
 
 def complete(results: Path) -> None:
-    """Add to each page below a copy of results/ what lies beside it; a folder without a page gets one."""
+    """Add to each page below a copy of results/ what is beside it; a folder without a page gets one."""
     for folder in sorted(path for path in results.iterdir() if path.is_dir()):
         table, page = folder / "table.md", folder / "README.md"
         if table.is_file():
@@ -112,7 +112,7 @@ def draw(path: Path, title: str, lines: Sequence[Line]) -> bool:
 
 
 def all_runs(rows: Sequence[Row]) -> list[str]:
-    """A table of all runs, which opens on demand; of more than MOST the file alone."""
+    """A table of all runs, which opens on demand; of more than MOST only the file."""
     if not rows:
         return []
     if len(rows) > MOST:

@@ -52,7 +52,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         *("task.target=height", "task.window=20", "task.horizon=4", "task.season=16"),
     ),
 }
-OWN = ("text", "series")  # their sizes and chance are those of a file of one's own
+OWN = ("text", "series")  # their sizes and chance are those of a user's file
 
 
 def command(task: str) -> list[str]:

@@ -237,7 +237,7 @@ def test_an_interpolation_of_the_environment_is_refused(train, tmp_path, monkeyp
     ):
         outcome = train(*QUICK, "logger=csv", *wrong.split())
         assert outcome.status == 1, wrong
-        assert "${oc.env:...} is for data_root and run_dir alone" in outcome.err
+        assert "${oc.env:...} is for data_root and run_dir only" in outcome.err
         assert SECRET not in outcome.out + outcome.err
         assert not list((tmp_path / "runs").glob("*/record.json")), wrong
     monkeypatch.setenv("TIMESCALES_DATA", str(tmp_path))

@@ -6,7 +6,7 @@ from timescales import paths
 
 
 def main() -> None:
-    """Run train.py as a program; it lies beside conf/."""
+    """Run train.py as a program; it is beside conf/."""
     runpy.run_path(str(paths.conf().parent / "train.py"), run_name="__main__")
 
 

@@ -66,7 +66,7 @@ class Tables:
     def reports(self, names: Sequence[str] = (), runs: Path | None = paths.RUNS) -> list[Report]:
         """The reports of these tables, by default of those that were named on the command line, else of all.
 
-        runs: where trained runs lie; None: only those in `results` count.
+        runs: the folder of trained runs; None: only those in `results` count.
         """
         names = names or self.named or self.known
         return [reports.make(name, self.composer, self.results, runs, self.own, self.out) for name in names]
@@ -224,7 +224,7 @@ def _overview(found: Tables, measure: bool) -> None:
     from timescales.tasks.data.all import CORPORA
     from timescales.tasks.data.corpus import data_root
 
-    if measure and (lost := _lost(found)):  # a new results/ with costs alone would hide that
+    if measure and (lost := _lost(found)):  # a new results/ with only costs would hide that
         raise ConfigError(lost)
     absent = [name for name, corpus in CORPORA.items() if not corpus.present(data_root(None))]
 
@@ -251,7 +251,7 @@ def _overview(found: Tables, measure: bool) -> None:
 
 
 def card() -> None:
-    """Train a cell of one's own on the atlas and write its card: the command `timescales-card`."""
+    """Train a user's cell on the atlas and write its card: the command `timescales-card`."""
     parser = _parser(CARD)
     add = parser.add_argument
     add("cell", metavar="CELL", help="mine.py:MyCell, or package.module.MyCell")

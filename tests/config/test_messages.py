@@ -48,8 +48,8 @@ LINES = [
     ("~model.name", "model.name must be a word of letters, digits"),
     ("task.name=[a]", "task.name must be a word of letters, digits"),
     ("model._target_=5", "model._target_ must be module.class"),
-    ("optimizer.lr=${oc.env:HOME}", "${oc.env:...} is for data_root and run_dir alone"),
-    ("-m optimizer.lr=${oc.env:HOME}", "${oc.env:...} is for data_root and run_dir alone"),
+    ("optimizer.lr=${oc.env:HOME}", "${oc.env:...} is for data_root and run_dir only"),
+    ("-m optimizer.lr=${oc.env:HOME}", "${oc.env:...} is for data_root and run_dir only"),
     ("hydra/launcher=joblib", "hydra/launcher=joblib is for sweeps: add -m"),
     ("-m extend=runs/x", "extend=runs/x continues one run: give it without -m"),
     # What a class says of its arguments.

@@ -377,7 +377,7 @@ def test_without_wandb_it_says_so_and_writes_csv(train, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "wandb", None)
     outcome = train(*QUICK, "logger=wandb")
     assert outcome.status == 0, outcome
-    assert "wandb is not installed, writing curve.csv alone" in outcome.err
+    assert "wandb is not installed, writing only curve.csv" in outcome.err
     (directory,) = (tmp_path / "runs").iterdir()
     assert (directory / "curve.csv").is_file()
 
@@ -396,7 +396,7 @@ def test_a_dashboard_that_is_not_installed_is_one_line_before_anything_is_traine
 def test_trackio_that_would_send_elsewhere_is_refused(train, tmp_path, monkeypatch):
     monkeypatch.setenv("TRACKIO_SPACE_ID", "someone/space")
     outcome = train(*QUICK, "logger=trackio")
-    line = "error: TRACKIO_SPACE_ID is set, but logger=trackio writes on this machine alone: unset TRACKIO_SPACE_ID"
+    line = "error: TRACKIO_SPACE_ID is set, but logger=trackio writes only on this machine: unset TRACKIO_SPACE_ID"
     assert outcome.err.strip() == line
 
 

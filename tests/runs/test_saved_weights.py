@@ -73,7 +73,7 @@ def test_a_folder(folder):
     run_id = timescales.load(folder).card["id"]
     assert timescales.load(f"{folder}/{run_id}", seed=7).card["id"] == run_id
     for name, seed in ((folder, 1), (f"{folder}/{'0' * 12}", 0)):
-        with pytest.raises(ConfigError, match="the weights of 000000000000 are not at hand"):
+        with pytest.raises(ConfigError, match="the weights of 000000000000 are not available"):
             timescales.load(name, seed=seed)
     with pytest.raises(ConfigError, match=r"no run with seed=0 and \{'model': 'lstm'\}; seeds that have weights: 0"):
         timescales.load(f"{folder}/lstm")

@@ -19,7 +19,7 @@ from timescales.analysis.study import Study, TableRow, by_unit
 from timescales.models.sequence import SequenceModel
 from timescales.training.memory import quantiles
 
-TITLE = "Characteristic times of all units, from their parameters alone: -1 / ln f at zero input and state"
+TITLE = "Characteristic times of all units, from only their parameters: -1 / ln f at zero input and state"
 
 
 def study(run: Trained) -> Study:

@@ -34,7 +34,7 @@ from timescales.errors import ConfigError
 WRONG_INPUT = (ConfigError, HydraException, OmegaConfBaseException, YAMLError, OSError)
 
 
-OF_ONE_FILE = ("paper", "model", "task", "optimizer", "logger")  # groups of which a file of models alone sets `model`
+OF_ONE_FILE = ("paper", "model", "task", "optimizer", "logger")  # groups in which only a file of models sets `model`
 
 
 class Files(CachingConfigRepository):

@@ -30,7 +30,7 @@ class Run:
     axes: Axes = field(default_factory=dict)
     overrides: tuple[str, ...] = ()
     origin: Path | None = None  # the directory of the run that it continues (extend=RUN_DIR)
-    skip: str = "local"  # what counts as ended: what lies in its directory; "committed": what results/ has, too
+    skip: str = "local"  # what counts as ended: the record in its directory; "committed": also what results/ has
 
     @property
     def seed(self) -> int:
@@ -54,7 +54,7 @@ class Run:
 
     @functools.cached_property
     def family(self) -> str:
-        """The same for runs that differ in their seed alone."""
+        """Return the name that all seeds of a setting share."""
         return identity.family(self.config, self.id)
 
     def with_seed(self, seed: int) -> Run:

@@ -101,7 +101,7 @@ def refuse_environment(cfg: DictConfig) -> None:
         reads = re.search(r"\$\{(\s*oc\.env\b|[^}]*\$\{)", value) if isinstance(value, str) else None
         if reads and key.partition(".")[0] not in ("hydra", "table", *MAY_READ_ENVIRONMENT):
             raise ConfigError(
-                f"{key}: ${{oc.env:...}} is for {' and '.join(MAY_READ_ENVIRONMENT)} alone: "
+                f"{key}: ${{oc.env:...}} is for {' and '.join(MAY_READ_ENVIRONMENT)} only: "
                 "other values are written into the record and sent to W&B"
             )
 

@@ -108,7 +108,7 @@ def unequal(runs: Sequence[Run]) -> list[str]:
     def name(run: Run, compared: bool) -> str:
         return " ".join(str(run.axes[k]) for k in swept if k != "seed" and (k in ("model", "optimizer")) is compared)
 
-    # By the choice of a task, a paper or a group of one's own, and by that of a model and an optimizer.
+    # By the choice of a task, a paper or a user's group, and by that of a model and an optimizer.
     settings: dict[str, dict[str, Settings]] = {}
     for run in runs:
         of_place, chosen = settings.setdefault(name(run, False), {}), name(run, True)

@@ -113,7 +113,7 @@ class Sweep:
         shared = [text for text in given if text not in narrow]
         if lists := [text for text in shared if parse(text).is_sweep_override()]:
             raise ConfigError(f"{lists[0]}: give one value: it makes no other runs of a table")
-        shared.append(setting("++logger.table", table.name))  # for W&B alone; no part of a run's identity
+        shared.append(setting("++logger.table", table.name))  # only for W&B; no part of a run's identity
         rung = str(chosen["rung"].value()) if "rung" in chosen else None
         requests = plan.of_table(table, table.size_of(rung), self.composer, narrow)
         return [run for request in requests for run in self.runs_of([*request, *shared])]
@@ -137,7 +137,7 @@ class Sweep:
             there = found.look(run.directory, row)
             found.action(run, there)
             return there
-        except ConfigError as error:  # of what lies in its directory: the other runs are trained
+        except ConfigError as error:  # of the files in its directory: the other runs are trained
             self.fail(run, error)
             return None
 

@@ -35,7 +35,7 @@ def settings(axes: Axes) -> str:
     return ", ".join(f"{key}={say(value)}" for key, value in axes.items())
 
 
-# Words for settings whose value alone would not be understood.
+# Words for settings whose value would not be understood by itself.
 SETTING_WORDS = {"task.T": "T = {}", "task.high": "T up to {}", "model.power": "p = {}", "model.alpha": "alpha = {}"}
 SETTING_WORDS |= {
     "model.hidden_size": "{} units",

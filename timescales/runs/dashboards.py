@@ -15,7 +15,7 @@ Timescales = Callable[[], Sequence[Tensor]]  # of every layer, (H,) steps
 
 
 class Label(NamedTuple):
-    """By what a run is found: its name, the group of the runs that differ in their seed alone, and its tags."""
+    """By what a run is found: its name, the group that all seeds of a setting share, and its tags."""
 
     name: str
     group: str | None
@@ -62,7 +62,7 @@ DECADES = [k / 10 for k in range(-10, 51)]
 def histograms(timescales: Sequence[Tensor]) -> dict[str, tuple[list[int], list[float]]]:
     """How many units of each layer have a time scale in each tenth of a decade of steps: counts, and edges as log10.
 
-    timescales: (H,) steps for each layer. What lies beyond the edges counts in the outermost bins.
+    timescales: (H,) steps for each layer. Times beyond the edges count in the outermost bins.
     """
     bins = {}
     low, high = DECADES[0], DECADES[-1]

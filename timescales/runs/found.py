@@ -24,7 +24,7 @@ class Action(enum.Enum):
 
     SKIP = "skip"  # it has ended
     RESUME = "resume"  # go on from the checkpoint, from the beginning if there is none
-    RESTART = "restart"  # remove what lies there and begin again
+    RESTART = "restart"  # remove the files there and start over
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Found:
 
     @property
     def word(self) -> str:
-        """The state for people: that of its record; "committed" if it lies in results/ alone; "stale"; "missing"."""
+        """The state for people: that of its record; "committed" if only results/ has it; "stale"; "missing"."""
         if self.record is None and self.row is None:
             return "missing"
         return "stale" if self.stale else "committed" if self.record is None else self.state.value

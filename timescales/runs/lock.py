@@ -71,7 +71,7 @@ class Lock:
             file = open(self.path, "x+")  # noqa: SIM115 (stays open)
         except FileExistsError:
             raise RunningElsewhere(taken) from None
-        with contextlib.suppress(OSError):  # a file system without locks: there the heartbeat alone counts
+        with contextlib.suppress(OSError):  # a file system without locks: there only the heartbeat counts
             fcntl.flock(file, fcntl.LOCK_EX)
         try:
             file.write(json.dumps(_this_process()))

@@ -205,7 +205,7 @@ def open_all(
         try:
             opened.append(wandb_run.Wandb(directory, saved, unit_timescales, step))
         except ImportError:
-            print("W&B: wandb is not installed, writing curve.csv alone (pip install wandb)", file=sys.stderr)
+            print("W&B: wandb is not installed, writing only curve.csv (pip install wandb)", file=sys.stderr)
     elif choice == "tensorboard":
         opened.append(tensorboard_run.TensorBoard(directory, saved, unit_timescales, step))
     elif choice == "trackio":
@@ -226,6 +226,6 @@ def floor_of(task: Any, chance: float) -> float:
         return float((max if best == "max" else min)(rules.values()))
     try:
         found = no_skill(task, name, chance, batches=1)
-    except Exception:  # a task of one's own, whose metrics take other answers: no run ends by its progress bar
+    except Exception:  # a user's task, whose metrics take other answers: no run ends by its progress bar
         found = None
     return math.nan if found is None else found

@@ -69,12 +69,12 @@ def _commit() -> str | None:
 
 
 def names(config: Config) -> list[str]:
-    """What `golden` goes by: the names of a configuration's task and model, then its classes of one's own."""
+    """What `golden` goes by: the names of a configuration's task and model, then its users' classes."""
     return [config["task"]["name"], config["model"]["name"], *source.own_classes(config)]
 
 
 def changed(hashed: str | None, names: Sequence[str]) -> bool:
-    """Whether a golden curve, or the source of a class of one's own, is another one than when it was hashed."""
+    """Whether a golden curve, or the source of a user's class, is another one than when it was hashed."""
     now = golden(*names)
     if len(names) > 2 and None in (hashed, now):
         return False  # a record from before sources were hashed, or a source that is not here: nothing is known
@@ -85,7 +85,7 @@ def golden(task: str, model: str, *own: str) -> str | None:
     """Hash of the committed 20-step golden curve of a task and model: when it changes, numbers have changed.
 
     A pair without a curve has two: of its task with the LSTM and of its model on the copy task; None without those.
-    With classes of one's own, "module.class", their source is hashed, too (the curve then may be that of the task with
+    With users' classes, "module.class", their source is hashed, too (the curve then may be that of the task with
     the LSTM); None if one is not found.
     """
     hashed: Any = _curve(task, model)

@@ -66,7 +66,7 @@ class Record:
     partial: list[str] = field(default_factory=list)  # CUT, and what the data do not have
     device: str = ""
     golden: str | None = None
-    group: str | None = None  # the same for runs that differ in their seed alone
+    group: str | None = None  # the same for all seeds of a setting
     parameters: int | None = None
     chance: float | None = None  # the loss at chance
     select: Sequence[str] | None = None  # the metric by which weights are selected, and "max" or "min"
@@ -80,9 +80,7 @@ class Record:
     steps: int | None = None
     diverged_at: int | None = None
     probes: dict[str, float | None] = field(default_factory=dict)  # of analyses that were measured
-    data: dict[str, str] = field(
-        default_factory=dict
-    )  # `Task.data`: digests of files of one's own, by path, and others
+    data: dict[str, str] = field(default_factory=dict)  # `Task.data`: digests of the user's files, by path, and others
     keys: list[str] = field(default_factory=lambda: [*BEGUN])
     more: Content = field(default_factory=dict)
 
@@ -156,7 +154,7 @@ class Record:
     def stale(self) -> bool:
         """Whether its numbers are not today's.
 
-        That is, the golden curve of its task and model, the source of a class of one's own, or a file of one's own that
+        That is, the golden curve of its task and model, the source of a user's class, or a user's file that
         is its data, has changed since.
         """
         changed = bool(self.config) and provenance.changed(self.golden, provenance.names(self.config))
@@ -164,7 +162,7 @@ class Record:
 
     @property
     def changed_files(self) -> list[str]:
-        """The files of one's own that are its data and have changed since. A file that is not there has not."""
+        """Return the user's files that are its data and have changed since. A missing file has not."""
         found = []
         for path, digest in self.data.items():
             with contextlib.suppress(OSError):
@@ -218,7 +216,7 @@ def has_ended(directory: Path) -> bool:
 def start(directory: Path, run: Run, restart: bool = False) -> Record:
     """Write the record of a run that begins or goes on; its status is "interrupted" until it ends. Returns it.
 
-    restart: what lies there is removed first.
+    restart: the files there are removed first.
     """
     if restart:
         clear(directory)

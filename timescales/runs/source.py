@@ -1,4 +1,4 @@
-"""The source of classes of one's own, which decides numbers as golden curves do for the package's. Imports no torch."""
+"""Read the source of users' classes, which decides numbers as golden curves do for the package's. Imports no torch."""
 
 from __future__ import annotations
 

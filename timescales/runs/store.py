@@ -23,7 +23,7 @@ class Row:
     """A run that has ended, as reports know it: its columns of results/<table>/runs.csv, in their order.
 
     Then what is no column by itself. values: a column for each metric that a table reads, None without a value. curve:
-    its points, if the run lies in runs/. blocks: the text of its blocks.csv. directory: where it lies in runs/.
+    its points, if the run is in runs/. blocks: the text of its blocks.csv. directory: its directory in runs/.
     """
 
     id: str
@@ -41,7 +41,7 @@ class Row:
     commit: str | None = None
     golden: str | None = None
     partial: str = ""
-    run: str = ""  # task/model, and classes of one's own
+    run: str = ""  # task/model, and users' classes
     values: Mapping[str, float | None] = field(default_factory=dict)
     curve: Sequence[Mapping[str, float]] = ()
     blocks: str | None = None

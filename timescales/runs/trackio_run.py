@@ -67,7 +67,7 @@ class Trackio:
 def check() -> None:
     """Raise ConfigError if trackio is not installed, or would send what it is given elsewhere."""
     if found := [name for name in REMOTE if os.environ.get(name)]:
-        raise ConfigError(f"{found[0]} is set, but logger=trackio writes on this machine alone: unset {found[0]}")
+        raise ConfigError(f"{found[0]} is set, but logger=trackio writes only on this machine: unset {found[0]}")
     os.environ.setdefault("TRACKIO_DIR", str(paths.RUNS.absolute() / "trackio"))  # is read when trackio is imported
     try:
         import trackio  # noqa: F401
@@ -114,7 +114,7 @@ def _remove(project: str, name: str) -> dict[int, dict[str, object]]:
 
 @contextlib.contextmanager
 def _offline() -> Iterator[None]:
-    """In it the Hub is not asked whose key lies on this machine, as trackio does for each run."""
+    """Keep trackio from asking the Hub, in this block, whose key is on this machine."""
     from huggingface_hub import constants
 
     before = constants.HF_HUB_OFFLINE

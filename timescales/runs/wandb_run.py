@@ -176,7 +176,7 @@ def pictures(directory: Path) -> int:
     try:
         import wandb
     except ImportError:
-        print("W&B: wandb is not installed, the pictures are in the run's directory alone", file=sys.stderr)
+        print("W&B: wandb is not installed, the pictures are only in the run's directory", file=sys.stderr)
         return 0
     run = _open(directory, saved)
     images = {f"analysis/{path.stem}": wandb.Image(str(path), caption=path.stem) for path in drawn}

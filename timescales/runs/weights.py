@@ -84,7 +84,7 @@ def index_text(entries: Sequence[Entry]) -> str:
 def of_run(directory: Path) -> tuple[dict[str, Tensor], About]:
     """The best weights of a run's directory, and what is said of them. Raises ConfigError without any.
 
-    Its task is built, for what the model must know about it; where its data are not at hand, that is left out.
+    Its task is built, for what the model must know about it; where its data are not available, that is left out.
     """
     from timescales.errors import MissingData
     from timescales.training import build, checkpoint
@@ -161,7 +161,7 @@ def model_of(tensors: Mapping[str, Tensor], about: About, device: str = "cpu") -
     """The model of weights, in evaluation mode, with what is said of it as `card`. Torch's generators stay as they are.
 
     Raises ConfigError if the weights are not those of the configuration, or if word vectors that belong to the data
-    are not at hand or are others.
+    are not available or are others.
     """
     import torch
 
@@ -284,7 +284,7 @@ def _of_hub(name: str, seed: int, where: Settings | None) -> Path:
 
 
 def _chosen(entries: Sequence[Entry], name: str, model: str | None, seed: int, where: Settings | None) -> Entry:
-    """The entry of a run. Raises ConfigError if there is none, or none whose weights are at hand."""
+    """The entry of a run. Raises ConfigError if there is none, or none whose weights are available."""
     wanted: Settings = {**({"model": model} if model else {}), **(where or {})}
     fitting = [each for each in entries if each.id == model] or [
         each
@@ -293,7 +293,7 @@ def _chosen(entries: Sequence[Entry], name: str, model: str | None, seed: int, w
     ]
     there = [each for each in fitting if each.kept]
     if not there and fitting:
-        raise ConfigError(f"{name}: the weights of {fitting[0].id} are not at hand: train it, or take another seed")
+        raise ConfigError(f"{name}: the weights of {fitting[0].id} are not available: train it, or take another seed")
     if not there:
         seeds = ", ".join(map(str, sorted({each.seed for each in entries if each.kept}))) or "none"
         raise ConfigError(f"{name} has no run with seed={seed} and {dict(wanted)}; seeds that have weights: {seeds}")

@@ -99,14 +99,14 @@ def build_model(config: Config, task: Task) -> SequenceModel:
     if model.gap_input and next(task.batches("train")).dt is None:
         raise ConfigError("model.gap_input=true is for tasks with irregular steps, such as task=frequency: give false")
     if isinstance(model, AuxiliaryModel) and (task.has_resets or next(task.batches("train")).reset is not None):
-        raise ConfigError("model.auxiliary is for sequences that do not begin again: give model.auxiliary=none")
+        raise ConfigError("model.auxiliary is for sequences without resets: give model.auxiliary=none")
     if config["engine"] != "auto":
         check_engine(config["engine"], model.rnn, task, config["device"])
     return model
 
 
 def model_for(config: Config, spec: Spec) -> SequenceModel:
-    """What `build_model` builds, from what the model must know about the task alone; reads no data."""
+    """Build the model from what it must know about the task. Read no data."""
     fill_horizon(config["model"], spec.horizon)
     of_rnn = {key: value for key, value in config["model"].items() if key not in AROUND_RNN}
     # Keys at their defaults are left out: AWDModel takes none of them.
@@ -149,7 +149,7 @@ def check_baseline(config: Config, spec: Spec) -> None:
 
 
 def check_timescales(rnn: RNN) -> None:
-    """Raise ConfigError for a cell of one's own without characteristic times, which each run's record has."""
+    """Raise ConfigError for a user's cell without characteristic times, which each run's record has."""
     try:
         rnn.timescales()
     except NotImplementedError as error:
@@ -179,7 +179,7 @@ def fill_horizon(node: Any, horizon: int) -> None:
 def size_last_layer(arguments: dict[str, Any], width: int) -> None:
     """Make a single number in hidden_size that of all layers but the last, which gets `width` units.
 
-    One layer is left alone, since the number would then mean nothing; `AWDModel` says so if it has another size.
+    One layer is not changed, since the number would then mean nothing; `AWDModel` says so if it has another size.
     """
     hidden, layers = arguments.get("hidden_size"), arguments.get("num_layers", 1)
     if isinstance(hidden, int) and isinstance(layers, int) and layers > 1:

@@ -138,7 +138,7 @@ class Scores:
         return output.state if self.task.spec.carried else None
 
     def means(self) -> dict[str, float]:
-        """The metrics' means, and what follows from them, as plain floats whatever a task of one's own returns.
+        """The metrics' means, and what follows from them, as plain floats whatever a user's task returns.
 
         Raises ConfigError for a metric that is no number.
         """

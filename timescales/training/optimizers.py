@@ -26,7 +26,7 @@ def observe(optimizer: Optimizer, loss: float) -> None:
 def schedule(optimizer: Optimizer, settings: LoopSettings, last_step: int, taken: int) -> LambdaLR | None:
     """The scheduler of the learning rate, which is to be stepped after each training step; None for a constant one.
 
-    The rate is a function of the step alone: a resume needs the optimizer's state, which has the rate to begin with.
+    The rate depends only on the step: a resume needs the optimizer's state, which has the rate to begin with.
 
     Args:
         last_step: the step at which training ends.
@@ -55,7 +55,7 @@ def schedule(optimizer: Optimizer, settings: LoopSettings, last_step: int, taken
 def step(optimizer: Optimizer, lr_scale: float | None = None) -> None:
     """One step of the optimizer.
 
-    lr_scale: factor of its learning rates in this step alone; None for 1.
+    lr_scale: factor of its learning rates only in this step; None for 1.
     """
     if lr_scale is None:
         optimizer.step()

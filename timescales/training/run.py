@@ -126,7 +126,7 @@ class TrainingRun:
     def record_validation(self, metrics: dict[str, float], more: dict[str, float]) -> None:
         """Note a validation: the best so far, or one more without an improvement, which may be the last.
 
-        more: further values, for the loggers alone.
+        more: further values, only for the loggers.
         """
         progress, task = self.progress, self.task
         select, direction = task.spec.select
