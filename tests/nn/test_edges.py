@@ -50,13 +50,16 @@ def on(made, name):
 
 
 COMPILED = [model.name for model in registry.MODELS if model.cells and getattr(cells, model.cells[0]).compiled]
-PAIRS = [("eager", model) for model in MODELS] + [("fused", model) for model in COMPILED]
+PAIRS = [("eager", model) for model in MODELS]
+PAIRS += [(engine_name, model) for engine_name in ("fused", "compiled") for model in COMPILED]
 
 
-@pytest.mark.parametrize(
-    ("name", "model", "bad"),
-    [(*pair, bad) for pair, bad in zip(PAIRS, itertools.cycle((math.nan, math.inf, -math.inf)), strict=False)],
-)
+def each(values):
+    """List each pair of an engine and a model with one of the values, in turn."""
+    return [(*pair, value) for pair, value in zip(PAIRS, itertools.cycle(values), strict=False)]
+
+
+@pytest.mark.parametrize(("name", "model", "bad"), each((math.nan, math.inf, -math.inf)))
 def test_what_is_no_number_stays_in_its_sequence(model, name, bad):
     """NaN goes through from where it is; an infinity ends as NaN, or saturates a gate; nothing reaches other sequences,
     and nothing that came before."""
@@ -76,9 +79,7 @@ def test_what_is_no_number_stays_in_its_sequence(model, name, bad):
         assert model in UNBOUNDED or not output[2:, 1].isinf().any()
 
 
-@pytest.mark.parametrize(
-    ("name", "model", "shape"), [(*pair, shape) for pair, shape in zip(PAIRS, itertools.cycle(SHAPES), strict=False)]
-)
+@pytest.mark.parametrize(("name", "model", "shape"), each(SHAPES))
 def test_the_smallest_shapes_run_forwards_and_backwards(model, name, shape):
     steps, batch, hidden = shape
     reference = rnn(model, hidden)

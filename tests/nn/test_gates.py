@@ -95,7 +95,7 @@ def test_the_last_chunk_of_ordered_master_gates_keeps_everything(core):
     cell = gated("om", core, downsize=3).layers[0]
     assert cell.height("master_forget") == H // 3
     assert len(cell.weight_ih) == 2 * 2 + {"lstm": 4, "gru": 3}[core] * H
-    state = cell.State(*torch.randn(len(cell.State._fields), B, H, dtype=torch.float64))
+    state = cell.State(*(torch.randn(B, H, dtype=torch.float64) for _ in cell.State._fields))
     f = cell.act(*torch.randn(2, B, len(cell.weight_ih), dtype=torch.float64), state).forget
     assert torch.equal(f[:, -3:], torch.ones(B, 3, dtype=torch.float64))
 
