@@ -30,15 +30,21 @@ def planned_runs(table: Table, composer: Composer) -> tuple[dict[str, list[Run]]
 
 
 def gather(
-    table: Table, planned: Mapping[str, Sequence[Run]], results_dir: Path, runs_dir: Path | None
+    table: Table,
+    planned: Mapping[str, Sequence[Run]],
+    results_dir: Path,
+    runs_dir: Path | None,
+    out: Path | None = None,
 ) -> tuple[dict[str, list[Row]], int]:
     """Read the rows of the runs that have ended, by size. Also count the committed runs that the table no longer has.
 
-    Runs are found by their ids: first in `runs_dir` (if it is not None), then as committed in `results_dir`. A run that
-    is in training, or that stopped with an error, has no result yet and is open.
+    Runs are found by their ids: first in `runs_dir` (if it is not None), then as committed in `results_dir`, then in
+    the last report in `out`, so that a report whose runs were deleted keeps their numbers. A run that is in training,
+    or that stopped with an error, has no result yet and is open.
     """
     own = {row.id: row for row in store.read_rows(results_dir / table.name / "runs.csv")}
-    committed = store.committed(results_dir) | own
+    last = {row.id: row for row in store.read_rows(out / table.name / "runs.csv")} if out else {}
+    committed = last | store.committed(results_dir) | own
     rows: dict[str, list[Row]] = {}
     for size, of_size in planned.items():
         rows[size] = []
@@ -47,7 +53,7 @@ def gather(
             if isinstance(there.outcome, Record) and runs_dir:
                 rows[size].append(_local_row(table, run, there.outcome, size, runs_dir))
             elif isinstance(there.outcome, Row):
-                row = _committed_row(table, there.outcome, results_dir)
+                row = _committed_row(table, there.outcome, [results_dir, *filter(None, [out])])
                 rows[size].append(replace(row, axes=run.axes, rung=size))
     return rows, len(set(own) - {run.id for of_size in planned.values() for run in of_size})
 
@@ -60,11 +66,12 @@ def _local_row(table: Table, run: Run, saved: Record, size: str, runs_dir: Path)
     return replace(row, curve=saved.curve, blocks=_text(directory / "blocks.csv"), directory=directory)
 
 
-def _committed_row(table: Table, committed: Row, results_dir: Path) -> Row:
-    """Make the row of a committed run, with only the values that this table reads."""
+def _committed_row(table: Table, committed: Row, places: Sequence[Path]) -> Row:
+    """Make the row of a run that a report has stored, with only the values that this table reads."""
     further = [key for key in committed.values if key.startswith(_prefixes(table))]
     values = {key: committed.value(key) for key in [*columns(table), *further]}
-    return replace(committed, values=values, blocks=_text(results_dir / table.name / "blocks" / f"{committed.id}.csv"))
+    blocks = (_text(place / table.name / "blocks" / f"{committed.id}.csv") for place in places)
+    return replace(committed, values=values, blocks=next(filter(None, blocks), None))
 
 
 def _prefixes(table: Table) -> tuple[str, ...]:
@@ -120,12 +127,12 @@ def _metric(column: str) -> str:
     return column.removeprefix(STEPS_TO).removeprefix("best ").removeprefix("last ").split()[0]
 
 
-def curve(table: Table, row: Row, results_dir: Path) -> list[dict[str, float]]:
-    """Return a run's curve: from its record, or as committed with any table."""
+def curve(table: Table, row: Row, results_dir: Path, out: Path) -> list[dict[str, float]]:
+    """Return a run's curve: from its record, as committed with any table, or from the last report in `out`."""
     if row.curve:
         return [dict(point) for point in row.curve]
-    own = results_dir / table.name / "curves" / f"{row.id}.csv"
-    paths = [own, *sorted(results_dir.glob(f"*/curves/{row.id}.csv"))]
+    own, last = (place / table.name / "curves" / f"{row.id}.csv" for place in (results_dir, out))
+    paths = [own, last, *sorted(results_dir.glob(f"*/curves/{row.id}.csv"))]
     path = next((p for p in paths if p.is_file()), own)
     return [{k: float(v) for k, v in line.items() if v} for line in csv_rows(path)]
 

@@ -136,7 +136,7 @@ class Report:
 
     def curve(self, row: Row) -> list[dict[str, float]]:
         """Return a run's curve."""
-        return gather.curve(self.table, row, self.results)
+        return gather.curve(self.table, row, self.results, self.out)
 
     def floors(self, row: Row) -> dict[str, float]:
         """Return what trivial baselines reach on a run's task (`Task.floors`); {} without data. Imports torch."""
@@ -172,7 +172,7 @@ def make(
     """
     table = load.table(name)
     composed, missing = gather.planned_runs(table, composer)
-    rows, dropped = gather.gather(table, composed, results, runs)
+    rows, dropped = gather.gather(table, composed, results, runs, out)
     return Report(
         table=table,
         rows={size: [row for row in of_size if not row.stale] for size, of_size in rows.items()},
