@@ -15,10 +15,12 @@ from pathlib import Path
 # Before torch is loaded. Threads that wait sleep: where processes share the cores, to spin costs fifty times the time.
 os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
 
+import omegaconf.base
 import pytest
 import synthetic
 import texts
 import torch
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.hydra import Hydra
 from omegaconf import OmegaConf
 
@@ -41,6 +43,7 @@ def load_once(file):
 
 
 OmegaConf.load = load_once
+omegaconf.base.parse = functools.lru_cache(maxsize=1000)(omegaconf.base.parse)  # of an interpolation
 read_mode = Hydra.get_mode
 
 
@@ -51,6 +54,27 @@ def get_mode(hydra, config_name, overrides):
 
 Hydra.get_mode = get_mode
 sys.path.insert(0, str(ROOT))
+
+
+def state_of(places):
+    """The files of configurations in some folders, and what changes with their content."""
+    files = [(file, file.stat()) for place in places for file in sorted(Path(place).rglob("*.yaml"))]
+    return tuple((file, status.st_mtime_ns, status.st_size) for file, status in files)
+
+
+COMPOSED: dict[tuple, bytes] = {}
+compose_files = ConfigLoaderImpl._compose_config_from_defaults_list
+
+
+def compose_once(loader, defaults, repo):
+    """What Hydra's own gives: the files that a command chooses, composed once while they are as they are."""
+    key = (str(defaults), state_of(source.path for source in repo.get_sources() if source.scheme() == "file"))
+    if key not in COMPOSED:
+        COMPOSED[key] = pickle.dumps(compose_files(loader, defaults, repo))
+    return pickle.loads(COMPOSED[key])
+
+
+ConfigLoaderImpl._compose_config_from_defaults_list = compose_once
 really_composing = compose.composing
 
 
@@ -64,8 +88,7 @@ def composer(files):
 @contextlib.contextmanager
 def composing():
     """What `compose.composing` gives, kept while the files of configurations are as they are."""
-    files = [file for folder in folders.places() for file in sorted(folder.rglob("*.yaml"))]
-    yield composer(tuple((file, file.stat().st_mtime_ns, file.stat().st_size) for file in files))
+    yield composer(state_of(folders.places()))
 
 
 compose.composing = composing

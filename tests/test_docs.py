@@ -263,6 +263,7 @@ def test_a_curve_of_one_validation_is_a_dot(tmp_path, monkeypatch):
     assert (list(line.get_xdata()), list(line.get_ydata()), line.get_marker()) == ([5], [0.5], "o")
 
 
+@pytest.mark.slow
 def test_a_table_gets_the_curves_and_a_line_for_each_run(tmp_path):
     shutil.copytree(ROOT / "results" / "chien_copy", tmp_path / "chien_copy", ignore=docs.but_pages)
     result_pages.complete(tmp_path)

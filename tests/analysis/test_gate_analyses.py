@@ -260,7 +260,8 @@ def test_refined_gates_have_more_gradient_than_sigmoids_between_the_bounds(tmp_p
     task = copy_task()
     model = model_for(task, URLSTM)
     _, _, g, gradient = gate_gradients.observed(model, task)
-    low, high = refine_gradient_bounds(g)
+    pieces = [refine_gradient_bounds(piece) for piece in g.split(100)]  # of all at once they take half a GB
+    low, high = (torch.cat(bounds) for bounds in zip(*pieces, strict=True))
     assert (gradient >= low - 1e-6).all()
     assert (gradient <= high + 1e-6).all()
     assert float((gradient / (g * (1 - g))).min()) >= 1.0

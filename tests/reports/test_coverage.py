@@ -80,15 +80,6 @@ def test_runs_count_that_have_the_numbers(coverage, monkeypatch):
     assert not coverage.judged({"table": "mahto_table2", "about": "test/perplexity"}).published
 
 
-def test_counts_are_those_of_the_items(coverage):
-    text = "\n".join(coverage.counts([item for _, _, item in ITEMS]))
-    assert f"{len(ITEMS)} tables, figures and printed results" in text
-    assert f"- {sum('no_claim' in item for _, _, item in ITEMS)} are analyses without a verdict" in text
-    judged = [coverage.judged(item).standing for _, _, item in ITEMS if "table" in item]
-    assert f"- {len(judged)} are judged by the claims" in text
-    assert f"{judged.count('all')} on all" in text
-
-
 # --- Settings that the paper does not state, varied -------------------------------------------------------------------
 
 
