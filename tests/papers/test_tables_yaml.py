@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from configs import config
 from made_up import made_row, report_of
-from omegaconf import OmegaConf
 
 from timescales import analysis, paths
 from timescales.config import compose, folders, identity
@@ -75,7 +74,6 @@ def test_a_table_still_asks_for_every_run_that_is_committed_with_it(name, id_of)
 def test_a_table_is_whole(name):
     table = TABLES[name]
     assert table.name == name
-    assert set(OmegaConf.load(FOLDER / f"{name}.yaml")) == {"table"}
     assert all(assumption.said for assumption in table.assumed.values())
     places = [json.dumps([cell.where, cell.metric, cell.compute], sort_keys=True) for cell in table.cells]
     assert len(places) == len(set(places)), "two cells are one"
