@@ -1,5 +1,4 @@
 import contextlib
-import copy
 import ctypes
 import functools
 import gc
@@ -7,6 +6,7 @@ import importlib
 import io
 import logging
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -15,33 +15,66 @@ from pathlib import Path
 # Before torch is loaded. Threads that wait sleep: where processes share the cores, to spin costs fifty times the time.
 os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
 
+import omegaconf.base
 import pytest
 import synthetic
 import texts
 import torch
-import yaml
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from hydra._internal.hydra import Hydra
+from omegaconf import OmegaConf
 
 from timescales.config import compose, folders
 
 ROOT = Path(__file__).resolve().parents[1]
-PARSED: dict[tuple[str, str], object] = {}
-parse_yaml = yaml.load
+READ: dict[str, bytes] = {}
+load_file = OmegaConf.load
 
 
-def parse_once(stream, Loader):
-    """What yaml.load gives. A text is parsed once: Hydra reads the same files for each configuration, for a fifth of
-    the time of all tests."""
-    text = stream if isinstance(stream, str) else stream.read()
-    key = (Loader.__qualname__, text)
-    if key not in PARSED:
-        if text is not stream:
-            stream.seek(0)  # what is wrong in a file is said with the file's name
-        PARSED[key] = parse_yaml(stream, Loader)
-    return copy.deepcopy(PARSED[key])
+def load_once(file):
+    """What OmegaConf.load gives. Each text is parsed once: Hydra reads the same files for every configuration."""
+    if not hasattr(file, "read"):
+        return load_file(file)
+    text = file.read()
+    if text not in READ:
+        file.seek(0)  # an error names the file
+        READ[text] = pickle.dumps(load_file(file))
+    return pickle.loads(READ[text])
 
 
-yaml.load = parse_once
+OmegaConf.load = load_once
+omegaconf.base.parse = functools.lru_cache(maxsize=1000)(omegaconf.base.parse)  # of an interpolation
+read_mode = Hydra.get_mode
+
+
+def get_mode(hydra, config_name, overrides):
+    """What Hydra's own gives. It composes a whole configuration to read hydra.mode, which no file of ours sets."""
+    return read_mode(hydra, config_name, overrides) if "hydra.mode" in " ".join(overrides) else None
+
+
+Hydra.get_mode = get_mode
 sys.path.insert(0, str(ROOT))
+
+
+def state_of(places):
+    """The files of configurations in some folders, and what changes with their content."""
+    files = [(file, file.stat()) for place in places for file in sorted(Path(place).rglob("*.yaml"))]
+    return tuple((file, status.st_mtime_ns, status.st_size) for file, status in files)
+
+
+COMPOSED: dict[tuple, bytes] = {}
+compose_files = ConfigLoaderImpl._compose_config_from_defaults_list
+
+
+def compose_once(loader, defaults, repo):
+    """What Hydra's own gives: the files that a command chooses, composed once while they are as they are."""
+    key = (str(defaults), state_of(source.path for source in repo.get_sources() if source.scheme() == "file"))
+    if key not in COMPOSED:
+        COMPOSED[key] = pickle.dumps(compose_files(loader, defaults, repo))
+    return pickle.loads(COMPOSED[key])
+
+
+ConfigLoaderImpl._compose_config_from_defaults_list = compose_once
 really_composing = compose.composing
 
 
@@ -55,8 +88,7 @@ def composer(files):
 @contextlib.contextmanager
 def composing():
     """What `compose.composing` gives, kept while the files of configurations are as they are."""
-    files = [file for folder in folders.places() for file in sorted(folder.rglob("*.yaml"))]
-    yield composer(tuple((file, file.stat().st_mtime_ns, file.stat().st_size) for file in files))
+    yield composer(state_of(folders.places()))
 
 
 compose.composing = composing

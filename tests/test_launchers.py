@@ -112,7 +112,7 @@ def test_a_second_signal_ends_a_joblib_sweep_at_once(tmp_path, start_sweep, monk
     pauses = tmp_path / "pauses"
     pauses.mkdir()
     monkeypatch.setenv("PAUSES", str(pauses))
-    process = start_sweep("task._target_=paced.Paced", "seed=1", "model.hidden_size=4,5,6")
+    process = start_sweep("task._target_=odd_tasks.Paced", "seed=1", "model.hidden_size=4,5,6")
     wait_until(lambda: len(list(pauses.iterdir())) == 2, process)  # between two steps a signal would save at once
     for time_sent in range(2):
         if "SIGTERM" in second:

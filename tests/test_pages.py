@@ -20,7 +20,11 @@ def test_every_model_and_task_has_a_page():
 
 
 # tests/config/test_configs.py checks conf/matched.yaml, and tests/atlas the atlas, without what takes minutes.
-@pytest.mark.parametrize("part", [part for part in pages.PARTS if part not in ("matched", "atlas")])
+PARTS = [part for part in pages.PARTS if part not in ("matched", "atlas")]
+LONG = ("docs", "coverage")  # they make a batch of every task, and read every report
+
+
+@pytest.mark.parametrize("part", [pytest.param(p, marks=[pytest.mark.slow] * (p in LONG)) for p in PARTS])
 def test_what_is_generated_is_what_its_sources_give(part):
     if part == "notebooks":
         pytest.importorskip("jupytext")

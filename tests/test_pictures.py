@@ -1,6 +1,5 @@
 """Pictures are the same whatever the user's matplotlibrc says: all drawing is under one fixed style."""
 
-import ast
 import os
 import subprocess
 import sys
@@ -92,16 +91,3 @@ def test_a_style_set_before_is_there_again_after_drawing(tmp_path):
         inside = []
         plotting.write(lambda figure: inside.append(matplotlib.rcParams["font.size"]), tmp_path / "a", "A title")
         assert (inside, matplotlib.rcParams["font.size"]) == ([10.0], 21.0)
-
-
-def test_only_plotting_makes_figures():
-    """So every picture goes through `empty_figure`, and each function that calls it has the fixed style."""
-    makers = []
-    for path in (p for folder in ("timescales", "scripts", "docs") for p in sorted((ROOT / folder).rglob("*.py"))):
-        for node in ast.walk(ast.parse(path.read_text())):
-            names = [a.name for a in node.names] if isinstance(node, ast.Import | ast.ImportFrom) else []
-            module = node.module if isinstance(node, ast.ImportFrom) else ""
-            found = {f"{module}.{name}".strip(".") for name in names}
-            if any(name.startswith(("matplotlib.figure", "matplotlib.pyplot")) for name in found):
-                makers.append(path.relative_to(ROOT).as_posix())
-    assert makers == ["timescales/plotting.py"]

@@ -5,8 +5,7 @@ import re
 import time
 
 import pytest
-from locks import lock_from_elsewhere
-from quick import QUICK, UNTRAINED, records
+from quick import QUICK, UNTRAINED, lock_from_elsewhere, records
 
 from timescales.config.compose import composing
 from timescales.config.run import run_of
@@ -262,7 +261,7 @@ def test_runs_of_different_tasks_are_not_compared(train, tmp_path, monkeypatch):
 @pytest.mark.slow
 def test_failing_jobs_leave_no_memory_behind(train):
     """Fifty failures in one sweep, each with 20 MB in the frames that its error remembers."""
-    outcome = train("-m", *LONGER, "task._target_=failing.Failing", "loop.max_steps=20", "seed=range(0,50)")
+    outcome = train("-m", *LONGER, "task._target_=odd_tasks.Failing", "loop.max_steps=20", "seed=range(0,50)")
     alive = [int(count) for count in re.findall(r"^large tensors: (\d+)$", outcome.out, re.M)]
     assert len(alive) == 50, outcome
     assert "50 of 50 runs failed" in outcome.err

@@ -1,13 +1,22 @@
 """Configurations composed without Hydra's command line, and their identities."""
 
 import re
+import textwrap
+from pathlib import Path
 
 import pytest
+from hydra import compose as hydra_compose
+from hydra import initialize_config_dir
+from hydra.errors import HydraException
 from omegaconf import OmegaConf
+from quick import QUICK
 
 from timescales import paths
 from timescales.config import compose, folders, identity, schema, values
 from timescales.config.run import run_of
+from timescales.experiment import plan
+from timescales.papers import load
+from timescales.runs.record import Record
 
 
 @pytest.mark.parametrize(
@@ -61,7 +70,7 @@ def test_what_may_change_a_number_changes_the_identity():
 
 def test_compositions_do_not_change_one_another():
     """Hydra's functions change the files that they are given: of a shared file each gets a copy of its own."""
-    models = folders.choices("model")
+    models = folders.choices("model")[::3]
     with compose.composing() as composer:
         first = [composer([f"model={model}", "task=pmnist"]) for model in models]
         composer(["model=lstm", "task=pmnist"]).model.hidden_size = 7
@@ -111,3 +120,118 @@ def test_files_in_a_folder_of_ones_own_are_composed_by_hydra(tmp_path, group, te
         assert OmegaConf.select(cfg, key) == value
     finally:
         folders.use(None)
+
+
+# --- A user's own config groups (--config-dir) work in sweeps and tables as in single runs ----------------------------
+
+
+FILES = {
+    "experiment/small.yaml": """
+        # @package _global_
+        defaults:
+          - override /model: plstm
+        model: {hidden_size: 5}
+        task: {T: 3}
+        """,
+    "experiment/long.yaml": """
+        # @package _global_
+        loop: {max_epochs: 2}
+        optimizer: {lr: 0.25}
+        """,
+    "experiment/pair.yaml": """
+        # @package _global_
+        seed: 3
+        seeds: 2
+        """,
+    "experiment/ours/deep.yaml": """
+        # @package model
+        hidden_size: 6
+        """,
+    "head/wide.yaml": """
+        # @package model
+        head_size: 3
+        """,
+}
+LINES = [
+    ["+experiment=small"],
+    ["+experiment=small", "model=gru"],  # the command line has the last word
+    ["+experiment=long", "task=frequency", "paper=gu"],
+    ["+experiment=[small,long]"],
+    ["+experiment=ours/deep", "model=ur"],
+    ["+head=wide", "~model.frozen"],
+    ["model.hidden_size=4", "model={hidden_size:5}"],  # a group's name, and yet a value
+    ["task=pmnist", "model=lstm", "model.hidden_size=[8,9]", "+model.extra=1", "loop.clip_norm=null"],
+    ["paper=gu", "model=ur", "model.forget_init={law:chrono,T_max:750}", "run_dir=x"],
+    ["task={T:4}", "loop={max_epochs:3}", "loop.max_epochs=2"],
+]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """The user's folder, given on this process's command line."""
+    for name, text in FILES.items():
+        file = tmp_path / "my" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(textwrap.dedent(text).lstrip())
+    folders.use(tmp_path / "my")
+    yield tmp_path / "my"
+    folders.use(None)
+
+
+@pytest.mark.parametrize("line", LINES, ids=" ".join)
+def test_a_sweep_composes_what_hydra_composes_for_a_single_run(folder, line):
+    with compose.composing() as composer:
+        ours = composer(line)
+    with initialize_config_dir(str(paths.conf()), version_base="1.3"):
+        single = hydra_compose("config", [*line, f"hydra.searchpath=[{values.spell(f'file://{folder}')}]"])
+    assert OmegaConf.to_container(ours, resolve=True) == OmegaConf.to_container(single, resolve=True)
+
+
+def test_a_group_is_an_axis_of_a_sweep_and_its_runs_are_those_of_single_commands(train, folder):
+    mine, small = ["--config-dir", str(folder)], [*QUICK, "loop.max_steps=1", "logger=none"]
+    swept = train("-m", *mine, *small, "+experiment=small,pair,ours/deep")
+    assert (swept.status, swept.err) == (0, "") or "step" in swept.err
+    assert "4 runs: 0 already finished, 4 to train" in swept.out
+    records = {path.parent.name.rpartition("-")[0] for path in Path("runs").glob("*/record.json")}
+    assert records == {"copy-plstm-s0", "copy-lstm-s3", "copy-lstm-s4", "copy-lstm-s0"}
+    assert "experiment=pair: " in swept.out
+    for words, runs in ((["+experiment=small"], 1), (["+experiment=pair"], 2), (["-m", "+experiment=small"], 1)):
+        again = train(*mine, *small, *words)
+        told = "already finished, 0 to train" if "-m" in words else "finished, skipped"
+        assert (again.status, again.out.count(told)) == (0, runs)
+    wrong = train("-m", *mine, *small, "+experiment=small,smal")
+    assert "Could not find 'experiment/smal'" in wrong.err
+    assert "did you mean small?" in wrong.err
+    for several in ([], ["-m"]):
+        assert "+experiment=small" in train(*several, *mine, *small, "experiment=small").err
+
+
+def test_a_file_without_a_package_is_told_what_its_first_line_must_be(train, folder):
+    for name in ("experiment", "ours/experiment"):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+        (folder / name / "here.yaml").write_text("task: {T: 3}\n")
+        for several in ([], ["-m"]):
+            told = train(*several, "--config-dir", str(folder), f"+{name}=here").err
+            assert f"In '{name}/here'" in told
+            assert "# @package _global_" in told
+
+
+def test_of_a_key_that_is_given_twice_the_last_counts_at_its_place(train, tmp_path):
+    done = train("-m", *QUICK, "loop.max_steps=1", "logger=none", "model={hidden_size:3}", "model.hidden_size=5")
+    assert done.status == 0, done
+    (saved,) = (Record.read(path.parent) for path in tmp_path.glob("runs/*/record.json"))
+    assert saved["config"]["model"]["hidden_size"] == 5  # QUICK has model.hidden_size=4, before both
+
+
+def test_a_group_is_added_to_the_runs_of_a_table(folder, capsys):
+    table = load.table("chien_copy")
+    with compose.composing() as composer:
+
+        def requests(*overrides):
+            return plan.of_table(table, "t20", composer, overrides)
+
+        plain, both = requests("seed=200"), requests("seed=200", "+experiment=long,pair")
+        assert len(both) == 2 * len(plain) > 0
+        assert f"runs that fill no cell of chien_copy: {len(plain)} of {len(both)}" in capsys.readouterr().out
+        with pytest.raises(HydraException, match="Could not find 'experiment/lnog'"):
+            requests("+experiment=long,lnog")

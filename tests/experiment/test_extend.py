@@ -1,6 +1,7 @@
 """extend=RUN_DIR: a finished run continued with more steps, as a run of its own."""
 
 import json
+import shutil
 import signal
 
 import pytest
@@ -28,6 +29,32 @@ def trained(train, tmp_path, *overrides):
     return tmp_path / line
 
 
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory):
+    return tmp_path_factory.mktemp("kept")
+
+
+@pytest.fixture
+def of_epochs(train, tmp_path, kept):
+    """Call of_epochs(N): the directory of a finished run of N epochs, a copy of one that is trained once."""
+
+    def call(epochs):
+        if not (kept / str(epochs)).exists():
+            made = trained(train, tmp_path, *COPY, f"loop.max_epochs={epochs}")
+            shutil.copytree(made, kept / str(epochs) / made.name)
+            return made
+        (made,) = (kept / str(epochs)).iterdir()
+        return shutil.copytree(made, tmp_path / "runs" / made.name)
+
+    return call
+
+
+@pytest.fixture
+def origin(of_epochs):
+    """A finished run of two epochs."""
+    return of_epochs(2)
+
+
 def rows(directory):
     """The rows of a curve.csv that are no time scales."""
     return [line for line in (directory / "curve.csv").read_text().splitlines() if line.split(",")[1] == ""]
@@ -43,10 +70,9 @@ def same(one, other):
     assert rows(one) == rows(other)
 
 
-def test_two_epochs_extended_to_four_are_four(train, tmp_path):
-    origin = trained(train, tmp_path, *COPY, "loop.max_epochs=2")
+def test_two_epochs_extended_to_four_are_four(train, tmp_path, origin, of_epochs):
     before = {path.name: path.read_bytes() for path in origin.iterdir()}
-    whole = trained(train, tmp_path, *COPY, "loop.max_epochs=4")
+    whole = of_epochs(4)
     longer = trained(train, tmp_path, f"extend=runs/{origin.name}", "loop.max_epochs=4")
     same(longer, whole)
     assert [row["step"] for row in record(longer)["curve"]] == [2, 4, 6, 8]
@@ -64,9 +90,8 @@ def test_two_epochs_extended_to_four_are_four(train, tmp_path):
     assert record(further)["config"]["extend"] == saved["id"]
 
 
-def test_an_interrupted_continuation_resumes_bitwise(train, tmp_path, monkeypatch):
-    origin = trained(train, tmp_path, *COPY, "loop.max_epochs=2")
-    whole = trained(train, tmp_path, *COPY, "loop.max_epochs=4")
+def test_an_interrupted_continuation_resumes_bitwise(train, tmp_path, monkeypatch, origin, of_epochs):
+    whole = of_epochs(4)
     command = [f"extend={origin}", "loop.max_epochs=4", "device=cpu"]
     original = TrainingRun.log_step
 
@@ -111,12 +136,6 @@ def test_patience_that_ended_a_run_is_given_more(train, tmp_path, monkeypatch):
     assert (record(longer)["stopped"], record(longer)["steps"]) == ("patience", 10)
     by_steps = trained(train, tmp_path, f"extend={origin}", "loop.patience=null", "loop.max_steps=9")
     assert (record(by_steps)["stopped"], record(by_steps)["steps"]) == ("max_steps", 9)
-
-
-@pytest.fixture
-def origin(train, tmp_path):
-    """A finished run of two epochs."""
-    return trained(train, tmp_path, *COPY, "loop.max_epochs=2")
 
 
 def test_what_cannot_be_continued_is_one_line(train, tmp_path, origin):

@@ -230,7 +230,7 @@ def sanitized(tmp_path, *arguments):
         "XDG_CACHE_HOME": str(tmp_path),
         "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests" / "support")]),
     }
-    command = [sys.executable, "-W", "ignore", str(ROOT / "tests" / "support" / "fuzzed_calls.py"), *arguments]
+    command = [sys.executable, "-W", "ignore", str(Path(__file__).with_name("fuzzed_calls.py")), *arguments]
     done = subprocess.run(command, env={**os.environ, **environment}, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     assert "'numbers': " in done.stdout

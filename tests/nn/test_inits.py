@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from distributions import same_distribution
+from cell_cases import same_distribution
 from scipy import stats
 
 import timescales

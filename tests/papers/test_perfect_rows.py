@@ -1,12 +1,152 @@
 """A plan that cannot succeed is a fault: where all is as printed every conclusion holds, and every value agrees."""
 
+from __future__ import annotations
+
+import json
+import math
+import statistics
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
-from made_up import report_of
-from perfect_rows import perfect_rows
+from made_up import made_row, report_of
 
+from timescales.analysis import bins
 from timescales.papers import load
+from timescales.papers.table import FAILING, FAILS_MORE_OFTEN, Claim, Table, Threshold, column, expand, matches
+from timescales.runs.metrics import Censored, is_steps
+from timescales.runs.store import Row
+
+Axes = Mapping[str, Any]
+Node = tuple[str, str]  # a column of runs.csv, and the settings of runs but for the seed (and the learning rate)
+LIMIT = 10**6  # steps of a run that never reaches a threshold
+
+
+def perfect_rows(table: Table) -> list[Row]:
+    """A row for each run of the paper's size.
+
+    A printed value is the mean of its runs, with the printed spread (a quarter of the tolerance where none is printed).
+    What no value is printed of has a level for each of its settings, so that all of the paper's conclusions are true;
+    its spread is 1 %.
+    """
+    runs = expand(table)
+    levels, better = _levels(table, runs)
+    return [_row(table, runs, axes, levels, better) for axes in runs]
+
+
+def _settings(table: Table, axes: Axes) -> str:
+    left_out = {"seed"} | ({"optimizer.lr"} if table.reduce != "mean" else set())
+    return json.dumps({key: value for key, value in axes.items() if key not in left_out}, sort_keys=True)
+
+
+def _decisive(table: Table) -> list[Claim]:
+    return [claim for claim in table.claims if claim.decides]
+
+
+def _pairs(table: Table, claim: Claim, runs: list[Axes]) -> Iterator[tuple[Node, Node]]:
+    """The two nodes that a claim compares, in each of its groups."""
+    first, second = claim.columns
+    for sides in claim.groups(runs, lambda axes: axes).values():
+        a, *b = ([_settings(table, axes) for axes in side] for side in sides)
+        for one in dict.fromkeys(a):
+            for other in dict.fromkeys(b[0]) if b and not claim.than else [one]:
+                yield (first, one), (second, other)
+
+
+def _levels(table: Table, runs: list[Axes]) -> tuple[dict[Node, int], dict[str, str]]:
+    """How many steps above the worst each node is, by the conclusions; and which direction is better, by column."""
+    levels: dict[Node, int] = defaultdict(int)
+    better: dict[str, str] = {}
+    edges = []
+    for claim in (claim for claim in _decisive(table) if claim.sign not in (*FAILING, FAILS_MORE_OFTEN)):
+        better |= dict.fromkeys(claim.columns, claim.better)
+        edges += [(claim.sign, *pair) for pair in _pairs(table, claim, runs)]
+    for _ in range(len(runs)):
+        before = dict(levels)
+        for sign, a, b in edges:
+            if sign == ">":
+                levels[a] = max(levels[a], levels[b] + 1)
+            elif sign == ">=" and (">", b, a) not in edges:  # where both stand, the tolerance says by how much at most
+                levels[a] = max(levels[a], levels[b])
+            elif sign == "~":
+                levels[a] = levels[b] = max(levels[a], levels[b])
+        if levels == before:
+            return levels, better
+    raise AssertionError(f"{table.name}: its conclusions contradict each other")
+
+
+def _row(table: Table, runs: list[Axes], axes: Axes, levels: Mapping[Node, int], better: Mapping[str, str]) -> Row:
+    values: dict[str, float] = {}
+    fails = _thresholds(table, axes)
+    values |= {column(told.metric, table.select): _value_for(told, not failing) for told, failing in fails.items()}
+    for name in better:
+        if (name, _settings(table, axes)) in levels:
+            level = levels[name, _settings(table, axes)]
+            values[name] = _of_level(table, name, better[name], level, _place(runs, axes))
+            if is_steps(name) and any(fails.values()):
+                values[name] = Censored(LIMIT)
+    for cell in table.cells:
+        if cell.value is not None and not cell.compute and matches(axes, cell.where):
+            values[cell.column] = (cell.value + _away(cell, runs, axes)) / cell.scale
+    blocks = _blocks(values) if "bins" in table.probe else None
+    return made_row(values, id=str(axes), axes=axes, seed=axes["seed"], blocks=blocks)
+
+
+def _thresholds(table: Table, axes: Axes) -> dict[Threshold, bool]:
+    """Each threshold of success, and whether a run fails it by the conclusions."""
+    found: dict[Threshold, bool] = {table.success: False} if table.success else {}
+    for claim in (claim for claim in _decisive(table) if claim.success and matches(axes, claim.place)):
+        assert claim.success is not None
+        told = claim.sign == "fails" or claim.sign == FAILS_MORE_OFTEN
+        found[claim.success] = found.get(claim.success, False) or (told and matches(axes, claim.sides[0]))
+    return found
+
+
+def _value_for(threshold: Threshold, reached: bool) -> float:
+    return next(value for value in (1.0, 0.0, 1e-3) if bool(threshold.reached(value)) == reached)
+
+
+def _place(runs: list[Axes], axes: Axes) -> float:
+    """A run's place among those that differ from it in the seed alone: places have mean 0 and standard deviation 1."""
+    alike = [run["seed"] for run in runs if {**run, "seed": 0} == {**axes, "seed": 0}]
+    if len(alike) == 1:
+        return 0.0
+    return (axes["seed"] - statistics.fmean(alike)) / statistics.stdev(alike)
+
+
+def _of_level(table: Table, name: str, better: str, level: int, place: float) -> float:
+    """A value of a level: accuracies are 7.5 points apart, all others 20 times."""
+    sign = 1 if better == "higher" else -1
+    if not is_steps(name) and ("accuracy" in name or name.startswith("probe/longest_pair")):
+        return (0.2 if sign > 0 else 0.8) + sign * 0.075 * level + 1e-3 * place
+    value = 0.17 * 20.0 ** (sign * level) * (1 + 0.01 * place)
+    return round(value * LIMIT) if is_steps(name) else value
+
+
+def _away(cell: Any, runs: list[Axes], axes: Axes) -> float:
+    """How far a run is from the printed value, which is the best of several rates with reduce: max."""
+    sd = cell.spread or cell.tolerance / 4
+    own = [run for run in runs if matches(run, cell.where)]
+    if cell.reduce == "max":
+        best = max(run["optimizer.lr"] for run in own)
+        highest = max(_place(own, run) for run in own)
+        return sd * (_place(own, axes) - highest - 4 * (axes["optimizer.lr"] != best))
+    apart = [json.dumps(run, sort_keys=True) for run in own]
+    places = np.arange(len(apart)) - (len(apart) - 1) / 2
+    spread = places.std(ddof=1) if len(apart) > 1 else 1.0
+    return float(sd * places[apart.index(json.dumps(dict(axes), sort_keys=True))] / spread)
+
+
+def _blocks(row: Mapping[str, float]) -> str:
+    """Losses of 20 blocks of words that give the row's perplexities."""
+    whole = row.get("probe/bins/all", 100.0)
+    nats = [math.log(row.get(f"probe/bins/{name}", whole)) for name in bins.NAMES]
+    sums = [[25 * (n + 1e-4 * (k % 3 - 1)) for n in nats] for k in range(20)]
+    return bins.to_text(bins.Blocks(np.array(sums), np.full((20, 4), 25)))
+
 
 NAMES = sorted(path.stem for path in (Path(__file__).parents[2] / "conf" / "table").glob("*.yaml"))
 # What the planned runs can never decide, and why: a value by its place in the file, a conclusion by its line.

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from made_up import made_row
 from quick import QUICK
 
 from timescales.config.run import Run
@@ -54,6 +55,17 @@ def test_a_stale_run_is_restarted_on_request(tmp_path, state):
             decide(tmp_path, "a")
     else:
         assert decide(tmp_path, "a") is (Action.SKIP if state.ended else Action.RESUME)
+
+
+@pytest.mark.parametrize(
+    ("here", "committed", "counts"),
+    [((), "", "record"), (["a part"], "", "row"), ((), "a part", "record"), (["a part"], "a part", "record")],
+)
+def test_what_was_made_of_more_data_counts(tmp_path, here, committed, counts):
+    write(tmp_path, State.FINISHED, partial=here)
+    both = found.Found(found.look(tmp_path).record, made_row(partial=committed))
+    assert both.outcome is getattr(both, counts)
+    assert both.local is (counts == "record")
 
 
 def test_the_run_of_another_configuration_is_refused(tmp_path):

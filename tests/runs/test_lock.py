@@ -10,8 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from locks import lock_from_elsewhere
-from quick import QUICK
+from quick import QUICK, lock_from_elsewhere
 
 from timescales.runs import lock
 

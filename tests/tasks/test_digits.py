@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import synthetic
 import torch
-from downloads import fake_download_url
+from packs import fake_download_url
 from small_tasks import epoch_of, equal, numbers
 from synthetic import write_idx, write_mnist
 

@@ -15,8 +15,7 @@ from importlib.metadata import PackageNotFoundError
 import pytest
 import synthetic
 import torch
-from downloads import fake_download_url
-from packs import pack, write
+from packs import fake_download_url, pack, write
 from scipy import stats
 
 import timescales

@@ -1,11 +1,27 @@
 """What `build` makes of a configuration: sizes, weights, and torch's settings."""
 
+import csv
+import json
+import math
+import signal
+
 import pytest
 import torch
+import trainings
+from analysed import copy_task, hold
+from analysed import model_for as held_model
 from configs import config
+from language import characters, model_for, words
+from quick import QUICK
+from trainings import same_weights, small_parts
 
+from timescales import LSTM, MinGRU
+from timescales.analysis import load, one_over_e
 from timescales.config import identity
-from timescales.training import build
+from timescales.config.schema import LoopSettings
+from timescales.optim import NTASGD
+from timescales.tasks import Copy
+from timescales.training import build, memory, optimizers
 
 
 @pytest.mark.parametrize(
@@ -64,11 +80,170 @@ def test_same_seed_same_weights_whatever_the_task_drew(corpora):
 
 
 def test_precision_and_determinism_are_torchs_settings_too():
-    for precision, words in (("tf32", "high"), ("fp32", "highest")):
+    for precision, word in (("tf32", "high"), ("fp32", "highest")):
         for deterministic in (True, False):  # the last ones are what other tests find
             more = [f"precision={precision}", f"deterministic={deterministic}", "model.hidden_size=2", "task.T=1"]
             build.build(identity.resolved(config("task=copy", *more, "task.train_size=1")))
             assert torch.backends.cudnn.allow_tf32 is (precision == "tf32")
-            assert torch.get_float32_matmul_precision() == words
+            assert torch.get_float32_matmul_precision() == word
             assert torch.are_deterministic_algorithms_enabled() is deterministic
     assert torch.tensor(1e-30) * torch.tensor(1e-10) == 0.0  # no denormal numbers: they take a hundred times as long
+
+
+# --- T_1/e while a run trains: what is logged, and that the run is the same without -----------------------------------
+
+
+SHARES = (0, 10, 25, 50, 75, 90, 100)
+
+
+def of_t_1e(values):
+    return {name: value for name, value in values.items() if name.startswith("one_over_e/")}
+
+
+def test_constant_gates_have_their_time_scales():
+    """Of four units with the times .3, 2.5, 30 and a million steps, the last is beyond sequences of 60 steps."""
+    task = copy_task(T=40)
+    model = held_model(task, LSTM, hidden_size=4)
+    times = torch.tensor([0.3, 2.5, 30.0, 1e6], dtype=torch.float64)
+    hold(model, forget=-torch.log(torch.expm1(1 / times)))
+    found = memory.one_over_e_values(model, task, 1)
+    assert found.pop("one_over_e/layer1/beyond") == 0.25
+    nearest = {"q0": 0.3, "q10": 0.3, "q25": 2.5, "q50": 30.0, "q75": 30.0}
+    assert found == {f"one_over_e/layer1/{q}": pytest.approx(t, rel=1e-6) for q, t in nearest.items()}
+    zero_input = memory.timescale_values(memory.timescale_quantiles(model))
+    assert all(zero_input[f"timescale/layer1/{q}"] == pytest.approx(t, rel=1e-6) for q, t in nearest.items())
+    assert memory.one_over_e_values(model, task, None) == {}
+
+
+def test_the_first_validation_sequences_are_read():
+    task = Copy(T=6, train_size=1, valid_size=40, test_size=5)
+    model = held_model(task, LSTM)
+    kept = [log_f for (log_f,), _ in memory.sequences(model, task, "valid", 25)]
+    assert len(kept) == 25
+    every = [log_f for (log_f,), _ in memory.sequences(model, task, "valid", 200)]
+    assert len(every) == 40
+    torch.testing.assert_close(torch.stack(kept), torch.stack(every[:25]), rtol=1e-12, atol=0)
+    (test, *_), _ = next(memory.sequences(model, task, "test", 1))
+    assert not torch.allclose(test, kept[0])
+
+
+def parts(name, text_root):
+    """Models that draw random numbers as they train: dropout, and on words dropped weights with averages."""
+    if name == "copy":
+        return small_parts(rnn=LSTM)
+    if name == "scan":
+        return small_parts(rnn=MinGRU)
+    if name == "characters":
+        task = characters(text_root, embedding=5)
+        model = model_for(task, layers=2, dropout=0.2)
+        return model, task, torch.optim.Adam(model.parameters(), lr=1e-2)
+    task = words(text_root, recurrent="trained")
+    model = model_for(task, layers=2)
+    return model, task, NTASGD(model.parameters(), lr=60.0, nonmono=1)
+
+
+TASKS = ("copy", "scan", "characters", "words")
+
+
+def fit(name, text_root, place, sequences, logged, stop=None):
+    """Train, until a signal after a step; `logged` gets what is logged."""
+
+    def log(values, step):
+        logged.append((step, values))
+        if step == stop:
+            signal.raise_signal(signal.SIGINT)
+
+    settings = LoopSettings(max_epochs=3, log_every=4, eval_every=7, checkpoint_every=1e9, log_one_over_e=sequences)
+    return trainings.fit(*parts(name, text_root), log, settings, place)
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_training_is_bitwise_the_same(text_root, tmp_path, name):
+    found = []
+    for sequences in (None, 3):
+        run = fit(name, text_root, tmp_path / str(sequences), sequences, logged := [])
+        found.append((run, logged, torch.rand(3)))
+    (plain, plain_log, plain_draws), (run, logged, draws) = found
+    assert same_weights(plain.model, run.model)
+    assert plain.progress.curve == run.progress.curve
+    assert torch.equal(plain_draws, draws)
+    assert [(s, {k: v for k, v in values.items() if k not in of_t_1e(values)}) for s, values in logged] == plain_log
+    validations = [(step, of_t_1e(values)) for step, values in logged if "valid/loss" in values]
+    assert len(validations) >= 3
+    assert all("one_over_e/layer2/beyond" in values for _, values in validations)
+    assert [step for step, values in logged if of_t_1e(values)] == [step for step, _ in validations]
+    with optimizers.eval_weights(run.optimizer):  # averages, where the optimizer keeps them
+        assert validations[-1][1] == memory.one_over_e_values(run.model, run.task, 3)
+    if name == "words":
+        assert validations[-1][1] != memory.one_over_e_values(run.model, run.task, 3)
+    assert validations[0][1] != validations[-1][1]
+
+
+@pytest.mark.parametrize("name", ["copy", "words"])
+def test_a_resumed_run_logs_the_same(text_root, tmp_path, monkeypatch, name):
+    """Interrupted after a step, and in a measurement, which is repeated with its validation."""
+    fit(name, text_root, tmp_path / "whole", 2, undisturbed := [])
+    logged, original = [], memory.segments
+    with pytest.raises(KeyboardInterrupt, match="at step 3"):
+        fit(name, text_root, tmp_path / "parts", 2, logged, stop=3)
+
+    def segments(*arguments):
+        signal.raise_signal(signal.SIGTERM)
+        return original(*arguments)
+
+    monkeypatch.setattr(memory, "segments", segments)
+    with pytest.raises(KeyboardInterrupt, match="before its validation"):
+        fit(name, text_root, tmp_path / "parts", 2, logged)
+    monkeypatch.setattr(memory, "segments", original)
+    fit(name, text_root, tmp_path / "parts", 2, logged)
+    assert logged == undisturbed
+    assert sum(bool(of_t_1e(values)) for _, values in logged) >= 3
+
+
+def rows(directory):
+    with (directory / "curve.csv").open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.mark.parametrize("model", ["plstm", "gated", "rmc", "leaky", "lru"])
+def test_a_model_with_a_forget_gate_logs_what_the_analysis_measures(train, tmp_path, model):
+    more = ["model.downsize=1"] if model == "gated" else []
+    arguments = [*QUICK, f"model={model}", *more, "logger=csv", "loop.eval_every=1", "loop.log_one_over_e=3"]
+    done = train(*arguments)
+    assert done.status == 0, done
+    (directory,) = (tmp_path / "runs").iterdir()
+    logged = {int(row["step"]): row for row in rows(directory) if row["one_over_e/layer1/beyond"]}
+    assert list(logged) == [0, 1, 2]  # the start, and both validations
+    run = load(directory, "last")
+    (times,) = memory.one_over_e(run.model, run.task, "valid", 3)
+    assert float(logged[2]["one_over_e/layer1/beyond"]) == float(times.isinf().double().mean())
+    for share in SHARES:
+        time = float(times.quantile(share / 100, interpolation="nearest"))
+        text = logged[2].get(f"one_over_e/layer1/q{share}")
+        assert (float(text) if text else math.inf) == pytest.approx(time, rel=1e-12)
+    saved = json.loads((directory / "record.json").read_text())
+    assert not any("one_over_e" in name for point in saved["curve"] for name in point)
+    assert "finished, skipped" in train(*arguments[:-1]).out, "the id is the same without"
+
+
+def test_the_analysis_and_the_log_are_one_function():
+    task = copy_task(T=5)
+    model = held_model(task, MinGRU)
+    measured = one_over_e.measure(model, task)
+    (times,) = memory.one_over_e(model, task)
+    assert measured["median"] == float(times.quantile(0.5, interpolation="nearest"))
+
+
+def test_gates_that_are_not_numbers_have_no_time():
+    """Of a diverged run: its units would else count as if they kept everything."""
+    mean_log = torch.tensor([[-0.4, math.nan, -0.1], [-0.8, math.nan, -0.2], [-1.2, math.nan, -0.3]]).double()
+    lag = torch.tensor([[1.0], [2.0], [3.0]]).double()
+    torch.testing.assert_close(
+        memory.crossing(mean_log, lag), torch.tensor([2.5, math.nan, math.inf]).double(), equal_nan=True
+    )
+    task = copy_task(T=10)
+    model = held_model(task, LSTM, hidden_size=2)
+    hold(model, forget=math.nan)
+    assert memory.one_over_e_values(model, task, 1) == {}
+    values = one_over_e.measure(model, task)
+    assert all(math.isnan(values[key]) for key in ("q10", "median", "q90", "beyond")), values

@@ -7,7 +7,6 @@ from synthetic import SMALL
 from trainings import fit, quiet, same_weights, signal_at
 
 from timescales.config import identity, schema
-from timescales.runs import record
 from timescales.training import build
 
 TASKS = ("text", "series")
@@ -49,17 +48,3 @@ def test_the_same_seed_gives_the_same_batches_from_any_step_on(name, corpora):
         for start in range(len(whole) + 1):
             for one, two in zip(whole[start:], again.batches(split, 2, start), strict=True):
                 assert all(same(a, b) for a, b in zip(one, two, strict=True))
-
-
-def test_several_seeds_are_each_alone(corpora, train, tmp_path):
-    task = "series"
-    common = [f"task={task}", *SMALL[task], *SETTINGS, f"data_root={corpora}", "device=cpu", "logger=none"]
-    assert train(*common, "seeds=2", "run_dir=both").status == 0
-    assert train(*common, "seed=1", "run_dir=alone").status == 0
-    several = [record.Record.read(path.parent) for path in sorted((tmp_path / "both").rglob("record.json"))]
-    alone = record.Record.read(tmp_path / "alone")
-    assert [found["seed"] for found in several] == [0, 1]
-    assert several[0]["metrics"] != alone["metrics"]
-    assert several[1]["metrics"] == alone["metrics"]
-    assert several[1]["data"] == alone["data"]
-    assert list(alone["data"]) == [f"{corpora}/own.csv"]

@@ -468,10 +468,10 @@ def varying(runs: Sequence[Axes]) -> list[str]:
 
 def matches(axes: Axes, where: Where) -> bool:
     """Return whether a run has all the settings that a cell or a claim names; a list means any of its values."""
-    return all(
-        key in axes and (axes[key] in value if isinstance(value, list) else axes[key] == value)
-        for key, value in where.items()
-    )
+    for key, value in where.items():  # a large table asks a million times; all() takes twice as long
+        if key not in axes or not (axes[key] in value if isinstance(value, list) else axes[key] == value):
+            return False
+    return True
 
 
 def agrees(axes: Axes, view: Where) -> bool:

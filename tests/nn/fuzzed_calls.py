@@ -1,6 +1,6 @@
 """Random calls of a cell whose tensors have random shapes, strides and types: numbers as the eager loop's, or one line.
 
-`python tests/support/fuzzed_calls.py CASES FIRST [KINDS]` runs so many calls in a process of its own, which a sanitizer
+`python tests/nn/fuzzed_calls.py CASES FIRST [KINDS]` runs so many calls in a process of its own, which a sanitizer
 can watch (tests/nn/test_call_shapes.py). The numbers of the cases begin at FIRST, so each can be run alone.
 """
 
