@@ -1,4 +1,4 @@
-"""Write docs/coverage.md, what judges each table and figure of the papers, from docs/coverage.yaml."""
+"""Write the tables of docs/coverage.md, what judges each table and figure of the papers, from docs/coverage.yaml."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from timescales.runs import record, store
 
 ROOT = Path(__file__).resolve().parents[1]
 KINDS = ("table", "script", "analysis", "why_not")
+BEGIN, END = "<!-- coverage: written by scripts/pages.py -->", "<!-- /coverage -->"
 Item = Mapping[str, str]
 
 
@@ -54,7 +55,9 @@ class Judged:
 
 def texts(check: bool) -> Iterator[tuple[Path, str]]:
     """Yield the page and its text."""
-    yield ROOT / "docs" / "coverage.md", markdown(read())
+    page = ROOT / "docs" / "coverage.md"
+    before, rest = page.read_text().split(BEGIN)
+    yield page, f"{before}{BEGIN}\n\n{markdown(read())}\n{END}{rest.split(END)[1]}"
 
 
 def read() -> list[dict[str, Any]]:
@@ -65,21 +68,12 @@ def read() -> list[dict[str, Any]]:
 
 
 def markdown(papers: list[dict[str, Any]]) -> str:
-    """docs/coverage.md: a section for each paper, a row for each of its tables and figures."""
-    lines = [
-        "# Which table and figure of the papers is where, and what judges it",
-        "",
-        "Written by `scripts/pages.py` from `docs/coverage.yaml`. `make reproduce TABLE=NAME` runs a table.",
-        "Claims and values are judged in the table's report. A run counts if it has ended with the numbers that the",
-        "item needs.",
-        "",
-        *counts([item for paper in papers for item in paper["items"].values()]),
-        "",
-    ]
+    """Write the counts, and a section for each paper with a row for each of its tables and figures."""
+    lines = [*counts([item for paper in papers for item in paper["items"].values()]), ""]
     header = ["item", "shows", "here", "judged by", "runs at paper size"]
     for paper in papers:
         body = [[label, item["shows"], place(item), judge(item), runs(item)] for label, item in paper["items"].items()]
-        lines += [f"## {paper['paper']}", "", *grid(header, body), ""]
+        lines += [f"### {paper['paper']}", "", *grid(header, body), ""]
     return "\n".join(lines).rstrip() + "\n"
 
 

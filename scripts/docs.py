@@ -37,13 +37,14 @@ FILE_NAME = re.compile(r"\[[\w./-]+\.md\](?=\((?!https?:)[^)\s]+\.md[)#])")  # a
 # The top of the site: a page of each part, and those below it by patterns; later patterns find what earlier ones left.
 # What no pattern finds goes below the page of its folder.
 NAVIGATION = {
-    "Start": ("docs/README", "docs/tour", "docs/tutorial/README", "docs/memory", "docs/teach", "README"),
+    "Start": ("docs/README", "docs/tour", "README"),
+    "Course": ("docs/teach", "docs/memory"),
     "Layers": ("docs/library", "docs/dropin"),
     "Write a gate": ("docs/gates",),
-    "Train": ("docs/train", "docs/own_*", "docs/data", "docs/scaling", "docs/loggers"),
+    "Train": ("docs/train", "docs/own", "docs/scaling", "docs/loggers"),
     "Tasks": ("docs/tasks/README", "docs/tasks/*"),
     "Models": ("docs/models/README", "docs/models/*"),
-    "Reproduce": ("docs/reproduce", "docs/papers/*", "docs/statistics", "docs/coverage", "docs/deviations"),
+    "Reproduce": ("docs/reproduce", "docs/papers/*", "docs/statistics", "docs/coverage"),
     "Results": (
         "results/README",
         "results/FINDINGS",
@@ -52,7 +53,7 @@ NAVIGATION = {
         "results/*/README",
         "docs/results",
     ),
-    "Atlas": ("docs/atlas", "docs/cards/README", "docs/cards/*/*", "docs/atlas/*"),
+    "Atlas": ("docs/atlas", "docs/cards/README", "docs/cards/*/*"),
     "API": ("api/README", "api/*"),
     "Contribute": (
         "CONTRIBUTING",
@@ -63,8 +64,8 @@ NAVIGATION = {
         "tests/README",
     ),
 }
-# The command's entry; the old place of the layers.
-LEFT_OUT = ("timescales.__main__", "timescales.nn.modules")
+# The reference has the modules with public names, and these packages.
+PACKAGES = ("timescales.models", "timescales.tasks")
 
 
 def lay_out(source: Path) -> None:
@@ -95,8 +96,9 @@ def lay_out_runs(source: Path, runs: Sequence[Path]) -> None:
 
 def but_pages(folder: str, names: list[str]) -> list[str]:
     """What of a folder is no page, picture or table; the committed curves of runs are drawn."""
-    kept = (".md", ".png", ".csv", ".ipynb")
-    return [n for n in names if n in ("site", "curves", "blocks") or not (n.endswith(kept) or Path(folder, n).is_dir())]
+    pages = (".md", ".png", ".csv", ".ipynb")
+    folders = ("site", "curves", "blocks")
+    return [n for n in names if n in folders or not (n.endswith(pages) or Path(folder, n).is_dir())]
 
 
 def with_links(text: str, folder: Path, source: Path) -> str:
@@ -125,11 +127,12 @@ def with_links(text: str, folder: Path, source: Path) -> str:
 
 
 def modules() -> list[str]:
-    """The package's modules, those that the reference has."""
+    """The modules of the reference: those that define a public name, and those of PACKAGES."""
     import timescales
 
+    public = {getattr(timescales, name).__module__ for name in timescales.__all__[1:]}
     names = [module.name for module in pkgutil.walk_packages(timescales.__path__, "timescales.")]
-    return [name for name in names if not name.startswith(LEFT_OUT)]
+    return [name for name in names if name in public or name.startswith(PACKAGES)]
 
 
 def write_reference(folder: Path) -> None:
@@ -141,7 +144,9 @@ def write_reference(folder: Path) -> None:
         module = importlib.import_module(name)
         first = (module.__doc__ or "").strip().splitlines()[:1]
         head = f"# {name}\n\n" + ("" if first else f"`{name}`\n\n")
-        (folder / f"{name}.md").write_text(f"{head}```{{eval-rst}}\n.. automodule:: {name}\n```\n")
+        source = os.path.relpath(str(module.__file__), ROOT)
+        link = f"Source: [{source}](../{source})\n"
+        (folder / f"{name}.md").write_text(f"{head}```{{eval-rst}}\n.. automodule:: {name}\n```\n\n{link}")
     rows = []
     for name in timescales.__all__[1:]:
         thing = getattr(timescales, name)

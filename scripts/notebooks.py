@@ -203,8 +203,8 @@ def texts(check: bool) -> Iterator[tuple[Path, str]]:
         path, book = FOLDER / f"{name}.ipynb", make()
         if name == "tutorial" and not check:
             book = execute(book)
-        kept = name == "tutorial" and check and path.is_file() and cells(book) == cells(read(name))
-        yield path, path.read_text() if kept else nbformat.writes(book) + "\n"
+        unchanged = name == "tutorial" and check and path.is_file() and cells(book) == cells(read(name))
+        yield path, path.read_text() if unchanged else nbformat.writes(book) + "\n"
 
 
 def read(name: str) -> Any:

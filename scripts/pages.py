@@ -4,8 +4,8 @@
     stub        timescales/__init__.pyi, the signatures for editors and type checkers
     docs        parts of docs/models, docs/tasks and dropin.md, from conf/, docstrings, results/bench, the
                 tasks and the list of uses in tests/dropin; the pictures of the tasks. The rest is written by hand
-    coverage    docs/coverage.md, what judges each table and figure of the papers
-    atlas       docs/atlas.md, the atlas's tables and pictures, and the scores that the package has
+    coverage    a part of docs/coverage.md: what judges each table and figure of the papers
+    atlas       docs/atlas.md, a block of docs/models, the atlas's tables and pictures, the scores that the package has
     notebooks   docs/notebooks, from the tour and the tutorial, which is run
 
 Reports have their own script, report.py, which reads runs.
@@ -225,7 +225,8 @@ def _dedented(text: str | None) -> str:
 def settings(path: Path, group: str) -> str:
     """A configuration file as a table of keys, defaults and its comments."""
     text, above = path.read_text(), group if group == "model" else ""
-    told = " ".join(line.removeprefix("# ") for line in text.splitlines() if line.startswith("#") and "@" not in line)
+    comments = (line for line in text.splitlines() if line.startswith("#") and "@" not in line)
+    comment = " ".join(line.removeprefix("# ") for line in comments)
     body = []
     for line in text.splitlines():
         if found := re.match(r"^  - override /(\w+): ([^#]+?)\s*(?:# .*)?$", line):
@@ -234,7 +235,7 @@ def settings(path: Path, group: str) -> str:
             above = found[1]
         elif (found := re.match(r"^ *(\w+): (.*?)(?:\s+# (.*))?$", line)) and found[1] not in ("_target_", "name"):
             body.append([f"`{above}.{found[1]}`", f"`{task_pages.plain(found[2])}`", found[3] or ""])
-    return "\n".join([*([told, ""] if told else []), *grid(["setting", "default", ""], body)])
+    return "\n".join([*([comment, ""] if comment else []), *grid(["setting", "default", ""], body)])
 
 
 def _by_paper(value: str) -> str:
@@ -307,6 +308,8 @@ def page(text: str, blocks: Mapping[str, Callable[[], str]]) -> str:
     """A page with its blocks written again. Raises KeyError for a mark that no block has."""
     mark = BEGIN.format(r"(\w+)")
     for name in re.findall(mark, text):
+        if name == "atlas":  # of the part atlas
+            continue
         begin, end = BEGIN.format(name), END.format(name)
         before, rest = text.split(begin)
         text = f"{before}{begin}\n\n{blocks[name]()}\n\n{end}{rest.split(end)[1]}"

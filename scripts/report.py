@@ -4,7 +4,7 @@ It is the command `timescales-report` of an installation, but writes results/, w
 of your runs go to runs/reports/ with `make reproduce` and `make small`, or with --out FOLDER. --check compares and
 writes nothing; --wandb puts the tables at W&B, too. --config-dir FOLDER, as for train.py, is for your own tables.
 --reanalyse only computes what needs no training, results/reanalysed/values.csv, by which reports judge: minutes of CPU
-time. It reads the time scales that Mahto et al. 2021 released, Penn Treebank and WikiText-2 (docs/data.md).
+time. It reads the time scales that Mahto et al. 2021 released, Penn Treebank and WikiText-2 (docs/own.md).
 """
 
 from __future__ import annotations

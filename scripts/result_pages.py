@@ -22,9 +22,9 @@ from timescales.runs.store import Row
 
 POINTS = 120  # of a drawn curve
 ROWS = 60  # of a CSV that is shown
-FEW = 10  # fewer points of a curve are drawn as dots, too
+DOTS_BELOW = 10  # fewer points of a curve are drawn as dots, too
 NAMES = 24  # in a key
-MOST = 150  # runs in a picture or a table of the site: of more only the file
+MAX_RUNS = 150  # runs in a picture or a table of the site: of more only the file
 Points = Sequence[Mapping[str, float]]
 Line = tuple[str, str, str, Points]  # name, colour, style, points
 
@@ -45,12 +45,12 @@ def complete(results: Path) -> None:
 def curves_of(rows: Sequence[Row], folder: Path) -> list[str]:
     """Every run's curve, one picture for each size: colours tell models and gates apart, styles the rest.
 
-    None for a size with more than MOST runs.
+    None for a size with more than MAX_RUNS runs.
     """
     lines = []
     for size in dict.fromkeys(row.rung for row in rows):
         own = [row for row in rows if row.rung == size]
-        if len(own) > MOST:
+        if len(own) > MAX_RUNS:
             continue
         keys = [key for key in varying([row.axes for row in own]) if key != "model"]
         others = [", ".join(wording.say(row.axes.get(k)) for k in keys if k != "model.gate") for row in own]
@@ -96,7 +96,7 @@ def draw(path: Path, title: str, lines: Sequence[Line]) -> bool:
                 spots = thinned([(p["step"], p[key]) for p in points if key in p], POINTS)
                 label = None if name in labelled or len(labelled) == NAMES else name
                 if spots:
-                    marker = "o" if len(spots) < FEW else ""  # a line through one point shows nothing
+                    marker = "o" if len(spots) < DOTS_BELOW else ""  # a line through one point shows nothing
                     ax.plot(*zip(*spots, strict=True), style, color=colour, lw=1, label=label, marker=marker, ms=4)
                     labelled.add(name)
             ax.set_title(key, fontsize=9)
@@ -112,10 +112,10 @@ def draw(path: Path, title: str, lines: Sequence[Line]) -> bool:
 
 
 def all_runs(rows: Sequence[Row]) -> list[str]:
-    """A table of all runs, which opens on demand; of more than MOST only the file."""
+    """A table of all runs, which opens on demand; of more than MAX_RUNS only the file."""
     if not rows:
         return []
-    if len(rows) > MOST:
+    if len(rows) > MAX_RUNS:
         return ["## All runs", "", f"{len(rows)} runs: [runs.csv](runs.csv)", ""]
     axes = list(dict.fromkeys(key for row in rows for key in row.axes if key != "seed"))
     metrics = [key for key in dict.fromkeys(k for row in rows for k in row.values) if "probe/" not in key]

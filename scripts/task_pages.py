@@ -52,7 +52,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         *("task.target=height", "task.window=20", "task.horizon=4", "task.season=16"),
     ),
 }
-OWN = ("text", "series")  # their sizes and chance are those of a user's file
+FILE_TASKS = ("text", "series")  # their sizes and chance are those of a user's file
 
 
 def command(task: str) -> list[str]:
@@ -96,7 +96,7 @@ def draw(task: str) -> None:
 
 def facts(task: str) -> str:
     """What a model must know of a task at its defaults, and the loss at chance."""
-    made, _ = examples.make_task(command(task) if task in OWN else [f"task={task}"])
+    made, _ = examples.make_task(command(task) if task in FILE_TASKS else [f"task={task}"])
     spec = made.spec
     kinds = {"real": "real numbers: {}", "one_hot": "one-hot vector of size {}", "tokens": "token, one of {}"}
     of_rules = "accuracy" if spec.select[1] == "max" else spec.select[0]
@@ -105,11 +105,11 @@ def facts(task: str) -> str:
         ["output", f"{spec.output_size} logits {'at every step' if spec.readout == 'all' else 'from the final state'}"],
         ["longest delay (used by `T_max=auto`)", f"{spec.horizon} steps"],
         ["loss at chance", f"{made.chance():.4g}"],
-        *([f"{of_rules} of a simple rule: {rule}", f"{value:.3f}"] for rule, value in made.floors().items()),
+        *([f"{of_rules} of a simple rule: {rule}", f"{value:.3f}"] for rule, value in made.trivial_baselines().items()),
         *([] if math.isnan(made.optimum()) else [["lowest possible loss", f"{made.optimum():.4g}"]]),
         ["checkpoint chosen by", f"`valid/{spec.select[0]}` ({spec.select[1]})"],
     ]
-    head = "in the example" if task in OWN else "at the defaults"
+    head = "in the example" if task in FILE_TASKS else "at the defaults"
     return "\n".join([*grid([head, ""], body), "", T_MAX_TEXT])
 
 
@@ -131,8 +131,8 @@ def recipes(task: str) -> str:
         source = " ".join(line for line in lines if not line.startswith("@package"))
         content: Any = OmegaConf.to_container(OmegaConf.load(path))
         content = {"model": content} if path.stem in folders.choices("model") else content
-        said = [(key, value) for key, value in dotted(content) if not isinstance(value, dict)]
-        pairs = " ".join(f"`{key}={_written(value)}`" for key, value in said)
+        settings = [(key, value) for key, value in dotted(content) if not isinstance(value, dict)]
+        pairs = " ".join(f"`{key}={_written(value)}`" for key, value in settings)
         models.setdefault((path.parent.name, pairs, source), []).append(
             f"`{path.stem.removeprefix(f'{task}_')}`" if path.stem != task else "all"
         )

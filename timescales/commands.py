@@ -173,8 +173,8 @@ def _publish(found: Report, composer: Composer) -> None:
     logger = identity.resolved(composer(["logger=wandb"]))["logger"]
     shown = [found.folder / file for file in ("table.md", "runs.csv", "verdicts.png", "ladder.png", "figure.png")]
     rows, columns = [astuple(line) for line in verdicts.lines(found)], [key.name for key in fields(verdicts.Line)]
-    there = [path for path in shown if path.is_file()]
-    wandb_run.publish(logger, name, paths.RUNS / f"report-{name}", columns, rows, there, told)
+    pictures = [path for path in shown if path.is_file()]
+    wandb_run.publish(logger, name, paths.RUNS / f"report-{name}", columns, rows, pictures, told)
 
 
 def show_status() -> None:

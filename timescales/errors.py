@@ -62,13 +62,13 @@ def one_line(error: BaseException) -> str:
         text = " ".join(text.partition("Config search path:")[0].split()).rstrip(".")
         if text != "None" and text not in ". ".join(texts):
             texts.append(text)
-    said = ". ".join(texts)
-    near = _near_name(said) or next(filter(None, (_near_key(cause, said) for cause in causes)), "")
+    message = ". ".join(texts)
+    near = _near_name(message) or next(filter(None, (_near_key(cause, message) for cause in causes)), "")
     if near:  # then Hydra's advice to add the key with + misleads
-        said = re.sub(r" To append to your config use \S+", "", said)
-    if "raised while composing config: Key" in said:
+        message = re.sub(r" To append to your config use \S+", "", message)
+    if "raised while composing config: Key" in message:
         near = "; a file whose keys are those of a run begins with the line # @package _global_"
-    return f"{said}{near}" or type(error).__name__
+    return f"{message}{near}" or type(error).__name__
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
@@ -78,15 +78,15 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
         error = error.__cause__ or error.__context__
 
 
-def _near_name(said: str) -> str:
+def _near_name(message: str) -> str:
     """ "; did you mean X?" for Hydra's error about a file that is not there."""
-    found = re.search(r"Could not find '(?:[\w/]+/)?(\S+)' Available options in '\S+': (.*)", said)
+    found = re.search(r"Could not find '(?:[\w/]+/)?(\S+)' Available options in '\S+': (.*)", message)
     return nearest(found[1], found[2].split()) if found else ""
 
 
-def _near_key(cause: BaseException, said: str) -> str:
+def _near_key(cause: BaseException, message: str) -> str:
     """ "; did you mean X?" for OmegaConf's error about a key that is not there."""
-    parent, wrong = getattr(cause, "parent_node", None), re.search(r"Could not override '([\w.]+)'", said)
+    parent, wrong = getattr(cause, "parent_node", None), re.search(r"Could not override '([\w.]+)'", message)
     if parent is None or wrong is None:
         return ""
     from omegaconf import OmegaConf

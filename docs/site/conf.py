@@ -11,7 +11,6 @@ author = "The timescales authors"
 extensions = [
     "myst_parser",
     "sphinx.ext.autodoc",
-    "sphinx.ext.viewcode",
     "sphinx_design",
     "sphinx_copybutton",
 ]
@@ -43,7 +42,7 @@ html_show_sourcelink = False
 html_sidebars = {page: [] for page in ("index", "docs/atlas", "docs/gates")}  # no pages are below these
 html_theme_options = {
     "logo": {"text": "timescales"},
-    "header_links_before_dropdown": 11,
+    "header_links_before_dropdown": 12,
     "navbar_align": "left",
     # A site of runs (`make gallery`) has no parts: its first page lists them.
     "navbar_center": ["navbar-nav"] if (Path(__file__).parent / "docs").is_dir() else [],

@@ -105,10 +105,11 @@ def test_a_bad_cell_names_its_key_and_the_fix(cell, words):
 
 def test_a_cell_that_no_run_fills_is_named():
     assert "no run fills the cell {'model': 'ur'}" in refused(changed(cells=[{"where": {"model": "ur"}, "value": 1}]))
-    assert "figure[0].floors must be true or false; not 0.3" in refused(
-        changed(figure={"kind": "curves", "floors": 0.3})
+    assert "figure[0].trivial_baselines must be true or false; not 0.3" in refused(
+        changed(figure={"kind": "curves", "trivial_baselines": 0.3})
     )
-    assert "floors: only kind: curves" in refused(changed(figure={"kind": "times", "floors": True}))
+    times = {"kind": "times", "trivial_baselines": True}
+    assert "trivial_baselines: only kind: curves" in refused(changed(figure=times))
     nothing = {"kind": "curves", "where": {"model": "ur"}}
     assert "no run is in the figure with where: {'model': 'ur'}" in refused(changed(figure=nothing))
     line = refused(changed(cells=[{"value": 1, "metric": "steps to x = 1"}]))

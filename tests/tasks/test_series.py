@@ -182,11 +182,11 @@ def test_baselines_against_loops(write):
                 errors["last value"].append(last_known(at) - row[3])
                 errors["mean"].append(mean - row[3])
                 errors["value 2 rows before"].append(last_known(before) - row[3])
-    assert list(task.floors()) == list(errors)
+    assert list(task.trivial_baselines()) == list(errors)
     for rule, found in task.baselines("test").items():
         mae, rmse = statistics.fmean(map(abs, errors[rule])), statistics.fmean(e * e for e in errors[rule]) ** 0.5
         assert found == pytest.approx((mae, rmse))
-        assert task.floors()[rule] == found[1]
+        assert task.trivial_baselines()[rule] == found[1]
         assert f"test, simple rule, {rule}: mae {mae:.4g}, rmse {rmse:.4g}" in "\n".join(task.notes())
 
 
@@ -247,7 +247,7 @@ def test_whole_series_are_padded_at_the_front(write):
             assert (batch.x[:, b, 0] != 0).tolist() == batch.mask[:, b].bool().tolist()
     shares = [float(all_of(task, split).target.double().mean()) for split in SPLITS]
     assert shares == pytest.approx([6 / 20, 2 / 5, 2 / 5])  # of each class its share: 2 of 10, and 3 of 20
-    assert task.floors() == {"the commonest class": 0.6}
+    assert task.trivial_baselines() == {"the commonest class": 0.6}
     p = 6 / 20
     assert task.chance() == pytest.approx(-p * math.log(p) - (1 - p) * math.log(1 - p))
     assert task.spec.output_size == 2

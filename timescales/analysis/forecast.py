@@ -155,13 +155,13 @@ def draw_series(
     for name, values in found.items():
         x, y = times, values[panel.windows].flatten().tolist()
         if task.horizon > 1:  # a line of its own for each window
-            x, y = apart(x, task.horizon, x[-1]), apart(y, task.horizon, math.nan)
+            x, y = separated(x, task.horizon, x[-1]), separated(y, task.horizon, math.nan)
         ax.plot(x, y, label=name, **looks[name])
     if len(task.series.names) > 1:
         ax.set_title(task.series.names[panel.series], fontsize=8, loc="left")
     ax.set_ylabel(task.target_name)
 
 
-def apart(values: list[Any], size: int, between: Any) -> list[Any]:
+def separated(values: list[Any], size: int, between: Any) -> list[Any]:
     """Insert a value after each `size` values."""
     return [v for k in range(0, len(values), size) for v in (*values[k : k + size], between)]

@@ -27,7 +27,7 @@ MODELS = {
     "WT2": ({"task": "wt2", "model": "lstm"}, "baseline, WikiText-2"),
     "WT2-mts": ({"task": "wt2", "model": "mts"}, "multi-timescale, WikiText-2"),
 }
-OF_RATIOS = {"task": "ptb_word", "model": "mts", "model.layer1_bias": "eq5"}
+RATIO_SETTINGS = {"task": "ptb_word", "model": "mts", "model.layer1_bias": "eq5"}
 RATIOS = "multi-timescale of table 3 (figure 12), Penn Treebank"
 ASSIGNED = InverseGamma(routing.ALPHA, quantiles="authors")  # time scales of layer 2
 LENGTHS = ((4, 100), (2, 50))  # of pairs, between which a power law is fitted
@@ -47,7 +47,7 @@ def models(root: str | os.PathLike | None = None) -> list[Source]:
         Source("published model", words, axes, of_time_scales(released.time_scales(root)[name], axes["model"]))
         for name, (axes, words) in MODELS.items()
     ]
-    return [*found, Source("published model", RATIOS, OF_RATIOS, of_ratios(released.ratios(root)))]
+    return [*found, Source("published model", RATIOS, RATIO_SETTINGS, of_ratios(released.ratios(root)))]
 
 
 def untrained() -> Source:

@@ -34,7 +34,7 @@ from timescales.errors import ConfigError
 WRONG_INPUT = (ConfigError, HydraException, OmegaConfBaseException, YAMLError, OSError)
 
 
-OF_ONE_FILE = ("paper", "model", "task", "optimizer", "logger")  # groups in which only a file of models sets `model`
+PLAIN_GROUPS = ("paper", "model", "task", "optimizer", "logger")  # groups in which only a file of models sets `model`
 
 
 class Files(CachingConfigRepository):
@@ -103,7 +103,7 @@ class Composer:
         None where a model may depend on more than its own file: on recipes, or on files in the user's folder.
         """
         by_group = {override.key_or_group: str(override.input_line) for override in chosen}
-        if len(by_group) < len(chosen) or not {"paper", "model", "task"} <= {*by_group} <= {*OF_ONE_FILE}:
+        if len(by_group) < len(chosen) or not {"paper", "model", "task"} <= {*by_group} <= {*PLAIN_GROUPS}:
             return None
         paper = by_group["paper"].removeprefix("paper=")
         if folders.choices(f"recipe/{paper}") or len(folders.places()) > 1:

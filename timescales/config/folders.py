@@ -80,14 +80,13 @@ def replaced_by_recipes(files: Mapping[str, str | None], given: Iterable[str], c
     files: the file of each group; given: the keys that the command line sets; cfg: the configuration.
     """
     for own in filter(Path.is_file, (folder / "model" / f"{files.get('model')}.yaml" for folder in _own)):
-        mine = OmegaConf.load(own)
+        user_file = OmegaConf.load(own)
         for recipe in (files.get("recipe"), files.get("recipe@_global_")):
             path = paths.conf() / "recipe" / f"{recipe}.yaml"
-            said = OmegaConf.load(path) if path.is_file() else OmegaConf.create()
-            for key in OmegaConf.select(said, "model", default={}):
-                value = OmegaConf.merge(cfg, said).model[key]
-                if mine.get(key) not in (None, value) and f"model.{key}" not in given and cfg.model[key] == value:
-                    replaced = f"comes from the recipe {recipe}; your {own.name} has {mine[key]}"
-                    yield (
-                        f"note: model.{key}={value} {replaced}: model.{key}={mine[key]} on the command line keeps it"
-                    )
+            settings = OmegaConf.load(path) if path.is_file() else OmegaConf.create()
+            for key in OmegaConf.select(settings, "model", default={}):
+                value = OmegaConf.merge(cfg, settings).model[key]
+                if user_file.get(key) not in (None, value) and f"model.{key}" not in given and cfg.model[key] == value:
+                    replaced = f"comes from the recipe {recipe}; your {own.name} has {user_file[key]}"
+                    keeps = f"model.{key}={user_file[key]} on the command line keeps it"
+                    yield f"note: model.{key}={value} {replaced}: {keeps}"

@@ -21,7 +21,7 @@ NOT_IDENTITY = (
 # log_one_over_e only reaches the loggers, so the record is the same with and without it.
 NOT_IDENTITY_LOOP = ("checkpoint_every", "log_one_over_e")
 NOT_IDENTITY_TASK = ("allow_partial",)  # the record of a run on part of the data names what is missing
-OF_THE_MODEL = ("model.forget_init", "model.T_max")  # what tells models from one another, whatever their recipes
+MODEL_KEYS = ("model.forget_init", "model.T_max")  # what tells models from one another, whatever their recipes
 
 
 # Hydra lets no recipe choose an optimizer, because the recipe's own name depends on the paper. So a task chooses it.
@@ -66,12 +66,12 @@ def identity(config: Config) -> str:
     """
     loop = {key: value for key, value in config["loop"].items() if key not in NOT_IDENTITY_LOOP}
     task = {key: value for key, value in config["task"].items() if key not in NOT_IDENTITY_TASK}
-    kept = {key: value for key, value in config.items() if key not in (*NOT_IDENTITY, "loop", "task")}
-    if isinstance(kept.get("model"), dict):
-        kept["model"] = _without(kept["model"], MODEL_DEFAULTS | LATER_MODEL_DEFAULTS)
-    kept = _without(kept, {f.name: f.default for f in fields(BaseConfig)})
-    kept |= {"loop": _without(loop, vars(LoopSettings())), "task": _without(task, TASK_DEFAULTS)}
-    return hashlib.sha256(json.dumps(_one_number(kept), sort_keys=True).encode()).hexdigest()[:12]
+    hashed = {key: value for key, value in config.items() if key not in (*NOT_IDENTITY, "loop", "task")}
+    if isinstance(hashed.get("model"), dict):
+        hashed["model"] = _without(hashed["model"], MODEL_DEFAULTS | LATER_MODEL_DEFAULTS)
+    hashed = _without(hashed, {f.name: f.default for f in fields(BaseConfig)})
+    hashed |= {"loop": _without(loop, vars(LoopSettings())), "task": _without(task, TASK_DEFAULTS)}
+    return hashlib.sha256(json.dumps(_one_number(hashed), sort_keys=True).encode()).hexdigest()[:12]
 
 
 def is_of_identity(key: str) -> bool:
@@ -90,7 +90,7 @@ def settings(config: Config) -> Settings:
 
 def comparable(config: Config) -> Settings:
     """The settings that decide a run's numbers, without its seed and what tells its model from others."""
-    without = ("seed", *OF_THE_MODEL)
+    without = ("seed", *MODEL_KEYS)
     found = settings(config).items()
     return {k: v for k, v in found if is_of_identity(k) and k not in without and not k.endswith("._target_")}
 

@@ -54,10 +54,10 @@ def _overrides(wanted: Config, composer: Composer) -> list[str]:
     for group in GROUPS:
         if composer(names)[group].get("name") != (name := wanted[group].get("name")):
             names.append(f"{group}={name}")
-    there, settings = identity.settings(identity.resolved(composer(names))), []
+    defaults, settings = identity.settings(identity.resolved(composer(names))), []
     for key, value in identity.settings(wanted).items():
-        if identity.is_of_identity(key) and (key not in there or there[key] != value):
-            settings.append(f"{'' if key in there else '+'}{key}={spell(value)}")
+        if identity.is_of_identity(key) and (key not in defaults or defaults[key] != value):
+            settings.append(f"{'' if key in defaults else '+'}{key}={spell(value)}")
     return [*names, *settings]
 
 

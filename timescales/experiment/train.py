@@ -150,8 +150,8 @@ def ended(run: Run, direction: Any) -> bool:
         if direction is not None and saved.select is None:
             raise ConfigError(f"{run.directory} was trained before runs noted what to search by: force=true")
         check_direction(saved.select, direction)
-        again = f"stale: {saved.what_changed} since; force=stale" if saved.stale else "force=true"
-        print(f"finished, skipped: {run.directory} ({again} runs it again)\n  {saved.summary}")
+        remedy = f"stale: {saved.what_changed} since; force=stale" if saved.stale else "force=true"
+        print(f"finished, skipped: {run.directory} ({remedy} runs it again)\n  {saved.summary}")
     return True
 
 

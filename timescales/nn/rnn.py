@@ -325,9 +325,9 @@ class CellRNN(RNN):
         self, input_size: int, hidden_size: Any, num_layers: int, bias: bool, bidirectional: bool, **arguments: Any
     ) -> list[dict[str, Any]]:
         """Return the arguments of each cell, in the order of `layers`. Raises ValueError for an unknown argument."""
-        taken = signatures.parameters(self.cell_class)
-        check_arguments(self, {key: value for key, value in arguments.items() if key not in taken})
-        if "bias" in taken:
+        accepted = signatures.parameters(self.cell_class)
+        check_arguments(self, {key: value for key, value in arguments.items() if key not in accepted})
+        if "bias" in accepted:
             arguments["bias"] = bias
         elif bias is not True:
             raise ValueError(f"{type(self).__name__} has no bias={bias!r}: the biases are part of its cell's equations")

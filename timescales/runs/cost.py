@@ -133,6 +133,6 @@ def duration(seconds: float) -> str:
 
 def write(measured: Iterable[Timing], results: Path | None = None) -> None:
     """Add rows to speed.csv; a cost_key measured again on the same machine and threads replaces its older row."""
-    kept = {(row.kind, row.machine, row.threads): row for row in [*rows(results), *measured]}
-    lines = map(vars, sorted(kept.values(), key=lambda row: (row.run, row.kind, row.machine)))
+    newest = {(row.kind, row.machine, row.threads): row for row in [*rows(results), *measured]}
+    lines = map(vars, sorted(newest.values(), key=lambda row: (row.run, row.kind, row.machine)))
     write_atomic((results or paths.RESULTS) / "speed.csv", csv_text(lines, COLUMNS).encode())

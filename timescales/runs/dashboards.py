@@ -34,8 +34,8 @@ def label(saved: Record) -> Label:
 def settings(config: Config) -> dict[str, bool | float | str]:
     """The settings that decide a run's numbers, but for its seed: by dotted key, as numbers, booleans and text."""
     found = [(key, value) for key, value in dotted(config) if not isinstance(value, dict)]
-    kept = {key: value for key, value in found if identity.is_of_identity(key) and key != "seed"}
-    return {key: value if isinstance(value, bool | int | float | str) else str(value) for key, value in kept.items()}
+    settings = [(key, value) for key, value in found if identity.is_of_identity(key) and key != "seed"]
+    return {key: value if isinstance(value, bool | int | float | str) else str(value) for key, value in settings}
 
 
 def outcome(record: Record) -> dict[str, float]:

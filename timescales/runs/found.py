@@ -69,9 +69,9 @@ class Found:
 
 def find(word: str) -> Path | None:
     """The directory of a run that has a record: by its path, or its name or id in runs/ or results/archived."""
-    kept = (paths.RUNS, paths.RESULTS / "archived")
-    by_id = [path for folder in kept for path in sorted(folder.glob(f"*-{word}"))] if is_id(word) else []
-    return next((p for p in [Path(word), *(f / word for f in kept), *by_id] if (p / "record.json").is_file()), None)
+    folders = (paths.RUNS, paths.RESULTS / "archived")
+    by_id = [path for folder in folders for path in sorted(folder.glob(f"*-{word}"))] if is_id(word) else []
+    return next((p for p in [Path(word), *(f / word for f in folders), *by_id] if (p / "record.json").is_file()), None)
 
 
 def is_id(word: str) -> bool:
@@ -110,8 +110,8 @@ def action(run: Run, found: Found) -> Action:
 
 def _is_requeued(saved: Record | None) -> bool:
     """Whether this SLURM job began a run before it was put back into the queue."""
-    again = int(os.environ.get("SLURM_RESTART_COUNT", "0")) > 0
-    return again and saved is not None and saved.job == os.environ.get("SLURM_JOB_ID", "")
+    restarted = int(os.environ.get("SLURM_RESTART_COUNT", "0")) > 0
+    return restarted and saved is not None and saved.job == os.environ.get("SLURM_JOB_ID", "")
 
 
 def _refuse(run: Run, saved: Record) -> None:

@@ -66,11 +66,11 @@ class Lock:
 
     def _create(self) -> IO[str]:
         """Create the lock's file and write who holds it; the open file carries the operating system's lock."""
-        taken = f"{self.directory} is being run by another process, which has just taken it"
+        message = f"{self.directory} is being run by another process, which has just taken it"
         try:
             file = open(self.path, "x+")  # noqa: SIM115 (stays open)
         except FileExistsError:
-            raise RunningElsewhere(taken) from None
+            raise RunningElsewhere(message) from None
         with contextlib.suppress(OSError):  # a file system without locks: there only the heartbeat counts
             fcntl.flock(file, fcntl.LOCK_EX)
         try:
@@ -85,7 +85,7 @@ class Lock:
         if _newest(self.directory) != self.number:  # this process slept since it looked, and another was faster
             self.path.unlink(missing_ok=True)
             file.close()
-            raise RunningElsewhere(taken)
+            raise RunningElsewhere(message)
         return file
 
     def _keep_alive(self) -> None:

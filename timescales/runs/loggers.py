@@ -30,8 +30,8 @@ Row = dict[str, str | float]  # of curve.csv: numbers, as texts where they were 
 class Bar:
     """Epoch, step, newest loss (and what it is at chance) and metric, steps per second, time left.
 
-    chance: the loss at chance. floor: the metric without skill: what a simple rule reaches (`Task.floors`), else what
-    the same answer to all does. nan where it is not known.
+    chance: the loss at chance. floor: the metric without skill, which is what a simple rule reaches
+    (`Task.trivial_baselines`), or else what the same answer to all does. nan where it is not known.
     Without a terminal a line every half minute.
     """
 
@@ -222,7 +222,7 @@ def floor_of(task: Any, chance: float) -> float:
     chance: the loss at chance.
     """
     name, best = task.spec.select
-    if rules := task.floors():
+    if rules := task.trivial_baselines():
         return float((max if best == "max" else min)(rules.values()))
     try:
         found = no_skill(task, name, chance, batches=1)

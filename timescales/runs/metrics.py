@@ -32,9 +32,9 @@ def metric(record: Record, name: str) -> float | None:
     its task ended it as failed before.
     """
     if is_steps(name):
-        key, there = threshold(name.removeprefix(STEPS_TO))
+        key, passes = threshold(name.removeprefix(STEPS_TO))
         points = (point for point in record.curve if point.get(key) is not None)
-        reached = next((point["step"] for point in points if there(point[key])), None)
+        reached = next((point["step"] for point in points if passes(point[key])), None)
         steps = record.steps
         return reached if reached is not None or steps is None else Censored(steps)
     if name.startswith("probe/"):

@@ -10,13 +10,13 @@ from pathlib import Path
 
 from timescales.config import Config
 
-KNOWN = ("timescales", "torch")  # the packages whose classes have golden curves and versions
+OUR_PACKAGES = ("timescales", "torch")  # the packages whose classes have golden curves and versions
 
 
 def own_classes(config: Config) -> list[str]:
     """The classes of a configuration's task, model and optimizer that are neither ours nor torch's."""
     targets = [str(config.get(group, {}).get("_target_", "")) for group in ("task", "model", "optimizer")]
-    return [target for target in targets if "." in target and target.partition(".")[0] not in KNOWN]
+    return [target for target in targets if "." in target and target.partition(".")[0] not in OUR_PACKAGES]
 
 
 @functools.cache  # as the process found it: a class that is loaded does not change with its file

@@ -68,7 +68,7 @@ COPIED = (
     *("id", "status", "seed", "steps", "diverged_at", "parameters"),
     *("device", "threads", "machine", "commit", "golden"),
 )
-SAME = ("commit", "golden", "seconds", "status")  # in all rows of one training
+TRAINING_COLUMNS = ("commit", "golden", "seconds", "status")  # in all rows of one training
 
 
 def row(record: Record, axes: Axes, size: str, metrics: Iterable[str]) -> Row:
@@ -140,7 +140,7 @@ def committed(results: Path | None = None) -> dict[str, Row]:
     for path in sorted((results or paths.RESULTS).glob("*/runs.csv")):
         for line in read_rows(path):
             known = found.get(line.id, line)
-            if all(getattr(known, key) in (None, getattr(line, key)) for key in SAME):
+            if all(getattr(known, key) in (None, getattr(line, key)) for key in TRAINING_COLUMNS):
                 found[line.id] = _joined(known, line)  # else it was trained twice: their values are never mixed
     return found
 

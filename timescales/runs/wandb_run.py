@@ -62,10 +62,10 @@ class Wandb:
             self._send({})
         if record is not None:
             names = ("best", "status", "stopped", "error", "seconds", "parameters", "chance")
-            said = record.content()
-            kept = {key: said[key] for key in names if key in said and (key != "seconds" or said[key])}
+            content = record.content()
+            summary = {key: content[key] for key in names if key in content and (key != "seconds" or content[key])}
             last = {f"last/{name}": value for name, value in record.last.items()}
-            self.run.summary.update({**record.metrics, **last, **kept})
+            self.run.summary.update({**record.metrics, **last, **summary})
         self.run.finish(exit_code=0 if record is not None and record.state is State.FINISHED else 1)
 
 

@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 FOLDER, INDEX, SUFFIX = "weights", "index.csv", ".safetensors"
 KEY = "timescales"  # of the header; the only one, so that the same weights give the same bytes
 HUB = "hf:"  # what the name of a repository begins with
-OF_OURS = ("timescales", "timescales.models", "timescales.tasks")  # where the classes are that files of a hub may name
+# Where the classes are that files of a hub may name.
+TRUSTED = ("timescales", "timescales.models", "timescales.tasks")
 About = dict[str, Any]
 
 
@@ -99,8 +100,8 @@ def of_run(directory: Path) -> tuple[dict[str, Tensor], About]:
     except MissingData:
         spec = None
     data = {"data": record.data} if spec is None and record.data else {}  # the model is built from it
-    said = ("id", "seed", "status", "steps", "metrics", "parameters", "partial", "golden")
-    about = {key: getattr(record, key) for key in said}
+    names = ("id", "seed", "status", "steps", "metrics", "parameters", "partial", "golden")
+    about = {key: getattr(record, key) for key in names}
     trained = {key: getattr(record, key) for key in ("commit", "seconds", "machine", "versions")}
     best = asdict(record.best) if record.best else None
     return content["model"], {**about, **data, "best": best, "trained": trained, "config": config, "spec": spec}
@@ -219,7 +220,7 @@ def load(
     text, place = str(name), Path(results or (paths.RESULTS if paths.in_checkout() else "results"))
     if text.startswith(HUB):
         tensors, about = read(_of_hub(text.removeprefix(HUB), seed, where))
-        if not all(about["config"][part]["_target_"].rpartition(".")[0] in OF_OURS for part in ("model", "task")):
+        if not all(about["config"][part]["_target_"].rpartition(".")[0] in TRUSTED for part in ("model", "task")):
             raise ConfigError(f"{text} names a class that is not of timescales: download it, and load its folder")
         return model_of(tensors, about, device)
     path = _file(text, place)
@@ -291,16 +292,16 @@ def _chosen(entries: Sequence[Entry], name: str, model: str | None, seed: int, w
         for each in entries
         if each.seed == seed and all(str(each.settings.get(key)) == str(value) for key, value in wanted.items())
     ]
-    there = [each for each in fitting if each.kept]
-    if not there and fitting:
+    stored = [each for each in fitting if each.kept]
+    if not stored and fitting:
         raise ConfigError(f"{name}: the weights of {fitting[0].id} are not available: train it, or take another seed")
-    if not there:
+    if not stored:
         seeds = ", ".join(map(str, sorted({each.seed for each in entries if each.kept}))) or "none"
         raise ConfigError(f"{name} has no run with seed={seed} and {dict(wanted)}; seeds that have weights: {seeds}")
-    if len(there) > 1:
-        first, keys = there[0], sorted(there[0].settings)
-        varying = [key for key in keys if len({str(each.settings.get(key)) for each in there}) > 1]
+    if len(stored) > 1:
+        first, keys = stored[0], sorted(stored[0].settings)
+        varying = [key for key in keys if len({str(each.settings.get(key)) for each in stored}) > 1]
         shown = ", ".join(f"{key}={first.settings[key]}" for key in varying)
-        line = f"{len(there)} runs of {name} fit; this is the first, {first.id} ({shown}): where={{...}} chooses"
+        line = f"{len(stored)} runs of {name} fit; this is the first, {first.id} ({shown}): where={{...}} chooses"
         warnings.warn(line, stacklevel=4)
-    return there[0]
+    return stored[0]

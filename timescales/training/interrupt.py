@@ -82,14 +82,14 @@ class Interrupt:
 
     def _acknowledge(self) -> None:
         """Print that a signal has come; the thread's function."""
-        came = 0
+        signals = 0
         while number := os.read(self.reader, 1)[0]:
             if number not in self.handlers or number == PASSED_ON:
                 continue
-            came += 1
-            if came == 1:
+            signals += 1
+            if signals == 1:
                 say(STOPPING)
-            elif came > 1 and not self.ended.wait(PATIENCE) and self.handled < 2:
+            elif signals > 1 and not self.ended.wait(PATIENCE) and self.handled < 2:
                 say(ENDS_AT_ONCE)
                 os._exit(130)
 

@@ -17,7 +17,7 @@ from timescales.training.interrupt import raise_if_requested
 
 QUANTILES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
 SEQUENCES = 200  # that an analysis reads
-IN_PARALLEL = 20  # sequences, whose gates of all steps are in memory
+BATCH_SIZE = 20  # sequences, whose gates of all steps are in memory
 STEPS = 2000  # of a text, whose windows are joined
 SMALLEST = 1e-40  # a gate below counts as this: ln 0 would end the sums
 
@@ -152,19 +152,19 @@ def sequences(model: SequenceModel, task: Task, split: str, most: int) -> Iterat
 
 
 def segments(task: Task, split: str, most: int) -> Iterator[list[Batch]]:
-    """Batches of at most IN_PARALLEL sequences: lists of one, or of the windows of the same streams."""
+    """Batches of at most BATCH_SIZE sequences: lists of one, or of the windows of the same streams."""
     if task.spec.carried:
         windows: list[Batch] = []
         for batch in task.batches(split):
-            windows.append(part(batch, slice(0, min(most, IN_PARALLEL))))
+            windows.append(part(batch, slice(0, min(most, BATCH_SIZE))))
             if sum(len(window.x) for window in windows) >= STEPS:
                 break
         yield windows
         return
     left = most
     for batch in task.batches(split):
-        for first in range(0, min(left, batch.x.shape[1]), IN_PARALLEL):
-            yield [part(batch, slice(first, min(first + IN_PARALLEL, left)))]
+        for first in range(0, min(left, batch.x.shape[1]), BATCH_SIZE):
+            yield [part(batch, slice(first, min(first + BATCH_SIZE, left)))]
         left -= batch.x.shape[1]
         if left <= 0:
             return
