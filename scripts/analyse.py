@@ -48,7 +48,7 @@ def main() -> None:
 
 
 def parse() -> argparse.Namespace:
-    """The arguments of the command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
@@ -132,7 +132,7 @@ def extras(name: str) -> dict[str, Any]:
 
 
 def choose(name: str | None, known: list[str], option: str) -> list[str]:
-    """The analysis of this name, or all that are known."""
+    """Return the analysis of this name, or all that are known."""
     if name is not None and name not in known:
         raise ConfigError(f"{option}={name}: no such analysis{nearest(name, known)} (there are {', '.join(known)})")
     return known if name is None else [name]

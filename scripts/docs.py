@@ -95,14 +95,14 @@ def lay_out_runs(source: Path, runs: Sequence[Path]) -> None:
 
 
 def but_pages(folder: str, names: list[str]) -> list[str]:
-    """What of a folder is no page, picture or table; the committed curves of runs are drawn."""
+    """Return the names in a folder that the site leaves out: all but pages, pictures and tables."""
     pages = (".md", ".png", ".csv", ".ipynb")
     folders = ("site", "curves", "blocks")
     return [n for n in names if n in folders or not (n.endswith(pages) or Path(folder, n).is_dir())]
 
 
 def with_links(text: str, folder: Path, source: Path) -> str:
-    """A page whose links to other files of the checkout hold: these are copied; a folder is its README.
+    """Rewrite a page's links so that they hold on the site: linked files are copied, a folder becomes its README.
 
     A link whose text is the name of a page's file gets the title of what it leads to.
     """
@@ -127,7 +127,7 @@ def with_links(text: str, folder: Path, source: Path) -> str:
 
 
 def modules() -> list[str]:
-    """The modules of the reference: those that define a public name, and those of PACKAGES."""
+    """Return the modules of the reference: those that define a public name, and those of PACKAGES."""
     import timescales
 
     public = {getattr(timescales, name).__module__ for name in timescales.__all__[1:]}
@@ -136,7 +136,7 @@ def modules() -> list[str]:
 
 
 def write_reference(folder: Path) -> None:
-    """A page for each module, and one with the public names, which leads to them."""
+    """Write a page for each module, and one with the public names, which leads to them."""
     import timescales
 
     folder.mkdir()
@@ -156,7 +156,7 @@ def write_reference(folder: Path) -> None:
 
 
 def add_navigation(source: Path) -> None:
-    """The parts of NAVIGATION as Sphinx's lists of pages: the first page's, and those of pages that have some below."""
+    """Write NAVIGATION as Sphinx's lists: of the parts on the first page, and below each page that has some."""
     pages = {path.relative_to(source).with_suffix("").as_posix() for path in source.rglob("*.md")} - {"index"}
     open_pages, parts = set(pages), dict[str, str]()
     below: dict[str, list[str]] = defaultdict(list)
@@ -177,14 +177,14 @@ def add_navigation(source: Path) -> None:
 
 
 def above(page: str, pages: Collection[str]) -> str:
-    """The page of a page's folder or of the nearest one above it."""
+    """Return the page of a page's folder or of the nearest one above it."""
     folders = PurePosixPath(page).parents
     found = (f"{folder}/{name}" for folder in folders for name in ("table", "README"))
     return next(each for each in found if each in pages and each != page)
 
 
 def entry(page: str) -> str:
-    """A page in a list, with a title of its own where that of the page is long or says nothing there."""
+    """Write a page's line in a list, with another title if the page's own is long or says nothing there."""
     if page == "README":
         return f"Overview </{page}>"
     folder, _, name = page.rpartition("/")

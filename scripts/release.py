@@ -31,13 +31,13 @@ PLAIN = ("constraints.txt", "LICENSE")
 
 
 def stated(places: dict[str, str]) -> dict[str, str]:
-    """What each file says, the first place in it."""
+    """Return the first match in each file."""
     found = {name: re.search(pattern, (ROOT / name).read_text(), re.M) for name, pattern in places.items()}
     return {name: match[1] if match else "nothing" for name, match in found.items()}
 
 
 def version(tag: str | None = None) -> str:
-    """The version that is released; ends the program if places differ in it or in its date."""
+    """Return the version to release. End the program if files disagree about the version or its date."""
     for places in (VERSIONS, DATES):
         if len(set(values := stated(places).values())) > 1:
             sys.exit("error: " + ", ".join(f"{name} says {value}" for name, value in zip(places, values, strict=True)))
@@ -51,7 +51,7 @@ def version(tag: str | None = None) -> str:
 
 
 def build(folder: Path, isolation: bool = True) -> list[Path]:
-    """The wheel and the sdist."""
+    """Build the wheel and the sdist. Return their paths."""
     plain = [] if isolation else ["--no-isolation"]
     subprocess.run([sys.executable, "-m", "build", *plain, "--outdir", str(folder), str(ROOT)], check=True)
     return [*folder.glob("*.whl"), *folder.glob("*.tar.gz")]

@@ -83,7 +83,7 @@ def write_pages(reports: Sequence[Report]) -> None:
 
 
 def pages(reports: Sequence[Report]) -> dict[Path, str]:
-    """The pages of results/ that are about all tables."""
+    """Return the pages of results/ that are about all tables."""
     evidence = reanalysis.page(reanalysed.read(paths.RESULTS), reports)
     own = {paths.RESULTS / "README.md": index.index(reports), paths.RESULTS / "reanalysed" / "README.md": evidence}
     return own | verdicts.texts(reports, paths.RESULTS)
@@ -109,7 +109,7 @@ def check(reports: Sequence[Report], whole: bool) -> None:
 
 
 def differs(found: Report) -> Path | None:
-    """The path of a table.md that is not what its runs give."""
+    """Return the path of a table's table.md if its committed runs give another text, else None."""
     path = found.folder / "table.md"
     return path if not path.is_file() or path.read_text() != markdown.table(found) else None
 

@@ -1,4 +1,4 @@
-"""What the site adds to the pages of results/: curves and runs below each table.md, pictures that no text shows, runs.
+"""Complete the pages of results/ for the site: curves and runs below each table.md, and pictures that no page shows.
 
 All of it comes from the files beside the page; nothing is composed or judged.
 """
@@ -43,7 +43,7 @@ def complete(results: Path) -> None:
 
 
 def curves_of(rows: Sequence[Row], folder: Path) -> list[str]:
-    """Every run's curve, one picture for each size: colours tell models and gates apart, styles the rest.
+    """Draw every run's curve, one picture for each size: models and gates differ in colour, the rest in line style.
 
     None for a size with more than MAX_RUNS runs.
     """
@@ -68,14 +68,14 @@ def curves_of(rows: Sequence[Row], folder: Path) -> list[str]:
 
 
 def curve(run_id: str, table: str) -> Points:
-    """A run's committed curve, of its table or of another one that shares the run."""
+    """Return a run's committed curve, of its table or of another one that shares the run."""
     own = paths.RESULTS / table / "curves" / f"{run_id}.csv"
     path = own if own.is_file() else next(iter(sorted(paths.RESULTS.glob(f"*/curves/{run_id}.csv"))), own)
     return [{key: float(value) for key, value in row.items() if value} for row in csv_rows(path)]
 
 
 def draw(path: Path, title: str, lines: Sequence[Line]) -> bool:
-    """A picture with axes for each value of validation, then the loss of training. Returns whether there was any."""
+    """Draw each value of validation, then the training loss. Return whether there was anything to draw."""
     count = Counter(key for *_, points in lines for point in points for key in point)
     shown = [key for key in count if key.startswith("valid/")]
     # Training loss is in a curve only where its steps coincide with a validation's: not drawn where that is rare.
@@ -112,7 +112,7 @@ def draw(path: Path, title: str, lines: Sequence[Line]) -> bool:
 
 
 def all_runs(rows: Sequence[Row]) -> list[str]:
-    """A table of all runs, which opens on demand; of more than MAX_RUNS only the file."""
+    """Write a table of all runs, which opens on demand. Of more than MAX_RUNS runs, only link the file."""
     if not rows:
         return []
     if len(rows) > MAX_RUNS:
@@ -135,7 +135,7 @@ def dropdown(title: str, lines: Iterable[str]) -> list[str]:
 
 
 def files(folder: Path, written: str = "") -> list[str]:
-    """Every picture below a folder that no text of it shows, and every other table, which opens on demand."""
+    """Show the pictures below a folder that no page shows, and the other tables, which open on demand."""
     texts = [written, *(path.read_text() for path in folder.rglob("*.md"))]
     shown = {name for text in texts for name in text.replace("](", " ").replace(")", " ").split()}
     lines = []
@@ -151,7 +151,7 @@ def files(folder: Path, written: str = "") -> list[str]:
 
 
 def table_of(path: Path, name: str) -> list[str]:
-    """A CSV, its first rows."""
+    """Write the first rows of a CSV as a table."""
     rows = csv_rows(path)
     if not rows:
         return []

@@ -1,4 +1,4 @@
-"""The commands `timescales-report`, `timescales-status` (as scripts/report.py and status.py) and `timescales-card`."""
+"""Run the commands `timescales-report`, `timescales-status` (as scripts/report.py, status.py) and `timescales-card`."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Tables:
     own: bool
 
     def reports(self, names: Sequence[str] = (), runs: Path | None = paths.RUNS) -> list[Report]:
-        """The reports of these tables, by default of those that were named on the command line, else of all.
+        """Return the reports of these tables, by default of those that were named on the command line, else of all.
 
         runs: the folder of trained runs; None: only those in `results` count.
         """
@@ -85,7 +85,7 @@ def add_folders(parser: argparse.ArgumentParser) -> None:
 
 @contextlib.contextmanager
 def tables(options: argparse.Namespace) -> Iterator[Tables]:
-    """The tables of a command's options. An error that the user can fix ends the program with one line."""
+    """Enter the tables of a command's options. An error that the user can fix ends the program with one line."""
     own = options.config_dir
     here = paths.RESULTS if paths.in_checkout() else Path("results")
     results = own / "results" if own else here
@@ -146,7 +146,7 @@ def write_reports(made: Sequence[Report], composer: Composer | None) -> None:
 
 
 def summary(found: Report) -> list[str]:
-    """What the runs of a table say, in lines: at each size that has runs, and where the page is."""
+    """Return what the runs of a table say, in lines: at each size that has runs, and where the page is."""
     lines = [f"{found.table.name}, {found.table.title}"]
     if found.rows[PAPER]:
         lines.append(f"  at {wording.full_size(found)}: {wording.answer(found)}")

@@ -254,7 +254,7 @@ def data_config(name: str) -> dict[str, Any]:
 
 
 def layer_jobs() -> Iterator[Job]:
-    """A step of one layer of the models that have a fixed place in the papers."""
+    """Yield a step of one layer of the models that have a fixed place in the papers."""
     loops = ("eager LSTM", "eager coupled", "loop LSTM", "loop pLSTM")
     for name in ("A", "B", "B512", "C", "D", "F", "batch 1", "batch 8", "batch 20"):
         measured = OURS[::2] if name in ("B512", "C") else OURS  # all variants would take minutes per round
@@ -270,7 +270,7 @@ def large_jobs() -> Iterator[Job]:
 
 
 def gate_jobs() -> Iterator[Job]:
-    """Every gate of Gu et al. in an LSTM and a GRU, and the other cells, each on the engine that `auto` picks."""
+    """Yield every gate of Gu et al. in an LSTM and a GRU, and the other cells, each on the engine that `auto` picks."""
     gates = [f"{core} {gate}" for core in ("lstm", "gru") for gate in MECHANISMS]
     variants = (UNIT, "nn.GRU", "fused LSTM", *gates, *OTHER_CELLS, "own gate")
     yield Job("gates", "A", CONFIGS["A"], variants, 60)
@@ -278,13 +278,13 @@ def gate_jobs() -> Iterator[Job]:
 
 
 def scan_jobs() -> Iterator[Job]:
-    """The cells without recurrent weights, also on long sequences."""
+    """Yield the cells without recurrent weights, also on long sequences."""
     for name in ("A", "B", "F", "D", "S=1,000", "S=2,000", "S=10,000"):
         yield Job("scan", name, CONFIGS[name], (UNIT, "fused LSTM", "fused coupled", *SCANS))
 
 
 def memory_jobs() -> Iterator[Job]:
-    """The peak memory of a step of one layer."""
+    """Yield the peak memory of a step of one layer."""
     for variant in (UNIT, *OURS, "eager LSTM", "loop LSTM", *SCANS):
         yield Job("memory", "B", CONFIGS["B"], (variant,))
 
@@ -295,7 +295,7 @@ DATA = {"program 256": ("task=program", "task.strategy=baseline", "model.hidden_
 
 
 def data_jobs() -> Iterator[Job]:
-    """The training step of every task at its own size, of those in `DATA`, and the part of it that makes the batch."""
+    """Yield a training step of each task at its own size, if in `DATA`, and the part of it that makes the batch."""
     for name in (*(task for task in folders.choices("task") if task not in FILE_TASKS), *DATA):
         yield Job("data", name, Config(0, 0, 0, 0), ("training step", "its data"), 10)
 

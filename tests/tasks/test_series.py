@@ -401,10 +401,10 @@ def test_bad_classes_and_formats_cost_one_line(write, tmp_path):
 @pytest.mark.parametrize(
     ("yaml", "read"),
     [
-        ("target: 1E3", "task.target must be a text or null; not 1000.0: YAML read 1000.0"),
-        ("target: NO", "task.target must be a text or null; not false: YAML read false"),
-        ("id: on", "task.id must be a text or null; not true: YAML read true"),
-        ("time: 12:30", "task.time must be a text or null; not 750: YAML read 750"),
+        ("target: 1E3", "task.target must be a string or null; not 1000.0: YAML read 1000.0"),
+        ("target: NO", "task.target must be a string or null; not false: YAML read false"),
+        ("id: on", "task.id must be a string or null; not true: YAML read true"),
+        ("time: 12:30", "task.time must be a string or null; not 750: YAML read 750"),
         ("inputs: [NO, NO2]", "task.inputs must be a list of texts; not [false,NO2]: YAML read false"),
         ("inputs: [NO2, null]", "task.inputs must be a list of texts; not [NO2,null]: YAML read null"),
         ("inputs: [1, 2]", "task.inputs must be a list of texts; not [1,2]: YAML read 1"),

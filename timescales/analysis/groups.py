@@ -33,7 +33,7 @@ class Group(NamedTuple):
         return f"{self.name} ({len(self.runs)} run{'s' if len(self.runs) > 1 else ''})"
 
     def line(self, data: Any) -> Line:
-        """The group's line in a figure."""
+        """Average a metric over the group's seeds, for a line of a figure."""
         return Line(self.label, self.colour, self.style, data)
 
 

@@ -1,4 +1,4 @@
-"""Configurations without a command line: for sweeps, tables and reports, by the thousand. Imports no torch.
+"""Configurations without a command line: for sweeps, tables and reports, by the thousand.
 
 Hydra composes each choice of files once, and values are set on copies of it, by the same functions that Hydra calls for
 a single run. Hydra's own part below `hydra`, which no run needs, is left out. These functions are private, and all that
@@ -113,7 +113,7 @@ class Composer:
         return cfg
 
     def chooses(self, override: Override) -> bool:
-        """Whether an override chooses a group's file rather than setting a value."""
+        """Return whether an override chooses a group's file rather than setting a value."""
         return _is_group(self.repository, override.key_or_group) and not isinstance(override.value(), dict)
 
     def each_value(self, text: str) -> list[str]:

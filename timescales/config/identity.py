@@ -1,4 +1,4 @@
-"""The hash of a configuration that names its run, and what runs share. Imports no torch."""
+"""Hash a configuration to the id of its run, and compare configurations of runs."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _lr_for(name: str, rate: float, *, _root_: DictConfig) -> float:
 
 
 def _matched(units: int, *, _root_: DictConfig) -> int:
-    """The units of the chosen model on the chosen task, so that all have as many parameters; `units` for the others."""
+    """Return the units with which the chosen model has as many parameters as the others; `units` for other tasks."""
     return folders.matched().get(_root_.task.name, {}).get(_root_.model.get("name"), units)
 
 
@@ -51,7 +51,7 @@ for resolver in (_if_paper, _lr_for, _matched):  # at import: workers of a sweep
 
 
 def resolved(cfg: DictConfig) -> Config:
-    """The configuration as plain dicts, interpolations resolved, without the keys of Hydra, of tables and of sweeps."""
+    """Resolve the interpolations. Return plain dicts, without the keys of Hydra, of tables and of sweeps."""
     plain = OmegaConf.to_container(cfg, resolve=True, throw_on_missing=True, enum_to_str=True)
     assert isinstance(plain, dict)
     return {str(key): plain[key] for key in plain if key not in ("hydra", "table", "rung", "skip", "seeds")}
@@ -75,21 +75,21 @@ def identity(config: Config) -> str:
 
 
 def is_of_identity(key: str) -> bool:
-    """Whether a key is part of a run's identity."""
+    """Return whether a key is part of a run's identity."""
     group, _, name = key.partition(".")
     others = {"loop": NOT_IDENTITY_LOOP, "task": NOT_IDENTITY_TASK}
     return group not in NOT_IDENTITY and name not in others.get(group, ())
 
 
 def settings(config: Config) -> Settings:
-    """The values of a configuration by their keys, those of its parts by dotted ones: "task.T"."""
+    """Return the values of a configuration by their keys, those of its parts by dotted ones: "task.T"."""
     plain = {key: value for key, value in config.items() if not isinstance(value, dict)}
     parts = {key: value for key, value in config.items() if isinstance(value, dict)}
     return {f"{part}.{key}": value for part, inner in parts.items() for key, value in inner.items()} | plain
 
 
 def comparable(config: Config) -> Settings:
-    """The settings that decide a run's numbers, without its seed and what tells its model from others."""
+    """Return the settings that decide a run's numbers, without its seed and what tells its model from others."""
     without = ("seed", *MODEL_KEYS)
     found = settings(config).items()
     return {k: v for k, v in found if is_of_identity(k) and k not in without and not k.endswith("._target_")}
@@ -108,12 +108,12 @@ def _one_number(value: Any) -> Any:
 
 
 def slug(config: Config, run_id: str) -> str:
-    """The name of a run's directory: task, model, seed, identity."""
+    """Return the name of a run's directory: task, model, seed, identity."""
     return f"{config['task']['name']}-{config['model']['name']}-s{config['seed']}-{run_id}"
 
 
 def family(config: Config, run_id: str = "") -> str:
-    """The name that the seeds of a configuration share: task, model, identity of seed 0.
+    """Return the name that the seeds of a configuration share: task, model, identity of seed 0.
 
     run_id: the identity of the configuration, if it is known.
     """

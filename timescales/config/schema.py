@@ -1,4 +1,4 @@
-"""The keys of conf/base.yaml: their types and choices, which OmegaConf checks, and ranges. Imports no torch."""
+"""Define the keys of conf/base.yaml: types and choices, which OmegaConf checks, and ranges."""
 
 from __future__ import annotations
 

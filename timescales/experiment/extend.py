@@ -1,4 +1,4 @@
-"""A finished run, continued with more steps as a run of its own: `extend=RUN_DIR loop.max_epochs=200`.
+"""Continue a finished run with more steps, as a new run: `extend=RUN_DIR loop.max_epochs=200`.
 
 Imports no torch before the run begins.
 """
@@ -77,7 +77,7 @@ def extended(cfg: DictConfig, overrides: Sequence[str]) -> Run:
 
 
 def checkpoint_of(run: Run, restart: bool, task: Task) -> Checkpoint | None:
-    """The checkpoint of its origin, from which a run begins; None for one without an origin, or that goes on.
+    """Return the checkpoint of its origin, from which a run begins; None for one without an origin, or that goes on.
 
     Raises ConfigError for a checkpoint that is damaged or gone, and if the data of the origin were others.
     """

@@ -1,4 +1,4 @@
-"""From a sweep's overrides, or a table's grids, to runs. Imports no torch."""
+"""From a sweep's overrides, or a table's grids, to runs."""
 
 from __future__ import annotations
 

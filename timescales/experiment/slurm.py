@@ -56,7 +56,7 @@ def launch(
 
 
 def executor(parameters: Mapping[str, Any]) -> Any:
-    """A submitit executor with the parameters of conf/hydra/launcher/slurm.yaml."""
+    """Make a submitit executor with the parameters of conf/hydra/launcher/slurm.yaml."""
     import submitit
 
     rest = {k: v for k, v in parameters.items() if k not in ("_target_", "submitit_folder", "max_num_timeout")}
@@ -101,7 +101,7 @@ def answers(jobs: Sequence[Any]) -> list[JobReturn]:
 
 
 def is_running(job: Any, queue: set[str] | None, missing_since: dict[str, float]) -> bool:
-    """Whether a job may still answer: it waits or runs, or has left the queue less than GRACE seconds ago."""
+    """Return whether a job may still answer: it waits or runs, or has left the queue less than GRACE seconds ago."""
     if job.paths.result_pickle.exists():
         return False
     if queue is None or job.job_id in queue:

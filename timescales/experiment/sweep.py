@@ -1,4 +1,4 @@
-"""Many runs: a sweep or a table (table=NAME), planned whole, then trained by Hydra's launcher. Imports no torch."""
+"""Many runs: a sweep or a table (table=NAME), planned whole, then trained by Hydra's launcher."""
 
 from __future__ import annotations
 

@@ -142,7 +142,7 @@ def train(run: Run, direction: Any = None) -> Record | None:
 
 
 def ended(run: Run, direction: Any) -> bool:
-    """Whether a run is to be skipped, after a line that says so."""
+    """Return whether a run is to be skipped. If so, print a line that says so."""
     there = found.look(run.directory)
     if found.action(run, there) is not Action.SKIP:
         return False
@@ -169,7 +169,7 @@ def check_direction(select: Any, direction: Any) -> None:
 
 
 def what_it_costs(run: Run, whole: int, left: int) -> Iterator[str]:
-    """A line, for a run of many steps, that says how long it may take, and that it can be stopped.
+    """Yield a line, for a run of many steps, that says how long it may take, and that it can be stopped.
 
     whole: the steps of the run; left: those that it has not taken.
     """

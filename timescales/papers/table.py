@@ -344,7 +344,7 @@ class Table(Measure):
         return word
 
     def other_selections(self) -> list[Select]:
-        """The selections, besides `select`, by which the paper may have chosen the values of its cells."""
+        """Return the selections, besides `select`, by which the paper may have chosen the values of its cells."""
         return list(self.assumed["select"].tries) if "select" in self.assumed else []
 
 

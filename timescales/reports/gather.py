@@ -1,4 +1,4 @@
-"""Read the rows of a table's runs: from runs/, else as committed in results/. Never trains. Imports no torch."""
+"""Read the rows of a table's runs: from runs/, else as committed in results/. Never trains."""
 
 from __future__ import annotations
 

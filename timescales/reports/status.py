@@ -1,4 +1,4 @@
-"""List what is done of each table, what the rest costs, the runs, and how one run was made. Imports no torch."""
+"""List what is done of each table, what the rest costs, the runs, and how one run was made."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ COLUMNS = tuple(each.name for each in fields(Entry))
 
 
 def read_index(path: Path) -> list[Entry]:
-    """The entries of an index.csv; none if there is no file."""
+    """Read the entries of an index.csv; [] if there is no file."""
     return [
         Entry(
             line["id"],
@@ -83,7 +83,7 @@ def index_text(entries: Sequence[Entry]) -> str:
 
 
 def of_run(directory: Path) -> tuple[dict[str, Tensor], About]:
-    """The best weights of a run's directory, and what is said of them. Raises ConfigError without any.
+    """Read the best weights of a run's directory, and describe them. Raises ConfigError without weights.
 
     Its task is built, for what the model must know about it; where its data are not available, that is left out.
     """
@@ -108,7 +108,7 @@ def of_run(directory: Path) -> tuple[dict[str, Tensor], About]:
 
 
 def _plain(spec: Spec) -> Mapping[str, Any] | None:
-    """A spec as JSON has it; None with word vectors, which are data."""
+    """Convert a spec for JSON; None if it has word vectors, which are data."""
     plain = {each.name: getattr(spec, each.name) for each in fields(spec)}
     if not isinstance(spec.embedding, int | None):
         return None
@@ -125,7 +125,7 @@ def _spec(plain: Mapping[str, Any]) -> Spec:
 
 
 def packed(tensors: Mapping[str, Tensor], about: About) -> bytes:
-    """The bytes of a file."""
+    """Return the bytes of a file."""
     from safetensors.torch import save
 
     plain = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
@@ -133,7 +133,7 @@ def packed(tensors: Mapping[str, Tensor], about: About) -> bytes:
 
 
 def read(path: Path) -> tuple[dict[str, Tensor], About]:
-    """The tensors of a file, and what it says of them. Raises ConfigError for a file that is none of ours."""
+    """Read the tensors of a file and its description. Raises ConfigError for a file that this package did not write."""
     from safetensors import SafetensorError, safe_open
 
     try:
@@ -149,7 +149,7 @@ def read(path: Path) -> tuple[dict[str, Tensor], About]:
 
 
 def about_file(path: Path) -> About | None:
-    """What a file says of its weights; None if it is not there or says nothing."""
+    """Read the description in a file of weights; None without a file or a description."""
     try:
         with path.open("rb") as opened:
             header = json.loads(opened.read(int.from_bytes(opened.read(8), "little")))
@@ -159,7 +159,7 @@ def about_file(path: Path) -> About | None:
 
 
 def model_of(tensors: Mapping[str, Tensor], about: About, device: str = "cpu") -> SequenceModel:
-    """The model of weights, in evaluation mode, with what is said of it as `card`. Torch's generators stay as they are.
+    """Build the model of stored weights, in evaluation mode, with its `card`. Torch's generators do not change.
 
     Raises ConfigError if the weights are not those of the configuration, or if word vectors that belong to the data
     are not available or are others.
@@ -198,7 +198,7 @@ def load(
     results: str | Path | None = None,
     device: str = "cpu",
 ) -> SequenceModel:
-    """The trained model of a run, at its best validation, in evaluation mode; `card` of it says what it is.
+    """Load the trained model of a run, at its best validation, in evaluation mode. Its `card` describes it.
 
     Args:
         name: one of
@@ -243,12 +243,12 @@ def load(
 
 
 def _folder(path: Path) -> Path | None:
-    """A folder of weights, or that of a table's folder; None for another."""
+    """Return a folder of weights, or that of a table's folder; None for another."""
     return next((p for p in (path, path / FOLDER) if (p / INDEX).is_file()), None)
 
 
 def _file(word: str, results: Path) -> Path | None:
-    """A file of weights, or the directory of a run with best.pt, by its path, name or id."""
+    """Return a file of weights, or the directory of a run with best.pt, by its path, name or id."""
     if word.endswith(SUFFIX):
         return Path(word)
     committed = sorted(results.glob(f"*/{FOLDER}/{word}{SUFFIX}")) if found.is_id(word) else []
@@ -259,7 +259,7 @@ def _file(word: str, results: Path) -> Path | None:
 
 
 def _of_table(table: str, model: str, seed: int, where: Settings | None, results: Path) -> Path:
-    """The weights of a run of a table."""
+    """Return the weights of a run of a table."""
     rows = [row for row in store.read_rows(results / table / "runs.csv") if row.status == "finished"]
     entries = [Entry(row.id, row.seed, row.rung, 0, _file(row.id, results) is not None, row.axes) for row in rows]
     entries = [each for each in entries if each.size == "paper"] or entries
@@ -269,7 +269,7 @@ def _of_table(table: str, model: str, seed: int, where: Settings | None, results
 
 
 def _of_hub(name: str, seed: int, where: Settings | None) -> Path:
-    """The file of a run in a repository of the hub, downloaded into the hub's cache."""
+    """Return the file of a run in a repository of the hub, downloaded into the hub's cache."""
     with extras.module():
         from huggingface_hub import hf_hub_download
         from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
@@ -285,7 +285,7 @@ def _of_hub(name: str, seed: int, where: Settings | None) -> Path:
 
 
 def _chosen(entries: Sequence[Entry], name: str, model: str | None, seed: int, where: Settings | None) -> Entry:
-    """The entry of a run. Raises ConfigError if there is none, or none whose weights are available."""
+    """Return the entry of a run. Raises ConfigError if there is none, or none whose weights are available."""
     wanted: Settings = {**({"model": model} if model else {}), **(where or {})}
     fitting = [each for each in entries if each.id == model] or [
         each

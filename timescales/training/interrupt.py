@@ -95,14 +95,14 @@ class Interrupt:
 
 
 def caught() -> list[signal.Signals]:
-    """The signals that an Interrupt catches; SIGHUP stays ignored under nohup."""
+    """Return the signals that an Interrupt catches; SIGHUP stays ignored under nohup."""
     warned = callable(signal.getsignal(signal.SIGUSR2))  # by submitit
     numbers = [signal.SIGINT, signal.SIGUSR2 if warned else signal.SIGTERM, PASSED_ON]
     return numbers if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else [*numbers, signal.SIGHUP]
 
 
 def active() -> Interrupt | None:
-    """The Interrupt that signals reach now."""
+    """Return the Interrupt that signals reach now."""
     owner = getattr(signal.getsignal(signal.SIGINT), "__self__", None)
     return owner if isinstance(owner, Interrupt) else None
 
