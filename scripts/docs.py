@@ -97,7 +97,7 @@ def lay_out_runs(source: Path, runs: Sequence[Path]) -> None:
 def but_pages(folder: str, names: list[str]) -> list[str]:
     """Return the names in a folder that the site leaves out: all but pages, pictures and tables."""
     pages = (".md", ".png", ".csv", ".ipynb")
-    folders = ("site", "curves", "blocks")
+    folders = ("site", "curves", "blocks", "engineering")
     return [n for n in names if n in folders or not (n.endswith(pages) or Path(folder, n).is_dir())]
 
 

@@ -24,6 +24,7 @@ POINTS = 120  # of a drawn curve
 ROWS = 60  # of a CSV that is shown
 DOTS_BELOW = 10  # fewer points of a curve are drawn as dots, too
 NAMES = 24  # in a key
+PLAIN = ("archived", "engineering")  # folders whose pages stay as they are
 MAX_RUNS = 150  # runs in a picture or a table of the site: of more only the file
 Points = Sequence[Mapping[str, float]]
 Line = tuple[str, str, str, Points]  # name, colour, style, points
@@ -31,7 +32,7 @@ Line = tuple[str, str, str, Points]  # name, colour, style, points
 
 def complete(results: Path) -> None:
     """Add to each page below a copy of results/ what is beside it; a folder without a page gets one."""
-    for folder in sorted(path for path in results.iterdir() if path.is_dir()):
+    for folder in sorted(path for path in results.iterdir() if path.is_dir() and path.name not in PLAIN):
         table, page = folder / "table.md", folder / "README.md"
         if table.is_file():
             rows = store.read_rows(paths.RESULTS / folder.name / "runs.csv")
@@ -43,28 +44,27 @@ def complete(results: Path) -> None:
 
 
 def curves_of(rows: Sequence[Row], folder: Path) -> list[str]:
-    """Draw every run's curve, one picture for each size: models and gates differ in colour, the rest in line style.
+    """Draw the curve of every run at the paper's size, else on the last rung: models and gates differ in colour.
 
-    None for a size with more than MAX_RUNS runs.
+    Other settings differ in line style. More than MAX_RUNS runs are not drawn.
     """
-    lines = []
-    for size in dict.fromkeys(row.rung for row in rows):
-        own = [row for row in rows if row.rung == size]
-        if len(own) > MAX_RUNS:
-            continue
-        keys = [key for key in varying([row.axes for row in own]) if key != "model"]
-        others = [", ".join(wording.say(row.axes.get(k)) for k in keys if k != "model.gate") for row in own]
-        order = list(dict.fromkeys(others))
-        drawn: list[Line] = []
-        for row, other in zip(own, others, strict=True):
-            axes = {**row.axes, "model": row.axes.get("model", row.run.split("/")[1])}
-            named = (f"{key.split('.')[-1]}={wording.say(axes.get(key))}" for key in keys)
-            style = plotting.STYLES[order.index(other) % len(plotting.STYLES)]
-            drawn.append((", ".join([axes["model"], *named]), plotting.colour(axes), style, curve(row.id, folder.name)))
-        words = "the paper's size" if size == "paper" else f"rung {size}"
-        if draw(folder / f"curves_{size}.png", f"{folder.name}, {words}", drawn):
-            lines += [f"![Curves of the runs of {folder.name}, {words}](curves_{size}.png)", ""]
-    return ["## Curves", "", *lines] if lines else []
+    size = next((row.rung for row in rows if row.rung == "paper"), rows[-1].rung if rows else "")
+    own = [row for row in rows if row.rung == size]
+    if not 0 < len(own) <= MAX_RUNS:
+        return []
+    keys = [key for key in varying([row.axes for row in own]) if key != "model"]
+    others = [", ".join(wording.say(row.axes.get(k)) for k in keys if k != "model.gate") for row in own]
+    order = list(dict.fromkeys(others))
+    drawn: list[Line] = []
+    for row, other in zip(own, others, strict=True):
+        axes = {**row.axes, "model": row.axes.get("model", row.run.split("/")[1])}
+        named = (f"{key.split('.')[-1]}={wording.say(axes.get(key))}" for key in keys)
+        style = plotting.STYLES[order.index(other) % len(plotting.STYLES)]
+        drawn.append((", ".join([axes["model"], *named]), plotting.colour(axes), style, curve(row.id, folder.name)))
+    words = "the paper's size" if size == "paper" else f"rung {size}"
+    if not draw(folder / f"curves_{size}.png", f"{folder.name}, {words}", drawn):
+        return []
+    return ["## Curves", "", f"![Curves of the runs of {folder.name}, {words}](curves_{size}.png)", ""]
 
 
 def curve(run_id: str, table: str) -> Points:

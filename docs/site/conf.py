@@ -25,6 +25,7 @@ myst_heading_anchors = 4
 myst_dmath_allow_space = False
 
 autodoc_default_options = {"members": True, "undoc-members": True, "show-inheritance": True, "member-order": "bysource"}
+autodoc_default_options["ignore-module-all"] = True  # a package does not repeat what its modules define
 autodoc_typehints_format = "short"
 autodoc_inherit_docstrings = False  # torch's would come with its classes
 python_maximum_signature_line_length = 90
@@ -39,6 +40,8 @@ html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_copy_source = False
 html_show_sourcelink = False
+html_use_index = False
+html_domain_indices = False
 html_sidebars = {page: [] for page in ("index", "docs/atlas", "docs/gates")}  # no pages are below these
 html_theme_options = {
     "logo": {"text": "timescales"},

@@ -92,11 +92,10 @@ class Shown:
     def ranks(self) -> Ranks | None:
         """The mean ranks over tests. Rungs of one training count once, with their mean."""
         tests = self.atlas.tests.values()
-        return ranks({name: [_mean(cell, rungs) for rungs in tests] for name, cell in self.cells.items()})
-
-
-def _mean(cell: Cell, rungs: Sequence[Rung]) -> float:
-    return statistics.fmean(cell.mean(rung) for rung in rungs)
+        means = {
+            name: [statistics.fmean(map(cell.mean, rungs)) for rungs in tests] for name, cell in self.cells.items()
+        }
+        return ranks(means)
 
 
 def texts(*atlases: Shown) -> dict[Path, str]:

@@ -145,7 +145,7 @@ def how_it_was_made(word: str, composer: Composer, results_dir: Path) -> str:
     row = store.committed(results_dir)[str(run_id)] if rows else None
     state = found.Found(saved, row)
     outcome: Any = row if saved is None else saved
-    config = saved.config if saved is not None else _config_of(*rows[0], composer)
+    config = saved.config if saved is not None else identity.resolved(composer(load.request(rows[0][1].axes)))
     places = [_from_here(directory)] if directory else []
     places += [f"{results_dir.name}/{name} ({row.rung})" for name, row in rows]
     lines = [
@@ -175,11 +175,6 @@ def _committed(run_id: str, results_dir: Path) -> Iterator[tuple[str, Row]]:
     for path in sorted(results_dir.glob("*/runs.csv")):
         if run_id in path.read_text():
             yield from ((path.parent.name, row) for row in store.read_rows(path) if row.id == run_id)
-
-
-def _config_of(name: str, row: Row, composer: Composer) -> Config:
-    """Compose the configuration of a committed run from its settings in the table."""
-    return identity.resolved(composer(load.request(row.axes)))
 
 
 def _metrics(outcome: Record | Row) -> Iterator[tuple[str, Any]]:
