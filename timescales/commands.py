@@ -135,12 +135,12 @@ def write_reports(made: Sequence[Report], composer: Composer | None) -> None:
         if written and composer is not None:
             _publish(found, composer)
         print("\n".join(summary(found)))
-        told = [*(f"cannot run here: {line}" for line in found.missing), *found.unread]
+        notes = [*(f"cannot run here: {line}" for line in found.missing), *found.unread]
         if found.dropped and not found.missing:
-            told.append(
+            notes.append(
                 f"left out: {found.dropped} committed runs that the table does not ask for (has a key changed?)"
             )
-        print("".join(f"  {line}\n" for line in told), end="")
+        print("".join(f"  {line}\n" for line in notes), end="")
     if made:
         verdicts.write(made, made[0].out)
 
@@ -168,13 +168,15 @@ def _publish(found: Report, composer: Composer) -> None:
     from timescales.runs import wandb_run
 
     name = found.table.name
-    told = {"the paper's size": wording.answer(found), "source": found.table.source}
-    told |= {wording.claim_in_words(c.claim): ", ".join(f"{s.name}: {s.word}" for s in c.steps) for c in found.climbs}
+    answers = {"the paper's size": wording.answer(found), "source": found.table.source}
+    answers |= {
+        wording.claim_in_words(c.claim): ", ".join(f"{s.name}: {s.word}" for s in c.steps) for c in found.climbs
+    }
     logger = identity.resolved(composer(["logger=wandb"]))["logger"]
     shown = [found.folder / file for file in ("table.md", "runs.csv", "verdicts.png", "ladder.png", "figure.png")]
     rows, columns = [astuple(line) for line in verdicts.lines(found)], [key.name for key in fields(verdicts.Line)]
     pictures = [path for path in shown if path.is_file()]
-    wandb_run.publish(logger, name, paths.RUNS / f"report-{name}", columns, rows, pictures, told)
+    wandb_run.publish(logger, name, paths.RUNS / f"report-{name}", columns, rows, pictures, answers)
 
 
 def show_status() -> None:

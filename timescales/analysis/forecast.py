@@ -87,12 +87,12 @@ def chosen(task: Series) -> list[Panel]:
     begin = task.begins["test"]
     of_window = np.searchsorted(task.series.begins, begin, side="right") - 1
     panels = []
-    for one in dict.fromkeys(of_window.tolist()):
+    for series in dict.fromkeys(of_window.tolist()):
         windows: list[int] = []
-        for k in np.flatnonzero(of_window == one).tolist():
+        for k in np.flatnonzero(of_window == series).tolist():
             if (not windows or begin[k] >= begin[windows[-1]] + task.horizon) and len(windows) * task.horizon < DRAWN:
                 windows.append(k)
-        panels.append(Panel(one, windows))
+        panels.append(Panel(series, windows))
     return panels[:PANELS]
 
 

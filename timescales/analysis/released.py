@@ -86,7 +86,7 @@ def of_time_scales(layers: list[np.ndarray], model: str) -> dict[str, float]:
 
 def of_ratios(ratios: np.ndarray) -> dict[str, float]:
     """Compute the values of `routing.by_band` from ratios (4, groups): bins of words, the most frequent first."""
-    times = ASSIGNED.timescales(routing.OF).split(routing.GROUP)
+    times = ASSIGNED.timescales(routing.PAPER_UNITS).split(routing.GROUP)
     rows = [
         {"timescale": float(group.mean())}
         | {f"ratio {words}": float(x) for words, x in zip(routing.WORDS, (*of_bins, math.nan), strict=True)}

@@ -28,7 +28,7 @@ from timescales.training.progress import progress
 
 TITLE = "Change of the cell state by one word replaced with <unk>, over the words read since"
 UNK = "<unk>"
-GROUP, OF = 100, 1150  # units of a group in the paper's second layer; in proportion for other sizes
+GROUP, PAPER_UNITS = 100, 1150  # units of a group in the paper's second layer; in proportion for other sizes
 BATCH_SIZE = 8  # windows: about 300 copies of the state on average, enough for fast matrix products
 AFTER = (1, 10, 30)  # numbers of words after which the values report what is left of the change
 DECAY = 30  # words over which its decay is measured
@@ -48,7 +48,7 @@ def study(run: Trained) -> Study:
     grouped_layer = min(1, len(model.rnn.layers) - 1)
     times = [cell.timescales().detach().cpu().double() for cell in model.rnn.layers]
     groups = [{"all": torch.arange(len(layer_times))} for layer_times in times]
-    groups[grouped_layer] |= by_timescale(times[grouped_layer], GROUP, OF)
+    groups[grouped_layer] |= by_timescale(times[grouped_layer], GROUP, PAPER_UNITS)
     change = changes(model, run.task, [list(layer.values()) for layer in groups])
     rows = [
         {"layer": layer + 1, "units": name, "timescale": float(times[layer][units].mean()), "distance": k, "change": c}
@@ -87,8 +87,8 @@ def values_of(rows: Sequence[TableRow]) -> dict[str, float]:
 
 def decay(change: Mapping[int, float]) -> float:
     """Return the mean fall of the logarithm of a change per word, over the first 30 words. change: by distance."""
-    floor = 1e-7 * change[0]  # below are rounding errors of float32
-    return math.log(change[0] / max(change[DECAY], floor)) / DECAY
+    smallest = 1e-7 * change[0]  # below are rounding errors of float32
+    return math.log(change[0] / max(change[DECAY], smallest)) / DECAY
 
 
 @torch.no_grad()

@@ -169,7 +169,7 @@ def costs(trial: Trial) -> list[str]:
 
 def _cost(name: str, new_cell: Cost, lstm: Cost) -> list[str]:
     times = [f"{1000 * new_cell.seconds:.1f}", f"{new_cell.seconds / lstm.seconds:.2f}"]
-    return [name, *times, f"{new_cell.kept / 1e6:.1f}", f"{new_cell.kept / lstm.kept:.2f}"]
+    return [name, *times, f"{new_cell.saved / 1e6:.1f}", f"{new_cell.saved / lstm.saved:.2f}"]
 
 
 def rungs(trial: Trial, new_cell: Cell, others: Mapping[str, Cell]) -> list[str]:

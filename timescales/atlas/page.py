@@ -235,7 +235,7 @@ def says(shown: Shown) -> str:
         if not found.differ:
             lines.append(f"Friedman's test does not show that any cells differ ({p}, {found.tests} tests).")
         else:
-            behind = [name for name in found.mean if found.apart(best, name)]
+            behind = [name for name in found.mean if found.shown_to_differ(best, name)]
             lines += [
                 f"Over {found.tests} tests the mean ranks of {len(found.mean)} cells differ (Friedman, {p}). Two cells "
                 f"are shown to differ if their mean ranks are more than {found.difference:.1f} apart (Nemenyi, 5 %).",

@@ -14,13 +14,13 @@ from timescales.config.schema import LATER_MODEL_DEFAULTS, MODEL_DEFAULTS, TASK_
 from timescales.errors import ConfigError
 
 # Keys that change none of a run's numbers are not part of its identity.
-NOT_IDENTITY = (
+IGNORED_KEYS = (
     *("logger", "device", "engine", "data_root", "run_dir"),
     *("resume", "force", "skip", "table", "rung", "seeds", "hydra"),
 )
 # log_one_over_e only reaches the loggers, so the record is the same with and without it.
-NOT_IDENTITY_LOOP = ("checkpoint_every", "log_one_over_e")
-NOT_IDENTITY_TASK = ("allow_partial",)  # the record of a run on part of the data names what is missing
+IGNORED_LOOP_KEYS = ("checkpoint_every", "log_one_over_e")
+IGNORED_TASK_KEYS = ("allow_partial",)  # the record of a run on part of the data names what is missing
 MODEL_KEYS = ("model.forget_init", "model.T_max")  # what tells models from one another, whatever their recipes
 
 
@@ -64,9 +64,9 @@ def identity(config: Config) -> str:
     or one that a model or task got later counts as absent at its default, so that the identity of every older run
     stays.
     """
-    loop = {key: value for key, value in config["loop"].items() if key not in NOT_IDENTITY_LOOP}
-    task = {key: value for key, value in config["task"].items() if key not in NOT_IDENTITY_TASK}
-    hashed = {key: value for key, value in config.items() if key not in (*NOT_IDENTITY, "loop", "task")}
+    loop = {key: value for key, value in config["loop"].items() if key not in IGNORED_LOOP_KEYS}
+    task = {key: value for key, value in config["task"].items() if key not in IGNORED_TASK_KEYS}
+    hashed = {key: value for key, value in config.items() if key not in (*IGNORED_KEYS, "loop", "task")}
     if isinstance(hashed.get("model"), dict):
         hashed["model"] = _without(hashed["model"], MODEL_DEFAULTS | LATER_MODEL_DEFAULTS)
     hashed = _without(hashed, {f.name: f.default for f in fields(BaseConfig)})
@@ -77,8 +77,8 @@ def identity(config: Config) -> str:
 def is_of_identity(key: str) -> bool:
     """Return whether a key is part of a run's identity."""
     group, _, name = key.partition(".")
-    others = {"loop": NOT_IDENTITY_LOOP, "task": NOT_IDENTITY_TASK}
-    return group not in NOT_IDENTITY and name not in others.get(group, ())
+    others = {"loop": IGNORED_LOOP_KEYS, "task": IGNORED_TASK_KEYS}
+    return group not in IGNORED_KEYS and name not in others.get(group, ())
 
 
 def settings(config: Config) -> Settings:

@@ -117,12 +117,12 @@ def unequal(runs: Sequence[Run]) -> list[str]:
     fix: dict[str, str] = {}
     for place, of_place in settings.items():
         first = next(iter(of_place.values()))
-        for key in (key for key in first if key not in given and all(key in one for one in of_place.values())):
-            if any(one[key] != first[key] for one in of_place.values()):
-                told = ", ".join(f"{spell(one[key])} ({choice})" for choice, one in of_place.items())
-                differ.setdefault(key, []).append(f"{told} on {place}" if place else told)
+        for key in (key for key in first if key not in given and all(key in config for config in of_place.values())):
+            if any(config[key] != first[key] for config in of_place.values()):
+                values = ", ".join(f"{spell(config[key])} ({choice})" for choice, config in of_place.items())
+                differ.setdefault(key, []).append(f"{values} on {place}" if place else values)
                 fix.setdefault(key, f"{key}={spell(first[key])}")
     return [
-        f"warning: {key} was not swept, and differs: {'; '.join(told)}. Add {fix[key]} to make it equal."
-        for key, told in differ.items()
+        f"warning: {key} was not swept, and differs: {'; '.join(values)}. Add {fix[key]} to make it equal."
+        for key, values in differ.items()
     ]

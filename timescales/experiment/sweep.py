@@ -30,7 +30,7 @@ from timescales.runs.found import Action, Found
 from timescales.runs.record import Record, State
 
 CHOSEN = ("table", "rung")  # what a command line says of a table; the rest is about its runs
-IGNORED_KEYS = ("run_dir", "seeds")  # keys that set no runs apart
+COMMON_KEYS = ("run_dir", "seeds")  # keys that set no runs apart
 
 
 class Sweep:
@@ -209,14 +209,14 @@ class Sweep:
 
     def outcomes(self, runs: Sequence[Run]) -> Iterator[str]:
         """Yield a line for each setting, in the order asked for: its tests' mean and, in brackets, sd over seeds."""
-        differ = [key for key in varying([run.axes for run in runs]) if key not in IGNORED_KEYS]
+        differ = [key for key in varying([run.axes for run in runs]) if key not in COMMON_KEYS]
         settings: dict[str, list[Run]] = {}
         for run in runs:
             name = " ".join(f"{key}={spell(run.axes[key])}" for key in differ if key in run.axes)
             settings.setdefault(name, []).append(run)
         for name, of_all in settings.items():
             saved = [Record.read(run.directory) for run in of_all if run.directory not in self.failed]
-            finished = [one.metrics for one in saved if one is not None and one.state is State.FINISHED]
+            finished = [record.metrics for record in saved if record is not None and record.state is State.FINISHED]
             words = []
             for metric in sorted({key for metrics in finished for key in metrics if key.startswith("test/")}):
                 values = [value for metrics in finished if (value := metrics.get(metric)) is not None]

@@ -111,7 +111,7 @@ class DropIn(CellRNN):
         if not proj_size:
             each = self._cell_arguments(input_size, hidden_size, num_layers, bias, bidirectional, **arguments)
             with made_on(device, dtype):
-                self._adopt([self.cell_class(**one) for one in each])
+                self._adopt([self.cell_class(**entry) for entry in each])
             if type(self).reset_parameters is not DropIn.reset_parameters:
                 self.reset_parameters()
 
@@ -270,8 +270,8 @@ class DropIn(CellRNN):
             bidirectional=self.bidirectional,
         ).to(first.device, first.dtype)
         with torch.no_grad():
-            for cell, one, names in zip(self.layers, weights, module._all_weights, strict=True):
-                for name, own, value in zip(names, TORCH_WEIGHTS, one, strict=False):
+            for cell, values, names in zip(self.layers, weights, module._all_weights, strict=True):
+                for name, own, value in zip(names, TORCH_WEIGHTS, values, strict=False):
                     trained = getattr(cell, own).requires_grad if own in cell._parameters else True
                     value = first.new_zeros(()) if value is None else value
                     module.get_parameter(name).copy_(value).requires_grad_(trained)

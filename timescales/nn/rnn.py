@@ -318,7 +318,7 @@ class CellRNN(RNN):
             raise ValueError(f"{type(self).__name__} has no proj_size={proj_size!r}: put an nn.Linear after it")
         each = self._cell_arguments(input_size, hidden_size, num_layers, bias, bidirectional, **arguments)
         with made_on(device, dtype):
-            made = [self.cell_class(**one) for one in each]
+            made = [self.cell_class(**entry) for entry in each]
         super().__init__(made, batch_first=batch_first, dropout=dropout, bidirectional=bidirectional, engine=engine)
 
     def _cell_arguments(
@@ -359,7 +359,7 @@ def checked_state(layers: Sequence[Cell], state: Any, form: forms.Form, x: Any) 
         raise WrongShape(f"the second argument is the state, {states.form(layers)}, not {tuple(state.shape)}: {fix}")
     each = states.split(layers, state)
     states.check(layers, each, form.batch(x))
-    return [form.before(one) for one in each]
+    return [form.before(entry) for entry in each]
 
 
 def data_of(name: str, value: Any, x: PackedSequence) -> Any:

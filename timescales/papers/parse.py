@@ -14,7 +14,7 @@ from dataclasses import MISSING, fields, replace
 from typing import Any, get_type_hints
 
 from timescales.config import values as plain
-from timescales.config.identity import NOT_IDENTITY, NOT_IDENTITY_LOOP, NOT_IDENTITY_TASK
+from timescales.config.identity import IGNORED_KEYS, IGNORED_LOOP_KEYS, IGNORED_TASK_KEYS
 from timescales.config.values import read_yaml
 from timescales.errors import ConfigError, nearest
 from timescales.papers import under
@@ -355,11 +355,11 @@ def _grid(where: str, node: Any) -> Grid:
     """Make a grid. Raises ConfigError for several values of a key that is not part of a run's identity."""
     if not isinstance(node, Mapping):
         plain.require(where, node, dict)
-    alike = [*(f"loop.{key}" for key in NOT_IDENTITY_LOOP), *(f"task.{key}" for key in NOT_IDENTITY_TASK)]
+    alike = [*(f"loop.{key}" for key in IGNORED_LOOP_KEYS), *(f"task.{key}" for key in IGNORED_TASK_KEYS)]
     for name, value in node.items():
         key = str(name).lstrip("+~")
         several = isinstance(value, list) and len(value) > 1
-        if key == "seeds" or (several and (key in alike or key.partition(".")[0] in NOT_IDENTITY)):
+        if key == "seeds" or (several and (key in alike or key.partition(".")[0] in IGNORED_KEYS)):
             fix = "write seed: [0, 1, 2]" if key == "seeds" else "give it on the command line"
             raise ConfigError(f"{where}.{key}: runs that only differ in it are one run; {fix}")
     return Grid(dict(node))

@@ -59,7 +59,7 @@ def narrowed(table: Rung, overrides: Sequence[str], composer: Composer) -> Rung:
     A setting is skipped for a model that does not have it, as in a sweep.
     """
     wanted: dict[str, list[Any]] = {}
-    for override in (parse(one) for text in overrides for one in composer.each_value(text)):
+    for override in (parse(choice) for text in overrides for choice in composer.each_value(text)):
         if composer.chooses(override):
             composer.of_files([str(override.input_line)])  # raises an error for a name that is not there
         wanted.setdefault(override.key_or_group, []).append(override.value())

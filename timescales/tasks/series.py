@@ -124,8 +124,8 @@ class Series(Task):
             )
         classes = self.series.target[begins[:-1]] if self.series.classes else np.zeros(len(names))
         part = np.zeros(len(names), int)
-        for one in np.unique(classes):
-            members = sorted(np.flatnonzero(classes == one), key=lambda k: hashlib.sha256(names[k].encode()).digest())
+        for label in np.unique(classes):
+            members = sorted(np.flatnonzero(classes == label), key=lambda k: hashlib.sha256(names[k].encode()).digest())
             n_valid, n_test = (round(share * len(members)) for share in fractions)
             if not self.series.classes:
                 n_valid, n_test = max(1, n_valid), max(1, n_test)

@@ -23,7 +23,7 @@ def observe(optimizer: Optimizer, loss: float) -> None:
         optimizer.observe(loss)
 
 
-def schedule(optimizer: Optimizer, settings: LoopSettings, last_step: int, taken: int) -> LambdaLR | None:
+def schedule(optimizer: Optimizer, settings: LoopSettings, last_step: int, steps_taken: int) -> LambdaLR | None:
     """Return the scheduler of the learning rate, to be stepped after each training step; None for a constant rate.
 
     The rate depends only on the step: a resume needs the optimizer's state, which has the rate to begin with.
@@ -49,7 +49,7 @@ def schedule(optimizer: Optimizer, settings: LoopSettings, last_step: int, taken
             return settings.gamma ** ((step - settings.warmup) // settings.step_size)
         return 1 - done if settings.schedule == "linear" else 1.0
 
-    return LambdaLR(optimizer, factor, last_epoch=taken - 1)
+    return LambdaLR(optimizer, factor, last_epoch=steps_taken - 1)
 
 
 def step(optimizer: Optimizer, lr_scale: float | None = None) -> None:
