@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import io
 import os
 import pkgutil
 import re
@@ -26,11 +27,13 @@ sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
 
 import notebooks  # noqa: E402
 import result_pages  # noqa: E402
+from PIL import Image  # noqa: E402
 
 from timescales.reports.markdown import grid  # noqa: E402
 
 SITE = ROOT / "docs" / "site"
 OUT = ROOT / "build" / "site"  # the workflow site.yml publishes it
+COLOURS = 128  # of a picture
 NAME = re.compile(r"`([\w.]+)`")
 LINK = re.compile(r"\]\((?!https?:)([^)#\s]+)((?:#[^)\s]*)?\))")
 FILE_NAME = re.compile(r"\[[\w./-]+\.md\](?=\((?!https?:)[^)\s]+\.md[)#])")  # as the text of a link
@@ -211,6 +214,17 @@ def build(source: Path, folder: Path) -> None:
     subprocess.run([*command, str(source), str(folder)], check=True, env={**os.environ, "PYTHONPATH": paths})
 
 
+def shrink(folder: Path) -> None:
+    """Make the site smaller: reduce the colours of pictures, and drop the source maps of the theme's scripts."""
+    for path in folder.rglob("*.map"):
+        path.unlink()
+    for path in (folder / "_images").glob("*.png"):
+        small = io.BytesIO()
+        Image.open(path).convert("RGB").quantize(COLOURS, method=Image.Quantize.FASTOCTREE).save(small, "png")
+        if small.tell() < path.stat().st_size:
+            path.write_bytes(small.getvalue())
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
     parser.add_argument("folder", nargs="?", type=Path, default=OUT)
@@ -228,6 +242,7 @@ def main() -> None:
             lay_out(Path(place))
         try:
             build(Path(place), options.folder)
+            shrink(options.folder)
         except subprocess.CalledProcessError as error:
             sys.exit(error.returncode)
     print(f"written: {os.path.relpath(options.folder / 'index.html')}")
