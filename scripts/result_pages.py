@@ -44,13 +44,13 @@ def complete(results: Path) -> None:
 
 
 def curves_of(rows: Sequence[Row], folder: Path) -> list[str]:
-    """Draw the curve of every run at the paper's size, else on the last rung: models and gates differ in colour.
+    """Draw the curve of every run at the paper's size, else on the last rung, for a table without a figure.
 
-    Other settings differ in line style. More than MAX_RUNS runs are not drawn.
+    Models and gates differ in colour, other settings in line style. More than MAX_RUNS runs are not drawn.
     """
     size = next((row.rung for row in rows if row.rung == "paper"), rows[-1].rung if rows else "")
     own = [row for row in rows if row.rung == size]
-    if not 0 < len(own) <= MAX_RUNS:
+    if not 0 < len(own) <= MAX_RUNS or (folder / "figure.png").is_file():
         return []
     keys = [key for key in varying([row.axes for row in own]) if key != "model"]
     others = [", ".join(wording.say(row.axes.get(k)) for k in keys if k != "model.gate") for row in own]

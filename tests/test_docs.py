@@ -176,15 +176,15 @@ def test_a_curve_of_one_validation_is_a_dot(tmp_path, monkeypatch):
     assert (list(line.get_xdata()), list(line.get_ydata()), line.get_marker()) == ([5], [0.5], "o")
 
 
-def test_a_table_gets_the_curves_and_a_line_for_each_run(tmp_path):
-    shutil.copytree(ROOT / "results" / "chien_copy", tmp_path / "chien_copy", ignore=docs.but_pages)
+def test_a_table_without_a_figure_gets_the_curves_and_a_line_for_each_run(tmp_path):
+    shutil.copytree(ROOT / "results" / "chien_imdb", tmp_path / "chien_imdb", ignore=docs.but_pages)
     result_pages.complete(tmp_path)
-    text = (tmp_path / "chien_copy" / "table.md").read_text()
-    assert text.startswith((ROOT / "results" / "chien_copy" / "table.md").read_text())
-    rows = store.read_rows(ROOT / "results" / "chien_copy" / "runs.csv")
+    text = (tmp_path / "chien_imdb" / "table.md").read_text()
+    assert text.startswith((ROOT / "results" / "chien_imdb" / "table.md").read_text())
+    rows = store.read_rows(ROOT / "results" / "chien_imdb" / "runs.csv")
     assert re.findall(r"^\| ([0-9a-f]{12}) \|", text, re.M)[: len(rows)] == [row.id for row in rows]
     assert "](curves_paper.png)" in text
-    assert (tmp_path / "chien_copy" / "curves_paper.png").is_file()
+    assert (tmp_path / "chien_imdb" / "curves_paper.png").is_file()
 
 
 def test_the_exercises_of_the_class_give_numbers_to_talk_about(capsys):
