@@ -234,7 +234,7 @@ def main() -> None:
         sys.exit("error: no run is given: train one, or name its directory")
     for run in options.runs or []:
         if not (run / "record.json").is_file():
-            sys.exit(f"error: {run} is no run: it has no record.json")
+            sys.exit(f"error: {run} is not the directory of a run: it has no record.json")
     with tempfile.TemporaryDirectory() as place:
         if options.runs:
             lay_out_runs(Path(place), options.runs)

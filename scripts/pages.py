@@ -381,7 +381,9 @@ def main() -> None:
     except ConfigError as error:  # such as data that are not here
         sys.exit(f"error: {error}")
     if wrong:
-        sys.exit(f"python scripts/pages.py writes again: {', '.join(os.path.relpath(path, ROOT) for path in wrong)}")
+        sys.exit(
+            f"out of date: {', '.join(os.path.relpath(path, ROOT) for path in wrong)}; run python scripts/pages.py"
+        )
 
 
 if __name__ == "__main__":

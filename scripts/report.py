@@ -103,9 +103,9 @@ def check(reports: Sequence[Report], whole: bool) -> None:
             wrong.append("README.md")
         wrong += [os.path.relpath(path, ROOT) for path in cards.stale(reports)]
     if wrong:
-        sys.exit(f"not what the committed runs give: {', '.join(wrong)}; run make report and commit")
+        sys.exit(f"these differ from what the committed runs give: {', '.join(wrong)}; run make report and commit")
     n = len(reports)
-    print("1 report is what its runs give" if n == 1 else f"{n} reports are what their runs give")
+    print("1 report agrees with its runs" if n == 1 else f"{n} reports agree with their runs")
 
 
 def differs(found: Report) -> Path | None:
@@ -119,7 +119,7 @@ def check_costs(reports: Sequence[Report]) -> None:
     timed = {row.kind for row in cost.rows()}
     if unknown := timed - set().union(*(found.kinds for found in reports)):
         sys.exit(
-            f"{len(unknown)} kinds of runs in results/speed.csv are of no table: a key has changed since they were "
+            f"{len(unknown)} kinds of runs in results/speed.csv belong to no table: a key has changed since they were "
             "timed; remove their rows, and time them again with make status MEASURE=1"
         )
 

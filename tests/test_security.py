@@ -115,7 +115,7 @@ def test_a_checkpoint_with_code_is_refused(tmp_path, content):
     ],
 )
 def test_a_model_is_an_rnn_and_nothing_else(target):
-    with pytest.raises(ConfigError, match="is no RNN"):
+    with pytest.raises(ConfigError, match="is not a subclass of RNN"):
         build.locate("model", target)
 
 

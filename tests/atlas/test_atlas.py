@@ -278,12 +278,12 @@ def test_check_writes_nothing_and_fails_where_a_file_is_not_what_it_should_be(sm
             return end.code
         return "written" if files() != before else None
 
-    assert run("--check") == "python scripts/pages.py writes again: conf/table/small_atlas_rates.yaml, atlas.md"
+    assert run("--check") == "out of date: conf/table/small_atlas_rates.yaml, atlas.md; run python scripts/pages.py"
     assert run() == "written"
     assert run("--check") is None
     assert run() is None
     page.PAGE.write_text(page.PAGE.read_text().replace(page.NOT_RUN, "Run."))
-    assert run("--check") == "python scripts/pages.py writes again: atlas.md"
+    assert run("--check") == "out of date: atlas.md; run python scripts/pages.py"
     assert run("--chec") == 2  # no option is shortened
 
 

@@ -32,8 +32,8 @@ def command(config: Config, run_id: str, composer: Composer) -> str:
         made = identity.identity(identity.resolved(composer(overrides)))
     if made != run_id:
         raise ConfigError(
-            f"{run_id}: no command makes it again: the files in conf/, or the form of ids, have changed since; "
-            "its record.json has all its settings"
+            f"{run_id}: no command repeats this run, since conf/ or the form of ids has changed. "
+            "All its settings are in its record.json"
         )
     program = "python train.py" if paths.in_checkout() else "timescales-train"
     return " ".join([program, *map(_quoted, overrides)])

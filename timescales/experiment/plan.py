@@ -25,7 +25,7 @@ def combinations(overrides: Sequence[str], composer: Composer) -> list[list[str]
         given[key] = text
     values = [composer.each_value(text) for text in given.values()]
     if empty := [text for text, found in zip(given.values(), values, strict=True) if not found]:
-        raise ConfigError(f"{empty[0]}: it stands for no value, so there is nothing to run")
+        raise ConfigError(f"{empty[0]} selects no value: there is nothing to run")
     return fitting([list(each) for each in itertools.product(*values)], composer)
 
 

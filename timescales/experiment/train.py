@@ -143,12 +143,12 @@ def train(run: Run, direction: Any = None) -> Record | None:
 
 def ended(run: Run, direction: Any) -> bool:
     """Return whether a run is to be skipped. If so, print a line that says so."""
-    there = found.look(run.directory)
-    if found.action(run, there) is not Action.SKIP:
+    state = found.look(run.directory)
+    if found.action(run, state) is not Action.SKIP:
         return False
-    if saved := there.record:
+    if saved := state.record:
         if direction is not None and saved.select is None:
-            raise ConfigError(f"{run.directory} was trained before runs noted what to search by: force=true")
+            raise ConfigError(f"{run.directory} has no value to search by in its record: force=true trains it again")
         check_direction(saved.select, direction)
         remedy = f"stale: {saved.what_changed} since; force=stale" if saved.stale else "force=true"
         print(f"finished, skipped: {run.directory} ({remedy} runs it again)\n  {saved.summary}")

@@ -231,7 +231,7 @@ class DropIn(CellRNN):
             raise ValueError(f"timescales.{cls.__name__} takes a {name}, not {type(module).__name__}")
         weights = {key: value for key, value in module._parameters.items() if value is not None}
         if missing := [key for key in module._flat_weights_names if key not in weights]:
-            raise ValueError(f"{missing[0]} of this {name} is computed: timescales.accelerate takes it as it is")
+            raise ValueError(f"{missing[0]} of this {name} is computed, not a parameter: use timescales.accelerate")
         keys = (
             "input_size",
             "hidden_size",

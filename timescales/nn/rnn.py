@@ -91,7 +91,7 @@ class RNN(nn.Module):
         self.num_layers, self.bidirectional, self.batch_first = len(cells) // directions, bidirectional, batch_first
         self.dropout, self.between, self.engine = dropout, None, engines.checked(engine)
         if dropout and self.num_layers == 1:
-            warnings.warn(f"dropout={dropout} is between layers: one layer has none", stacklevel=3)
+            warnings.warn(f"dropout={dropout} acts between layers: with one layer it does nothing", stacklevel=3)
 
     @property
     def dropout(self) -> float:

@@ -126,6 +126,6 @@ def _refuse(run: Run, saved: Record) -> None:
         )
     if state.ended and missing and not run.allow_partial:
         raise ConfigError(
-            f"{directory} was trained on a part of the data ({'; '.join(missing)}): "
-            "force=true trains it on the whole, task.allow_partial=true keeps it"
+            f"{directory} was trained on incomplete data ({'; '.join(missing)}): "
+            "force=true trains it on the complete data, task.allow_partial=true keeps it"
         )

@@ -236,8 +236,8 @@ def load(
             raise ConfigError(f"{text}: {lost}")
         else:
             raise ConfigError(
-                f"{text} is no table and model in {place}, run, file or folder of weights: give TABLE/MODEL such as "
-                "chien_table3/plstm, a path, or hf:OWNER/REPOSITORY"
+                f"there are no weights {text} in {place}: give TABLE/MODEL such as chien_table3/plstm, a run, a file "
+                "or folder of weights, or hf:OWNER/REPOSITORY"
             )
     return model_of(*(of_run(path) if path.is_dir() else read(path)), device)
 

@@ -259,7 +259,7 @@ def locate(group: str, target: str) -> Callable:
         hint = "" if module.split(".")[0] in ("timescales", "torch") else "; PYTHONPATH must name its folder"
         raise ConfigError(f"{group}._target_: there is no {target} ({error}{hint})") from error
     if not (isinstance(target_class, type) and issubclass(target_class, KINDS[group])):
-        raise ConfigError(f"{group}._target_: {target} is no {KINDS[group][0].__name__}")
+        raise ConfigError(f"{group}._target_: {target} is not a subclass of {KINDS[group][0].__name__}")
     return target_class
 
 
