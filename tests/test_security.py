@@ -122,7 +122,7 @@ def test_a_model_is_an_rnn_and_nothing_else(target):
 @pytest.mark.parametrize("group", ["model", "task", "optimizer"])
 def test_a_target_that_is_no_class_of_its_group_is_refused(group):
     for target in ("os.system", "torch.load", "torch.hub.load", "builtins.eval"):
-        with pytest.raises(ConfigError, match=f"{target} is no "):
+        with pytest.raises(ConfigError, match=f"{target} is not a subclass of "):
             build.locate(group, target)
 
 
