@@ -27,6 +27,7 @@ myst_dmath_allow_space = False
 autodoc_default_options = {"members": True, "undoc-members": True, "show-inheritance": True, "member-order": "bysource"}
 autodoc_default_options["ignore-module-all"] = True  # a package does not repeat what its modules define
 autodoc_typehints_format = "short"
+autodoc_use_type_comments = False  # there are none; looking for them takes seconds
 autodoc_inherit_docstrings = False  # torch's would come with its classes
 python_maximum_signature_line_length = 90
 toc_object_entries_show_parents = "hide"
