@@ -127,7 +127,7 @@ pages: .venv/installed ## write generated pages and files: stub, matched units, 
 golden: .venv/installed ## write the golden curves again: only when numbers are meant to change (NEW=1: of new models)
 	$(PY) tests/support/golden.py $(if $(NEW),--missing)
 
-site: .venv/installed ## write documentation, results and API reference for a browser or any static host, build/site: 2 minutes of CPU time
+site: .venv/installed ## write documentation, results and API reference for a browser or any static host, build/site: 90 seconds of CPU time
 	rm -rf build/site
 	$(PY) scripts/docs.py
 

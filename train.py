@@ -41,10 +41,10 @@ OLDER_WORDS = {"profile=small": "rung=small", "profile=tiny": "rung=small"}
 def main(cfg: DictConfig) -> float | None:
     """Train what Hydra has composed: a run, or one for each of `seeds` seeds; returns their value, for a sweeper."""
     config = HydraConfig.get()
-    alone = config.mode is RunMode.RUN
-    with one_line_errors() if alone else contextlib.nullcontext():  # in a sweep the sweeper takes note of errors
+    single = config.mode is RunMode.RUN
+    with one_line_errors() if single else contextlib.nullcontext():  # in a sweep the sweeper takes note of errors
         folders.use_sources(config.runtime.config_sources)
-        if alone and (launcher := [text for text in config.overrides.hydra if "hydra/launcher=" in text]):
+        if single and (launcher := [text for text in config.overrides.hydra if "hydra/launcher=" in text]):
             raise ConfigError(f"{launcher[0]} is for sweeps: add -m")
         given = [text.lstrip("+~").partition("=")[0] for text in config.overrides.task]
         for note in folders.replaced_by_recipes(config.runtime.choices, given, cfg):

@@ -1,4 +1,4 @@
-"""What Hydra finds: our sweeper and our launchers. It takes only classes that are defined in hydra_plugins.
+"""Register our sweeper and launchers with Hydra, which finds only classes that are defined in hydra_plugins.
 
 Every command imports this module, so what it needs is imported when it is used.
 """

@@ -48,14 +48,16 @@ def main() -> None:
 
 
 def parse() -> argparse.Namespace:
-    """The arguments of the command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
-    one, several, recorded = map(", ".join, (analysis.names("study"), analysis.names("compare"), analysis.measurable()))
+    studies, comparisons, recorded = map(
+        ", ".join, (analysis.names("study"), analysis.names("compare"), analysis.measurable())
+    )
     parser.add_argument("run_dir", nargs="*", help="directory of a run, e.g. runs/copy-plstm-s0-...; or settings")
     parser.add_argument("--weights", metavar="FILE", type=Path, help="a state_dict instead of a run, and settings")
-    parser.add_argument("--only", metavar="NAME", help=f"one analysis: {one}; of several runs: {several}")
+    parser.add_argument("--only", metavar="NAME", help=f"one analysis: {studies}; of several runs: {comparisons}")
     parser.add_argument("--svg", action="store_true", help="also write NAME.svg")
     parser.add_argument("--to", metavar="DIR", type=Path, help="the directory for pictures of several runs")
     parser.add_argument("--record", metavar="NAME", help=f"measure for the record: {recorded}")
@@ -132,7 +134,7 @@ def extras(name: str) -> dict[str, Any]:
 
 
 def choose(name: str | None, known: list[str], option: str) -> list[str]:
-    """The analysis of this name, or all that are known."""
+    """Return the analysis of this name, or all that are known."""
     if name is not None and name not in known:
         raise ConfigError(f"{option}={name}: no such analysis{nearest(name, known)} (there are {', '.join(known)})")
     return known if name is None else [name]

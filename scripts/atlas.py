@@ -28,7 +28,7 @@ from timescales.runs.store import Row
 
 
 def rows(name: str, composer: Composer, local: bool) -> list[Row]:
-    """The runs of a table that have ended; none where there is no such table yet. local: also those in runs/ here."""
+    """Return the ended runs of a table, [] if the table does not exist yet. local: also those in runs/."""
     if not table_file(name).is_file():
         return []
     table = load.table(name)
@@ -37,12 +37,12 @@ def rows(name: str, composer: Composer, local: bool) -> list[Row]:
 
 
 def table_file(name: str) -> Path:
-    """The file of a table."""
+    """Return the file of a table."""
     return paths.conf() / "table" / f"{name}.yaml"
 
 
 def kinds(found: Atlas, tables: Tables, composer: Composer) -> dict[tuple[str, str], Run]:
-    """A run of each model on each test, by their names."""
+    """Return a run of each model on each test, by their names."""
     runs = {}
     for model in found.cells:
         for test, rungs in found.tests.items():

@@ -56,14 +56,14 @@ class Report:
         """Make a row and write the file. An error becomes part of the row."""
         begun = time.monotonic()
         row: dict[str, Any] = {"of": [a for a in arguments if not isinstance(a, torch.device)]}
-        with warnings.catch_warnings(record=True, action="always") as said, redirect_stderr(io.StringIO()) as printed:
+        with warnings.catch_warnings(record=True, action="always") as caught, redirect_stderr(io.StringIO()) as printed:
             try:
                 row |= make(*arguments)
             except (Exception, TooLong) as error:
                 row["failed"] = f"{type(error).__name__}: {error}"[:500]
-        lines = [line[:300] for line in (*(str(w.message) for w in said), *printed.getvalue().splitlines())]
-        told = [line for line in lines if "eager engine" in line or "no CUDA graph" in line]
-        row |= ({"warnings": told} if told else {}) | {"seconds": round(time.monotonic() - begun, 1)}
+        lines = [line[:300] for line in (*(str(w.message) for w in caught), *printed.getvalue().splitlines())]
+        notes = [line for line in lines if "eager engine" in line or "no CUDA graph" in line]
+        row |= ({"warnings": notes} if notes else {}) | {"seconds": round(time.monotonic() - begun, 1)}
         self.rows.setdefault(stage, []).append(row)
         write_atomic(self.path, json.dumps(self.rows, indent=1).encode())
         print(stage, row, flush=True)

@@ -1,4 +1,4 @@
-"""Write docs/coverage.md, what judges each table and figure of the papers, from docs/coverage.yaml."""
+"""Write the tables of docs/coverage.md, what judges each table and figure of the papers, from docs/coverage.yaml."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from timescales.runs import record, store
 
 ROOT = Path(__file__).resolve().parents[1]
 KINDS = ("table", "script", "analysis", "why_not")
+BEGIN, END = "<!-- coverage: written by scripts/pages.py -->", "<!-- /coverage -->"
 Item = Mapping[str, str]
 
 
@@ -54,32 +55,25 @@ class Judged:
 
 def texts(check: bool) -> Iterator[tuple[Path, str]]:
     """Yield the page and its text."""
-    yield ROOT / "docs" / "coverage.md", markdown(read())
+    page = ROOT / "docs" / "coverage.md"
+    before, rest = page.read_text().split(BEGIN)
+    yield page, f"{before}{BEGIN}\n\n{markdown(read())}\n{END}{rest.split(END)[1]}"
 
 
 def read() -> list[dict[str, Any]]:
-    """The papers of docs/coverage.yaml, each with its items."""
+    """Return the papers of docs/coverage.yaml, each with its items."""
     papers = OmegaConf.to_container(OmegaConf.load(ROOT / "docs" / "coverage.yaml"))
     assert isinstance(papers, list)
     return papers
 
 
 def markdown(papers: list[dict[str, Any]]) -> str:
-    """docs/coverage.md: a section for each paper, a row for each of its tables and figures."""
-    lines = [
-        "# Which table and figure of the papers is where, and what judges it",
-        "",
-        "Written by `scripts/pages.py` from `docs/coverage.yaml`. `make reproduce TABLE=NAME` runs a table.",
-        "Claims and values are judged in the table's report. A run counts if it has ended with the numbers that the",
-        "item needs.",
-        "",
-        *counts([item for paper in papers for item in paper["items"].values()]),
-        "",
-    ]
+    """Write the counts, and a section for each paper with a row for each of its tables and figures."""
+    lines = [*counts([item for paper in papers for item in paper["items"].values()]), ""]
     header = ["item", "shows", "here", "judged by", "runs at paper size"]
     for paper in papers:
         body = [[label, item["shows"], place(item), judge(item), runs(item)] for label, item in paper["items"].items()]
-        lines += [f"## {paper['paper']}", "", *grid(header, body), ""]
+        lines += [f"### {paper['paper']}", "", *grid(header, body), ""]
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -104,13 +98,16 @@ def counts(items: Sequence[Item]) -> list[str]:
 
 @functools.cache
 def table_of(name: str) -> tuple[Table, list[Row]]:
-    """A table, and its committed runs that have ended."""
+    """Return a table, and its committed runs that have ended."""
     rows = [row for row in store.read_rows(paths.RESULTS / name / "runs.csv") if row.status in record.ENDED]
     return load.table(name), rows
 
 
 def judged(item: Item) -> Judged:
-    """What an item's table says of it. `about`: the metrics of its claims and cells, and after @ their settings."""
+    """Find what judges an item: the claims and values of its table, and their runs.
+
+    `about` of an item: the metrics of its claims and values, and after @ their settings.
+    """
     table, rows = table_of(item["table"])
     metrics, _, place = (text.strip() for text in item.get("about", "").partition("@"))
     pairs = (part.split("=", 1) for part in place.split())
@@ -133,30 +130,30 @@ def judged(item: Item) -> Judged:
 
 
 def split(items: Sequence[Cell | Claim]) -> tuple[list[Claim], list[Cell]]:
-    """The claims, and the values."""
+    """Separate claims from values."""
     claims = [item for item in items if isinstance(item, Claim)]
     return claims, [item for item in items if isinstance(item, Cell)]
 
 
 def _about(settings: Mapping[str, list[Any]], claim: Claim) -> bool:
-    """Whether all sides of a claim are at these settings."""
+    """Return whether all sides of a claim are at these settings."""
     return all(_at(settings, {**claim.place, **side}) for side in claim.sides)
 
 
 def _at(settings: Mapping[str, list[Any]], where: Mapping[str, Any]) -> bool:
-    """Whether a cell, a run or a side of a claim at `where` is at these settings, each of which lists its values."""
+    """Return whether a place is at these settings, which list their values. where: of a cell, run or side."""
     return all(where[key] in values for key, values in settings.items() if key in where)
 
 
 def _has(row: Row, metrics: str) -> bool:
-    """Whether a run has the numbers of an item. Those of an analysis are measured apart."""
+    """Return whether a run has the numbers of an item. Those of an analysis are measured apart."""
     return not metrics.startswith("probe/") or any(
         key.startswith(metrics) and value is not None for key, value in row.values.items()
     )
 
 
 def judge(item: Item) -> str:
-    """What judges an item."""
+    """Say what judges an item."""
     if "table" not in item:
         return "a test" if "script" in item else f"nothing: {item['no_claim']}" if "no_claim" in item else ""
     found, about = judged(item), item.get("about", "")
@@ -167,7 +164,7 @@ def judge(item: Item) -> str:
 
 
 def runs(item: Item) -> str:
-    """How many of an item's runs at paper size there are; if not all, how many of rungs, too."""
+    """Count an item's ended runs at paper size; if some are missing, also its runs of rungs."""
     if "table" not in item:
         return ""
     found = judged(item)
@@ -179,7 +176,7 @@ def runs(item: Item) -> str:
 
 
 def place(item: Item) -> str:
-    """Where an item is, with links."""
+    """Write links to what an item is here: its table, test or analysis."""
     words = {
         "table": lambda name: f"[{name}](../conf/table/{name}.yaml)",
         "script": lambda path: f"[{path}](../{path})",
@@ -190,7 +187,7 @@ def place(item: Item) -> str:
 
 
 def analysis(text: str) -> str:
-    """An item's "NAME, words" with a link to the analysis, or "planned, words"."""
+    """Write an item's "NAME, words" with a link to the analysis, or "planned, words"."""
     path = file_of(text)
     if path is None:
         return f"analysis: {text}"
@@ -199,6 +196,6 @@ def analysis(text: str) -> str:
 
 
 def file_of(text: str) -> Path | None:
-    """The file of timescales/analysis that an item's "NAME, words" names; None for "planned, words"."""
+    """Return the file of timescales/analysis that an item's "NAME, words" names; None for "planned, words"."""
     path = ROOT / "timescales" / "analysis" / f"{text.partition(',')[0]}.py"
     return path if path.is_file() else None

@@ -31,7 +31,7 @@ from timescales.reports.report import Report  # noqa: E402
 
 
 def groups(table: Table, size: str, composer: compose.Composer) -> list[str]:
-    """The W&B groups that a table's runs belong to."""
+    """Return the W&B groups that a table's runs belong to."""
     runs = {group(axes): axes for axes in expand(table, size)}.values()
     configs = [identity.resolved(composer(load.request(axes))) for axes in runs]
     return list(dict.fromkeys(map(identity.family, configs)))
@@ -51,7 +51,7 @@ def runset(wanted: list[str], keys: list[str], columns: list[str]) -> views.Runs
 def workspace(
     name: str, entity: str, project: str, sections: list[views.Section], runs: views.RunsetSettings
 ) -> views.Workspace:
-    """A view whose curves go over `global_step`."""
+    """Return a view whose curves go over `global_step`."""
     settings = views.WorkspaceSettings(x_axis="global_step", max_runs=50)
     return views.Workspace(
         name=name,
@@ -78,7 +78,7 @@ def line(*metrics: str, title: str = "", log: bool = False) -> panels.LinePlot:
 
 
 def times() -> views.Section:
-    """The units' time scales over training: of every layer the median, of the first the spread and the histogram."""
+    """Return charts of the units' time scales over training: the medians, and spread and histogram of layer 1."""
     medians = line(*(f"timescale/layer{k}/q50" for k in (1, 2, 3)), title="median of each layer", log=True)
     spread = line(*(f"timescale/layer1/q{q}" for q in (10, 50, 90)), title="layer 1: tenths 1, 5, 9", log=True)
     counts = line("timescale/layer1/log10_steps", title="layer 1: how many units, by log10 of steps")
@@ -91,7 +91,7 @@ def pictures(key: str, title: str) -> panels.MediaBrowser:
 
 
 def front_page(entity: str, project: str) -> views.Workspace:
-    """All tables with their verdicts (results/README.md), the curves of every task, all models' time scales."""
+    """Make the first page: all tables with their verdicts, the curves of every task, all models' time scales."""
     links = r"\[([^\]]*)\]\([^)]*\)"  # they lead nowhere there
     text = re.sub(links, r"\1", (paths.RESULTS / "README.md").read_text())
     metrics = ["valid/accuracy", "valid/bpc", "valid/perplexity", "valid/loss", "train/loss_nats"]
@@ -125,14 +125,14 @@ def table_view(entity: str, project: str, found: Report, size: str, composer: co
 
 
 def summary_metric(table: Table) -> str | None:
-    """The table's metric in a run's summary at W&B; steps to a threshold, and analyses, are in none."""
+    """Return the table's metric in a run's summary at W&B; steps to a threshold, and analyses, are in none."""
     if not table.metric.startswith(("test/", "valid/")):
         return None
     return f"last/{table.metric}" if table.select == "last" else table.metric
 
 
 def table_sections(found: Report, table: Table) -> list[views.Section]:
-    """The parts of a table's view; table: the report's, or a rung of it."""
+    """Return the parts of a table's view; table: the report's, or a rung of it."""
     metric = summary_metric(table)
     watched = re.findall(r"(?:test|valid)/\w+", table.metric)[:1]
     curves = [*(name.replace("test/", "valid/") for name in watched), "valid/loss", "train/loss_nats"]
@@ -187,7 +187,7 @@ def main() -> None:
 
 
 def _entity(out: Path | None) -> str:
-    """The entity where none is given: whoever has logged in."""
+    """Return the W&B entity of whoever has logged in."""
     if out is not None:
         return "nobody"
     import wandb

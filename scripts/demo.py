@@ -1,4 +1,4 @@
-"""The demo: train an LSTM and a power-law LSTM on a task that needs memory, draw and print their results.
+"""Train an LSTM and a power-law LSTM on a task that needs memory. Draw and print their results.
 
 The task is asynchronous frequency discrimination without the time as an input (Chien et al. 2021, table 3): is the
 period of a wave, sampled at irregular times, between 5 and 6? The gate of the power-law LSTM depends on the time since
@@ -42,7 +42,7 @@ def train() -> dict[str, dict[str, Any]]:
 
 
 def fused_engine_runs() -> bool:
-    """Whether this machine has the fused engine. It is compiled first, if it has not been."""
+    """Return whether the fused engine runs here. The first call compiles it."""
     from timescales import LSTM
     from timescales.nn.engine.cpu import fused
 
@@ -50,7 +50,7 @@ def fused_engine_runs() -> bool:
 
 
 def printed_accuracies() -> dict[str, float]:
-    """The paper's accuracy at full size, in percent, by model."""
+    """Return the paper's accuracy at full size, in percent, by model."""
     from omegaconf import OmegaConf
 
     cells = OmegaConf.load(ROOT / "conf" / "table" / "chien_table3.yaml").table.cells

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import io
 import os
 import pkgutil
 import re
@@ -26,24 +27,27 @@ sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
 
 import notebooks  # noqa: E402
 import result_pages  # noqa: E402
+from PIL import Image  # noqa: E402
 
 from timescales.reports.markdown import grid  # noqa: E402
 
 SITE = ROOT / "docs" / "site"
 OUT = ROOT / "build" / "site"  # the workflow site.yml publishes it
+COLOURS = 128  # of a picture
 NAME = re.compile(r"`([\w.]+)`")
 LINK = re.compile(r"\]\((?!https?:)([^)#\s]+)((?:#[^)\s]*)?\))")
 FILE_NAME = re.compile(r"\[[\w./-]+\.md\](?=\((?!https?:)[^)\s]+\.md[)#])")  # as the text of a link
 # The top of the site: a page of each part, and those below it by patterns; later patterns find what earlier ones left.
 # What no pattern finds goes below the page of its folder.
 NAVIGATION = {
-    "Start": ("docs/README", "docs/tour", "docs/tutorial/README", "docs/memory", "docs/teach", "README"),
+    "Start": ("docs/README", "docs/tour", "README"),
+    "Course": ("docs/teach", "docs/memory"),
     "Layers": ("docs/library", "docs/dropin"),
     "Write a gate": ("docs/gates",),
-    "Train": ("docs/train", "docs/own_*", "docs/data", "docs/scaling", "docs/loggers"),
+    "Train": ("docs/train", "docs/own", "docs/scaling", "docs/loggers"),
     "Tasks": ("docs/tasks/README", "docs/tasks/*"),
     "Models": ("docs/models/README", "docs/models/*"),
-    "Reproduce": ("docs/reproduce", "docs/papers/*", "docs/statistics", "docs/coverage", "docs/deviations"),
+    "Reproduce": ("docs/reproduce", "docs/papers/*", "docs/statistics", "docs/coverage"),
     "Results": (
         "results/README",
         "results/FINDINGS",
@@ -52,7 +56,7 @@ NAVIGATION = {
         "results/*/README",
         "docs/results",
     ),
-    "Atlas": ("docs/atlas", "docs/cards/README", "docs/cards/*/*", "docs/atlas/*"),
+    "Atlas": ("docs/atlas", "docs/cards/README", "docs/cards/*/*"),
     "API": ("api/README", "api/*"),
     "Contribute": (
         "CONTRIBUTING",
@@ -63,8 +67,8 @@ NAVIGATION = {
         "tests/README",
     ),
 }
-# The command's entry; the old place of the layers.
-LEFT_OUT = ("timescales.__main__", "timescales.nn.modules")
+# The reference has the modules with public names, and these packages.
+PACKAGES = ("timescales.models", "timescales.tasks")
 
 
 def lay_out(source: Path) -> None:
@@ -94,13 +98,14 @@ def lay_out_runs(source: Path, runs: Sequence[Path]) -> None:
 
 
 def but_pages(folder: str, names: list[str]) -> list[str]:
-    """What of a folder is no page, picture or table; the committed curves of runs are drawn."""
-    kept = (".md", ".png", ".csv", ".ipynb")
-    return [n for n in names if n in ("site", "curves", "blocks") or not (n.endswith(kept) or Path(folder, n).is_dir())]
+    """Return the names in a folder that the site leaves out: all but pages, pictures and tables."""
+    pages = (".md", ".png", ".csv", ".ipynb")
+    folders = ("site", "curves", "blocks", "engineering")
+    return [n for n in names if n in folders or not (n.endswith(pages) or Path(folder, n).is_dir())]
 
 
 def with_links(text: str, folder: Path, source: Path) -> str:
-    """A page whose links to other files of the checkout hold: these are copied; a folder is its README.
+    """Rewrite a page's links so that they hold on the site: linked files are copied, a folder becomes its README.
 
     A link whose text is the name of a page's file gets the title of what it leads to.
     """
@@ -125,15 +130,16 @@ def with_links(text: str, folder: Path, source: Path) -> str:
 
 
 def modules() -> list[str]:
-    """The package's modules, those that the reference has."""
+    """Return the modules of the reference: those that define a public name, and those of PACKAGES."""
     import timescales
 
+    public = {getattr(timescales, name).__module__ for name in timescales.__all__[1:]}
     names = [module.name for module in pkgutil.walk_packages(timescales.__path__, "timescales.")]
-    return [name for name in names if not name.startswith(LEFT_OUT)]
+    return [name for name in names if name in public or name.startswith(PACKAGES)]
 
 
 def write_reference(folder: Path) -> None:
-    """A page for each module, and one with the public names, which leads to them."""
+    """Write a page for each module, and one with the public names, which leads to them."""
     import timescales
 
     folder.mkdir()
@@ -141,7 +147,9 @@ def write_reference(folder: Path) -> None:
         module = importlib.import_module(name)
         first = (module.__doc__ or "").strip().splitlines()[:1]
         head = f"# {name}\n\n" + ("" if first else f"`{name}`\n\n")
-        (folder / f"{name}.md").write_text(f"{head}```{{eval-rst}}\n.. automodule:: {name}\n```\n")
+        source = os.path.relpath(str(module.__file__), ROOT)
+        link = f"Source: [{source}](../{source})\n"
+        (folder / f"{name}.md").write_text(f"{head}```{{eval-rst}}\n.. automodule:: {name}\n```\n\n{link}")
     rows = []
     for name in timescales.__all__[1:]:
         thing = getattr(timescales, name)
@@ -151,7 +159,7 @@ def write_reference(folder: Path) -> None:
 
 
 def add_navigation(source: Path) -> None:
-    """The parts of NAVIGATION as Sphinx's lists of pages: the first page's, and those of pages that have some below."""
+    """Write NAVIGATION as Sphinx's lists: of the parts on the first page, and below each page that has some."""
     pages = {path.relative_to(source).with_suffix("").as_posix() for path in source.rglob("*.md")} - {"index"}
     open_pages, parts = set(pages), dict[str, str]()
     below: dict[str, list[str]] = defaultdict(list)
@@ -172,14 +180,14 @@ def add_navigation(source: Path) -> None:
 
 
 def above(page: str, pages: Collection[str]) -> str:
-    """The page of a page's folder or of the nearest one above it."""
+    """Return the page of a page's folder or of the nearest one above it."""
     folders = PurePosixPath(page).parents
     found = (f"{folder}/{name}" for folder in folders for name in ("table", "README"))
     return next(each for each in found if each in pages and each != page)
 
 
 def entry(page: str) -> str:
-    """A page in a list, with a title of its own where that of the page is long or says nothing there."""
+    """Write a page's line in a list, with another title if the page's own is long or says nothing there."""
     if page == "README":
         return f"Overview </{page}>"
     folder, _, name = page.rpartition("/")
@@ -206,6 +214,17 @@ def build(source: Path, folder: Path) -> None:
     subprocess.run([*command, str(source), str(folder)], check=True, env={**os.environ, "PYTHONPATH": paths})
 
 
+def shrink(folder: Path) -> None:
+    """Make the site smaller: reduce the colours of pictures, and drop the source maps of the theme's scripts."""
+    for path in folder.rglob("*.map"):
+        path.unlink()
+    for path in (folder / "_images").glob("*.png"):
+        small = io.BytesIO()
+        Image.open(path).convert("RGB").quantize(COLOURS, method=Image.Quantize.FASTOCTREE).save(small, "png")
+        if small.tell() < path.stat().st_size:
+            path.write_bytes(small.getvalue())
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
     parser.add_argument("folder", nargs="?", type=Path, default=OUT)
@@ -215,7 +234,7 @@ def main() -> None:
         sys.exit("error: no run is given: train one, or name its directory")
     for run in options.runs or []:
         if not (run / "record.json").is_file():
-            sys.exit(f"error: {run} is no run: it has no record.json")
+            sys.exit(f"error: {run} is not the directory of a run: it has no record.json")
     with tempfile.TemporaryDirectory() as place:
         if options.runs:
             lay_out_runs(Path(place), options.runs)
@@ -223,6 +242,7 @@ def main() -> None:
             lay_out(Path(place))
         try:
             build(Path(place), options.folder)
+            shrink(options.folder)
         except subprocess.CalledProcessError as error:
             sys.exit(error.returncode)
     print(f"written: {os.path.relpath(options.folder / 'index.html')}")

@@ -58,7 +58,7 @@ class Simulation:
         return [name, n, *(f"{100 * found[where] / self.draws:.1f}" for where in (1, -1, 0))]
 
     def tables(self) -> Iterable[tuple[str, Sequence[str], list[Row]]]:
-        """The title, the words and the rows of each table."""
+        """Yield the title, the words and the rows of each table."""
         claim, value = ("holds", "refuted"), ("agrees", "differs")
         yield "A better than B: the difference of means", claim, self.differences(judge.contrast_of)
         yield "A better than B by ranks, where a table names chance", claim, self.differences(judge.ranks_of)
@@ -66,10 +66,10 @@ class Simulation:
         yield "A printed value: mean and spread of 5 runs of the paper, margin 2 printed spreads", value, self.values()
 
     def differences(self, of: Callable[[judge.Values, judge.Values], Interval]) -> list[Row]:
-        """A better than B."""
+        """Simulate claims that A is better than B."""
 
-        def place(a: Draw, b: Draw, apart: float, n: int) -> int:
-            return of(a(apart, n), b(0, n)).place(0, INF)
+        def place(a: Draw, b: Draw, distance: float, n: int) -> int:
+            return of(a(distance, n), b(0, n)).place(0, INF)
 
         fifth, two_fifths = self.falling(0.2), self.falling(0.4)
         truths: list[tuple[str, Draw, Draw, float]] = [
@@ -84,25 +84,25 @@ class Simulation:
         return [self.row(name, n, partial(place, a, b, d, n)) for name, a, b, d in truths for n in (3, 5, 10)]
 
     def likeness(self) -> list[Row]:
-        """A like B."""
+        """Simulate claims that A is like B."""
 
-        def place(apart: float, n: int) -> int:
-            return self.difference(apart, n).place(-2, 2)
+        def place(distance: float, n: int) -> int:
+            return self.difference(distance, n).place(-2, 2)
 
         return [self.row(f"{d} apart", n, partial(place, d, n)) for d in (0, 1, 2, 4) for n in (3, 5, 10)]
 
-    def difference(self, apart: float, n: int) -> Interval:
-        """The difference of two models that are so far apart."""
-        return judge.contrast_of(self.normal(apart, n), self.normal(0, n))
+    def difference(self, distance: float, n: int) -> Interval:
+        """Return the interval of the difference of two models whose means have this distance."""
+        return judge.contrast_of(self.normal(distance, n), self.normal(0, n))
 
     def values(self) -> list[Row]:
-        """A printed value; of runs that fall the paper's do so, too, or not."""
+        """Simulate comparisons with a printed value. If runs fail, those of the paper may have failed, too."""
 
-        def place(ours: Draw, paper: Draw, apart: float, n: int) -> int:
+        def place(ours: Draw, paper: Draw, distance: float, n: int) -> int:
             printed = paper(0, 5)
             margin = 2 * printed.std(ddof=1)
-            told = judge.contrast([ours(apart, n)], [1])
-            return told.place(printed.mean() - margin, printed.mean() + margin)
+            difference = judge.contrast([ours(distance, n)], [1])
+            return difference.place(printed.mean() - margin, printed.mean() + margin)
 
         fifth, two_fifths = self.falling(0.2), self.falling(0.4)
         truths: list[tuple[str, Draw, Draw, float]] = [

@@ -61,7 +61,7 @@ class Example(NamedTuple):
 
 
 def make_task(overrides: Sequence[str]) -> tuple[Task, dict[str, Any]]:
-    """The task of a configuration, on the CPU, and its settings. Raises ConfigError."""
+    """Build the task of a configuration, on the CPU. Return it with its settings. Raises ConfigError."""
     with compose.composing() as composer:
         try:
             config = run_of(composer(overrides)).config
@@ -82,7 +82,7 @@ def examples(task: Task, n: int) -> list[Example]:
 
 
 def symbols(task: Task, numbers: Tensor) -> list[str]:
-    """What whole numbers (S,) stand for, a short word each."""
+    """Return a short word for each whole number (S,)."""
     if isinstance(task, Copy):
         return ["01234567.!"[k] for k in numbers.tolist()]
     if isinstance(task, Dyck2):
@@ -99,7 +99,7 @@ def symbols(task: Task, numbers: Tensor) -> list[str]:
 
 
 def inputs(task: Task, example: Example) -> dict[str, list[str]]:
-    """The rows that show what the model reads, an entry for each step."""
+    """Return the rows that show what the model reads, an entry for each step."""
     if task.spec.input != "real":
         return {"input": symbols(task, example.x)}
     if isinstance(task, Program):
@@ -119,7 +119,7 @@ def inputs(task: Task, example: Example) -> dict[str, list[str]]:
 
 
 def things(task: DelayedMatch, x: Tensor) -> dict[str, list[str]]:
-    """A row for each place: a letter or number for a colour, `o` for an apple, a point where there is nothing."""
+    """Return a row for each place: a letter or number for a colour, `o` for an apple, a point for nothing."""
     letters = [chr(ord("A") + k) for k in range(26)] if task.colours <= 26 else [str(k) for k in range(task.colours)]
     names = [*letters[: task.colours], "o"]
     places = x.unflatten(1, (task.choices, -1)).unbind(1)
@@ -141,14 +141,14 @@ def features(task: ContextualMatch, x: Tensor) -> dict[str, list[str]]:
 
 
 def recalled(task: MQAR, number: int) -> str:
-    """A key as a letter, or as <number> if there are many; a value as a number; the blank as a point."""
+    """Return a key as a letter, or as <number> if there are many; a value as a number; the blank as a point."""
     if number > task.keys:
         return str(number - task.keys)
     return "." if number == 0 else chr(ord("A") + number - 1) if task.keys <= 26 else f"<{number}>"
 
 
 def targets(task: Task, example: Example) -> list[str]:
-    """The target at each step; where it is read from the final state, at the last one."""
+    """Return the target at each step; where it is read from the final state, at the last one."""
     if isinstance(task, TimeRescaling):
         return [""] * (len(example.x) - 1) + [chr(ord("A") + int(example.target[0]))]
     if task.spec.readout == "last":
@@ -171,7 +171,7 @@ def numerals(values: Tensor) -> list[str]:
 
 
 def scored(task: Task, example: Example) -> list[bool]:
-    """Which steps the task's accuracy, or the score of a language model, counts."""
+    """Return which steps the task's accuracy, or the score of a language model, counts."""
     steps = len(example.x)
     if task.spec.readout == "last":
         return [False] * (steps - 1) + [True]
@@ -183,7 +183,7 @@ def scored(task: Task, example: Example) -> list[bool]:
 
 
 def shown(widths: Sequence[int], room: int) -> list[int | None]:
-    """The steps to show where each takes so much room; None where the middle is left out."""
+    """Choose the steps that fit; None stands for a middle that is left out."""
     if sum(widths) <= room:
         return list(range(len(widths)))
     half = room // 2
@@ -193,7 +193,7 @@ def shown(widths: Sequence[int], room: int) -> list[int | None]:
 
 
 def printed(task: Task, example: Example) -> str:
-    """A sequence as rows of text, with the scored positions underlined; a program as one line, with its answer."""
+    """Write a sequence as rows of text with the scored positions underlined; a program as one line with its answer."""
     if isinstance(task, Program):
         program, answer = ("".join(row).strip(".") for row in (inputs(task, example)["input"], targets(task, example)))
         return f"{program} -> {answer}"
@@ -242,13 +242,13 @@ def draw_symbols(ax: Any, task: Task, example: Example) -> None:
 
 
 def draw_real(ax: Any, task: Task, example: Example) -> None:
-    """The channels over the steps or, where the task gives it, over time; the target is one more, or in the title."""
+    """Draw the channels over the steps, or over time if the task gives it. The target is one more, or in the title."""
     at = torch.arange(len(example.x)) if example.dt is None else example.dt.cumsum(0)
     dots = {"marker": "."} if len(example.x) < 200 else {}
     for name, values in zip(inputs(task, example), example.x.T, strict=False):
         ax.plot(at, values, lw=0.8, label=name, **dots)
     if task.spec.readout == "all":
-        look = {"marker": "o", "ms": 4} if example.target.isnan().any() else {}  # few steps, and there may be one alone
+        look = {"marker": "o", "ms": 4} if example.target.isnan().any() else {}  # few steps, perhaps only one
         ax.plot(at, example.target, lw=1.2, label="target", color="#c0392b", **look)
     else:
         ax.set_title(f"target {targets(task, example)[-1]}, read after the last step", fontsize=8, loc="left")
@@ -259,7 +259,7 @@ def draw_real(ax: Any, task: Task, example: Example) -> None:
 
 
 def draw_image(ax: Any, task: Task, settings: Mapping[str, Any], example: Example) -> None:
-    """The image that a sequence of pixels reads; pixels that it leaves out are white."""
+    """Draw the image that a sequence of pixels reads; pixels that it leaves out are white."""
     if isinstance(task, SCIFAR):
         values = (example.x * torch.tensor(SD) + torch.tensor(MEAN)).clamp(0, 1)
         ax.imshow(values.reshape(32, 32, 3).numpy())

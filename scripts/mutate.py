@@ -32,7 +32,7 @@ FAULTS, TABLE = ROOT / "tests" / "planted_faults.yaml", ROOT / "results" / "engi
 KERNELS = ROOT / "build" / "mutation"  # a cache of its own: the user's keeps no compiled code with a fault
 COLUMNS = ("suite", "kind", "name", "quick", "slow", "found by")
 LIMIT = 1800  # seconds for the tests of a fault: an endless loop counts as found
-NO_TESTS = 5  # pytest's status if there is no test of this set
+NOT_COLLECTED = 5  # pytest's status if there is no test of this set
 
 
 def read_faults() -> list[dict[str, Any]]:
@@ -82,7 +82,7 @@ class Copy:
         except subprocess.TimeoutExpired:
             return ["(no end)"]
         failed = re.findall(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", done.stdout, re.M)
-        return failed or ([] if done.returncode in (0, NO_TESTS) else [f"(pytest ends with {done.returncode})"])
+        return failed or ([] if done.returncode in (0, NOT_COLLECTED) else [f"(pytest ends with {done.returncode})"])
 
 
 def read_rows() -> dict[tuple[str, str], dict[str, Any]]:

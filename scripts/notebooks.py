@@ -55,7 +55,7 @@ class Block(NamedTuple):
 def blocks(page: str) -> list[Block]:
     """Return the blocks of a page in order. Raises ValueError for a `text` block that belongs to none."""
     if lost := re.search(r"^```text.*", BLOCK.sub("", page), re.M | re.S):
-        raise ValueError(f"a text block must follow the block that prints it: {lost[0].splitlines()[1:2]}")
+        raise ValueError(f"a block of text must follow the block that prints it: {lost[0].splitlines()[1:2]}")
     return [Block(*found.groups()) for found in BLOCK.finditer(page)]
 
 
@@ -145,14 +145,14 @@ def linked(text: str) -> str:
 
 
 def stream(text: str) -> Any:
-    """What a cell prints."""
+    """Make a notebook's output of what a cell prints."""
     from nbformat.v4 import new_output
 
     return new_output("stream", name="stdout", text=text)
 
 
 def finished(book: Any) -> Any:
-    """A notebook in the form in which it is committed: the same bytes each time."""
+    """Write a notebook as it is committed: the same bytes each time."""
     for k, cell in enumerate(book.cells):
         cell.id = f"cell-{k}"
         cell.metadata = {}
@@ -174,7 +174,7 @@ def execute(book: Any) -> Any:
 
 
 def as_page(book: Any) -> str:
-    """A notebook as Markdown, with what each cell prints."""
+    """Write a notebook as Markdown, with what each cell prints."""
     parts = []
     for cell in book.cells:
         code = cell.cell_type == "code"
@@ -203,8 +203,8 @@ def texts(check: bool) -> Iterator[tuple[Path, str]]:
         path, book = FOLDER / f"{name}.ipynb", make()
         if name == "tutorial" and not check:
             book = execute(book)
-        kept = name == "tutorial" and check and path.is_file() and cells(book) == cells(read(name))
-        yield path, path.read_text() if kept else nbformat.writes(book) + "\n"
+        unchanged = name == "tutorial" and check and path.is_file() and cells(book) == cells(read(name))
+        yield path, path.read_text() if unchanged else nbformat.writes(book) + "\n"
 
 
 def read(name: str) -> Any:

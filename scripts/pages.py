@@ -4,8 +4,8 @@
     stub        timescales/__init__.pyi, the signatures for editors and type checkers
     docs        parts of docs/models, docs/tasks and dropin.md, from conf/, docstrings, results/bench, the
                 tasks and the list of uses in tests/dropin; the pictures of the tasks. The rest is written by hand
-    coverage    docs/coverage.md, what judges each table and figure of the papers
-    atlas       docs/atlas.md, the atlas's tables and pictures, and the scores that the package has
+    coverage    a part of docs/coverage.md: what judges each table and figure of the papers
+    atlas       docs/atlas.md, a block of docs/models, the atlas's tables and pictures, the scores that the package has
     notebooks   docs/notebooks, from the tour and the tutorial, which is run
 
 Reports have their own script, report.py, which reads runs.
@@ -79,7 +79,7 @@ CONFIGS = ("A", "B", "B512", "C", "D", "F", "S=1,000", "S=2,000", "S=10,000")
 
 
 def model_blocks(name: str) -> dict[str, Callable[[], str]]:
-    """The blocks that a model's page may have."""
+    """Return the blocks that a model's page may have."""
     return {
         "reference": lambda: reference(registry.BY_NAME[name]),
         "settings": lambda: settings(CONF / "model" / f"{name}.yaml", "model"),
@@ -89,7 +89,7 @@ def model_blocks(name: str) -> dict[str, Callable[[], str]]:
 
 
 def model_list() -> str:
-    """The table of docs/models/README.md, from the docstrings of the layers."""
+    """Write the table of docs/models/README.md, from the docstrings of the layers."""
     body = []
     for model in registry.BY_NAME.values():
         text = " ".join((layer_of(model).__doc__ or "").split())
@@ -145,7 +145,7 @@ the language models of words (`ptb_word`, `wt2`, `wt103`), whose dropouts are fo
 
 
 def new_page(model: registry.Model) -> str:
-    """What the page of a model begins as: its generated blocks, between which prose may be written."""
+    """Write the first version of a model's page: generated blocks, with room for prose between them."""
     doc = layer_of(model).__doc__ or ""
     first = doc.strip().splitlines()[0]
     if model in registry.BASELINES:
@@ -154,7 +154,7 @@ def new_page(model: registry.Model) -> str:
 
 
 def task_blocks(name: str) -> dict[str, Callable[[], str]]:
-    """The blocks that a task's page may have."""
+    """Return the blocks that a task's page may have."""
     return {
         "example": lambda: task_pages.example(name),
         "facts": lambda: task_pages.facts(name),
@@ -165,7 +165,7 @@ def task_blocks(name: str) -> dict[str, Callable[[], str]]:
 
 
 def dropin_blocks() -> dict[str, Callable[[], str]]:
-    """The blocks of docs/dropin.md: what tests/dropin does with every layer, and what it expects."""
+    """Return the blocks of docs/dropin.md: what tests/dropin does with every layer, and what it expects."""
     only_here = [use for use in USES if not use.works() and not isinstance(use.torch, Refused)]
     reasons = dict.fromkeys(use.why for use in only_here)
     return {
@@ -176,13 +176,13 @@ def dropin_blocks() -> dict[str, Callable[[], str]]:
 
 
 def together(uses: list[Use], why: str) -> list[str]:
-    """A line of a table: the uses that are refused for one reason."""
+    """Write a table row of the uses that raise an error for one reason."""
     found = [use for use in uses if use.why == why]
     return ["<br>".join(use.title() for use in found), "<br>".join(use.ours() for use in found), why]
 
 
 def clients() -> str:
-    """The tests of other packages, from results/clients.md."""
+    """Write a table of other packages' tests, from results/clients.md."""
     text = (ROOT / "results" / "clients.md").read_text()
     rows = [line.split(" | ") for line in re.findall(r"^\| (.*) \|$", text.split("\nMilliseconds")[0], re.M)[2:]]
     head = ["package", "tests that reach a layer, and pass with torch's", "ours", "accelerated"]
@@ -190,7 +190,7 @@ def clients() -> str:
 
 
 def working_uses() -> str:
-    """The uses that work, by group; with a note where they do not with torch's own layers."""
+    """List the uses that work, by group, with a note if torch's own layers refuse them."""
     parts = []
     for title in GROUPS:
         found = [use for use in USES if use.group == title and use.works()]
@@ -199,21 +199,21 @@ def working_uses() -> str:
 
 
 def torchs_note(outcome: Any) -> str:
-    """What torch's own layers do with a use that works here, if they do not take it."""
+    """Say what torch's own layers do with a use that works here; "" if it works there, too."""
     if isinstance(outcome, Refused):
         return " (refused by torch's layers)"
     return f" (torch's layers: {outcome.how})" if isinstance(outcome, Differs) else ""
 
 
 def reference(model: registry.Model) -> str:
-    """The docstrings of a model's cells as they are written, and of what several of them have in common."""
+    """Copy the docstrings of a model's cells and of their common base class."""
     kinds = [getattr(timescales, cell) for cell in model.cells] or [layer_of(model)]
     common = [kinds[0].__mro__[1]] if len(kinds) > 1 else []
     return "\n\n".join(f"```text\n{kind.__name__}: {_dedented(kind.__doc__)}\n```" for kind in common + kinds)
 
 
 def layer_of(model: registry.Model) -> type:
-    """A model's class."""
+    """Return a model's class."""
     return getattr(importlib.import_module(model.module), model.layer)
 
 
@@ -223,9 +223,10 @@ def _dedented(text: str | None) -> str:
 
 
 def settings(path: Path, group: str) -> str:
-    """A configuration file as a table of keys, defaults and its comments."""
+    """Write a configuration file as a table of keys, defaults and comments."""
     text, above = path.read_text(), group if group == "model" else ""
-    told = " ".join(line.removeprefix("# ") for line in text.splitlines() if line.startswith("#") and "@" not in line)
+    comments = (line for line in text.splitlines() if line.startswith("#") and "@" not in line)
+    comment = " ".join(line.removeprefix("# ") for line in comments)
     body = []
     for line in text.splitlines():
         if found := re.match(r"^  - override /(\w+): ([^#]+?)\s*(?:# .*)?$", line):
@@ -234,18 +235,18 @@ def settings(path: Path, group: str) -> str:
             above = found[1]
         elif (found := re.match(r"^ *(\w+): (.*?)(?:\s+# (.*))?$", line)) and found[1] not in ("_target_", "name"):
             body.append([f"`{above}.{found[1]}`", f"`{task_pages.plain(found[2])}`", found[3] or ""])
-    return "\n".join([*([told, ""] if told else []), *grid(["setting", "default", ""], body)])
+    return "\n".join([*([comment, ""] if comment else []), *grid(["setting", "default", ""], body)])
 
 
 def _by_paper(value: str) -> str:
-    """A group's default; one that depends on the paper, ${if_paper:gu,adam,rmsprop}, in words."""
+    """Write a group's default. If it depends on the paper, as ${if_paper:gu,adam,rmsprop}, say so in words."""
     if found := re.fullmatch(r"\$\{if_paper:(\w+),(\w+),(\w+)\}", value):
         return f"`{found[3]}`; `{found[2]}` with `paper={found[1]}`"
     return f"`{value}`"
 
 
 def tables(fits: Callable[[list[Grid]], bool]) -> str:
-    """The tables some of whose runs fit, with what they show and where it is printed."""
+    """List the tables some of whose runs fit, with what they show and where it is printed."""
     body = []
     for table in all_tables():
         if fits([Grid(settings) for settings in table["runs"]]):
@@ -262,13 +263,13 @@ def tables(fits: Callable[[list[Grid]], bool]) -> str:
 
 @functools.cache
 def all_tables() -> list[dict[str, Any]]:
-    """The `table` nodes of conf/table, by name."""
+    """Return the `table` nodes of conf/table, by name."""
     nodes = [OmegaConf.to_container(OmegaConf.load(path)) for path in sorted((CONF / "table").glob("*.yaml"))]
     return [node["table"] for node in nodes if isinstance(node, dict)]
 
 
 def speed(name: str) -> str:
-    """A layer's training step as a ratio to torch.nn.LSTM, on each processor that was measured."""
+    """Write a table of the time of a training step, divided by that of torch.nn.LSTM, for each measured processor."""
     model, body = registry.BY_NAME[name], []
     section = SECTION.get(model.family, "gates")
     measured = list(_measured(section))
@@ -304,9 +305,11 @@ LOOP_TEXT = "A *Python loop* loops over the time steps in Python, as most public
 
 
 def page(text: str, blocks: Mapping[str, Callable[[], str]]) -> str:
-    """A page with its blocks written again. Raises KeyError for a mark that no block has."""
+    """Replace the generated blocks of a page. Raises KeyError for a mark that no block has."""
     mark = BEGIN.format(r"(\w+)")
     for name in re.findall(mark, text):
+        if name == "atlas":  # of the part atlas
+            continue
         begin, end = BEGIN.format(name), END.format(name)
         before, rest = text.split(begin)
         text = f"{before}{begin}\n\n{blocks[name]()}\n\n{end}{rest.split(end)[1]}"
@@ -314,7 +317,7 @@ def page(text: str, blocks: Mapping[str, Callable[[], str]]) -> str:
 
 
 def pages() -> dict[Path, dict[str, Callable[[], str]]]:
-    """Every page with generated blocks, and the blocks that it may have."""
+    """Return every page with generated blocks, and the blocks that it may have."""
     models = {DOCS / "models" / f"{name}.md": model_blocks(name) for name in registry.BY_NAME}
     tasks = {DOCS / "tasks" / f"{name}.md": task_blocks(name) for name in task_pages.EXAMPLES}
     more = {"dropin.md": dropin_blocks()}
@@ -350,7 +353,7 @@ def stale(texts: Callable[[bool], Any]) -> list[Path]:
 
 
 def is_as(path: Path, text: str | None) -> bool:
-    """Tell whether a file has a text; for a picture (None), whether it is there."""
+    """Tell whether a file has this content; for a picture (None), whether it exists."""
     return path.is_file() and (text is None or path.read_text() == text)
 
 
@@ -378,7 +381,9 @@ def main() -> None:
     except ConfigError as error:  # such as data that are not here
         sys.exit(f"error: {error}")
     if wrong:
-        sys.exit(f"python scripts/pages.py writes again: {', '.join(os.path.relpath(path, ROOT) for path in wrong)}")
+        sys.exit(
+            f"out of date: {', '.join(os.path.relpath(path, ROOT) for path in wrong)}; run python scripts/pages.py"
+        )
 
 
 if __name__ == "__main__":

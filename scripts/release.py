@@ -26,21 +26,21 @@ VERSIONS = {
     "conda/recipe.yaml": r"^  version: (\S+)$",
 }
 DATES = {"CHANGELOG.md": r"^## \d\S*, (\S+)$", "CITATION.cff": r"^date-released: (\S+)$"}
-IN_SDIST = ("train.py", "conf/config.yaml", "conf/base.yaml", "tests/golden_curves.json", "docs/library.md")
+SDIST_FILES = ("train.py", "conf/config.yaml", "conf/base.yaml", "tests/golden_curves.json", "docs/library.md")
 PLAIN = ("constraints.txt", "LICENSE")
 
 
 def stated(places: dict[str, str]) -> dict[str, str]:
-    """What each file says, the first place in it."""
+    """Return the first match in each file."""
     found = {name: re.search(pattern, (ROOT / name).read_text(), re.M) for name, pattern in places.items()}
     return {name: match[1] if match else "nothing" for name, match in found.items()}
 
 
 def version(tag: str | None = None) -> str:
-    """The version that is released; ends the program if places differ in it or in its date."""
+    """Return the version to release. End the program if files disagree about the version or its date."""
     for places in (VERSIONS, DATES):
-        if len(set(said := stated(places).values())) > 1:
-            sys.exit("error: " + ", ".join(f"{name} says {value}" for name, value in zip(places, said, strict=True)))
+        if len(set(values := stated(places).values())) > 1:
+            sys.exit("error: " + ", ".join(f"{name} says {value}" for name, value in zip(places, values, strict=True)))
     (found,) = set(stated(VERSIONS).values())
     if tag is not None and tag != f"v{found}":
         sys.exit(f"error: the tag is {tag}, the version {found}: tag v{found}, or change the version")
@@ -51,7 +51,7 @@ def version(tag: str | None = None) -> str:
 
 
 def build(folder: Path, isolation: bool = True) -> list[Path]:
-    """The wheel and the sdist."""
+    """Build the wheel and the sdist. Return their paths."""
     plain = [] if isolation else ["--no-isolation"]
     subprocess.run([sys.executable, "-m", "build", *plain, "--outdir", str(folder), str(ROOT)], check=True)
     return [*folder.glob("*.whl"), *folder.glob("*.tar.gz")]
@@ -64,13 +64,13 @@ def check(files: list[Path], expected: str) -> None:
     if [path.name for path in files] != [f"{stem}-py3-none-any.whl", f"{stem}.tar.gz"]:
         sys.exit(f"error: built {', '.join(path.name for path in files)}: empty the folder, and build again")
     with zipfile.ZipFile(files[0]) as wheel, tarfile.open(files[1]) as sdist:
-        said = Parser().parsestr(wheel.read(f"{stem}.dist-info/METADATA").decode())
-        needed = [text for text in said.get_all("Requires-Dist", []) if "extra ==" not in text]
-        missing = {f"{stem}/{name}" for name in (*IN_SDIST, *PLAIN)} - set(sdist.getnames())
+        metadata = Parser().parsestr(wheel.read(f"{stem}.dist-info/METADATA").decode())
+        needed = [text for text in metadata.get_all("Requires-Dist", []) if "extra ==" not in text]
+        missing = {f"{stem}/{name}" for name in (*SDIST_FILES, *PLAIN)} - set(sdist.getnames())
         if "timescales/py.typed" not in wheel.namelist():
             missing.add("timescales/py.typed")
-    if (said["Version"], len(needed)) != (expected, len(project["dependencies"])) or missing:
-        sys.exit(f"error: version {said['Version']}, needs {needed}, lacks {sorted(missing)}")
+    if (metadata["Version"], len(needed)) != (expected, len(project["dependencies"])) or missing:
+        sys.exit(f"error: version {metadata['Version']}, needs {needed}, lacks {sorted(missing)}")
 
 
 def main() -> None:

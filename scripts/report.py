@@ -4,7 +4,7 @@ It is the command `timescales-report` of an installation, but writes results/, w
 of your runs go to runs/reports/ with `make reproduce` and `make small`, or with --out FOLDER. --check compares and
 writes nothing; --wandb puts the tables at W&B, too. --config-dir FOLDER, as for train.py, is for your own tables.
 --reanalyse only computes what needs no training, results/reanalysed/values.csv, by which reports judge: minutes of CPU
-time. It reads the time scales that Mahto et al. 2021 released, Penn Treebank and WikiText-2 (docs/data.md).
+time. It reads the time scales that Mahto et al. 2021 released, Penn Treebank and WikiText-2 (docs/own.md).
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def write_pages(reports: Sequence[Report]) -> None:
 
 
 def pages(reports: Sequence[Report]) -> dict[Path, str]:
-    """The pages of results/ that are about all tables."""
+    """Return the pages of results/ that are about all tables."""
     evidence = reanalysis.page(reanalysed.read(paths.RESULTS), reports)
     own = {paths.RESULTS / "README.md": index.index(reports), paths.RESULTS / "reanalysed" / "README.md": evidence}
     return own | verdicts.texts(reports, paths.RESULTS)
@@ -103,13 +103,13 @@ def check(reports: Sequence[Report], whole: bool) -> None:
             wrong.append("README.md")
         wrong += [os.path.relpath(path, ROOT) for path in cards.stale(reports)]
     if wrong:
-        sys.exit(f"not what the committed runs give: {', '.join(wrong)}; run make report and commit")
+        sys.exit(f"these differ from what the committed runs give: {', '.join(wrong)}; run make report and commit")
     n = len(reports)
-    print("1 report is what its runs give" if n == 1 else f"{n} reports are what their runs give")
+    print("1 report agrees with its runs" if n == 1 else f"{n} reports agree with their runs")
 
 
 def differs(found: Report) -> Path | None:
-    """The path of a table.md that is not what its runs give."""
+    """Return the path of a table's table.md if its committed runs give another text, else None."""
     path = found.folder / "table.md"
     return path if not path.is_file() or path.read_text() != markdown.table(found) else None
 
@@ -119,7 +119,7 @@ def check_costs(reports: Sequence[Report]) -> None:
     timed = {row.kind for row in cost.rows()}
     if unknown := timed - set().union(*(found.kinds for found in reports)):
         sys.exit(
-            f"{len(unknown)} kinds of runs in results/speed.csv are of no table: a key has changed since they were "
+            f"{len(unknown)} kinds of runs in results/speed.csv belong to no table: a key has changed since they were "
             "timed; remove their rows, and time them again with make status MEASURE=1"
         )
 

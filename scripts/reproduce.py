@@ -83,7 +83,7 @@ def fitting(table: Table, hours: float, composer: Composer) -> str:
 
 
 def seconds_of(table: Table, size: str, composer: Composer) -> float:
-    """The seconds that the open runs of a rung will take on this machine, by a few timed steps of each kind of run."""
+    """Estimate how long the open runs of a rung take on this machine, from a few timed steps of each kind of run."""
     runs, wrong = plan.table_runs(table, size, composer)
     if wrong:
         raise ConfigError(wrong[0])

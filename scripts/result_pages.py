@@ -1,4 +1,4 @@
-"""What the site adds to the pages of results/: curves and runs below each table.md, pictures that no text shows, runs.
+"""Complete the pages of results/ for the site: curves and runs below each table.md, and pictures that no page shows.
 
 All of it comes from the files beside the page; nothing is composed or judged.
 """
@@ -22,16 +22,17 @@ from timescales.runs.store import Row
 
 POINTS = 120  # of a drawn curve
 ROWS = 60  # of a CSV that is shown
-FEW = 10  # fewer points of a curve are drawn as dots, too
+DOTS_BELOW = 10  # fewer points of a curve are drawn as dots, too
 NAMES = 24  # in a key
-MOST = 150  # runs in a picture or a table of the site: of more only the file
+PLAIN = ("archived", "engineering")  # folders whose pages stay as they are
+MAX_RUNS = 150  # runs in a picture or a table of the site: of more only the file
 Points = Sequence[Mapping[str, float]]
 Line = tuple[str, str, str, Points]  # name, colour, style, points
 
 
 def complete(results: Path) -> None:
     """Add to each page below a copy of results/ what is beside it; a folder without a page gets one."""
-    for folder in sorted(path for path in results.iterdir() if path.is_dir()):
+    for folder in sorted(path for path in results.iterdir() if path.is_dir() and path.name not in PLAIN):
         table, page = folder / "table.md", folder / "README.md"
         if table.is_file():
             rows = store.read_rows(paths.RESULTS / folder.name / "runs.csv")
@@ -43,39 +44,38 @@ def complete(results: Path) -> None:
 
 
 def curves_of(rows: Sequence[Row], folder: Path) -> list[str]:
-    """Every run's curve, one picture for each size: colours tell models and gates apart, styles the rest.
+    """Draw the curve of every run at the paper's size, else on the last rung, for a table without a figure.
 
-    None for a size with more than MOST runs.
+    Models and gates differ in colour, other settings in line style. More than MAX_RUNS runs are not drawn.
     """
-    lines = []
-    for size in dict.fromkeys(row.rung for row in rows):
-        own = [row for row in rows if row.rung == size]
-        if len(own) > MOST:
-            continue
-        keys = [key for key in varying([row.axes for row in own]) if key != "model"]
-        others = [", ".join(wording.say(row.axes.get(k)) for k in keys if k != "model.gate") for row in own]
-        order = list(dict.fromkeys(others))
-        drawn: list[Line] = []
-        for row, other in zip(own, others, strict=True):
-            axes = {**row.axes, "model": row.axes.get("model", row.run.split("/")[1])}
-            named = (f"{key.split('.')[-1]}={wording.say(axes.get(key))}" for key in keys)
-            style = plotting.STYLES[order.index(other) % len(plotting.STYLES)]
-            drawn.append((", ".join([axes["model"], *named]), plotting.colour(axes), style, curve(row.id, folder.name)))
-        words = "the paper's size" if size == "paper" else f"rung {size}"
-        if draw(folder / f"curves_{size}.png", f"{folder.name}, {words}", drawn):
-            lines += [f"![Curves of the runs of {folder.name}, {words}](curves_{size}.png)", ""]
-    return ["## Curves", "", *lines] if lines else []
+    size = next((row.rung for row in rows if row.rung == "paper"), rows[-1].rung if rows else "")
+    own = [row for row in rows if row.rung == size]
+    if not 0 < len(own) <= MAX_RUNS or (folder / "figure.png").is_file():
+        return []
+    keys = [key for key in varying([row.axes for row in own]) if key != "model"]
+    others = [", ".join(wording.say(row.axes.get(k)) for k in keys if k != "model.gate") for row in own]
+    order = list(dict.fromkeys(others))
+    drawn: list[Line] = []
+    for row, other in zip(own, others, strict=True):
+        axes = {**row.axes, "model": row.axes.get("model", row.run.split("/")[1])}
+        named = (f"{key.split('.')[-1]}={wording.say(axes.get(key))}" for key in keys)
+        style = plotting.STYLES[order.index(other) % len(plotting.STYLES)]
+        drawn.append((", ".join([axes["model"], *named]), plotting.colour(axes), style, curve(row.id, folder.name)))
+    words = "the paper's size" if size == "paper" else f"rung {size}"
+    if not draw(folder / f"curves_{size}.png", f"{folder.name}, {words}", drawn):
+        return []
+    return ["## Curves", "", f"![Curves of the runs of {folder.name}, {words}](curves_{size}.png)", ""]
 
 
 def curve(run_id: str, table: str) -> Points:
-    """A run's committed curve, of its table or of another one that shares the run."""
+    """Return a run's committed curve, of its table or of another one that shares the run."""
     own = paths.RESULTS / table / "curves" / f"{run_id}.csv"
     path = own if own.is_file() else next(iter(sorted(paths.RESULTS.glob(f"*/curves/{run_id}.csv"))), own)
     return [{key: float(value) for key, value in row.items() if value} for row in csv_rows(path)]
 
 
 def draw(path: Path, title: str, lines: Sequence[Line]) -> bool:
-    """A picture with axes for each value of validation, then the loss of training. Returns whether there was any."""
+    """Draw each value of validation, then the training loss. Return whether there was anything to draw."""
     count = Counter(key for *_, points in lines for point in points for key in point)
     shown = [key for key in count if key.startswith("valid/")]
     # Training loss is in a curve only where its steps coincide with a validation's: not drawn where that is rare.
@@ -96,7 +96,7 @@ def draw(path: Path, title: str, lines: Sequence[Line]) -> bool:
                 spots = thinned([(p["step"], p[key]) for p in points if key in p], POINTS)
                 label = None if name in labelled or len(labelled) == NAMES else name
                 if spots:
-                    marker = "o" if len(spots) < FEW else ""  # a line through one point shows nothing
+                    marker = "o" if len(spots) < DOTS_BELOW else ""  # a line through one point shows nothing
                     ax.plot(*zip(*spots, strict=True), style, color=colour, lw=1, label=label, marker=marker, ms=4)
                     labelled.add(name)
             ax.set_title(key, fontsize=9)
@@ -112,10 +112,10 @@ def draw(path: Path, title: str, lines: Sequence[Line]) -> bool:
 
 
 def all_runs(rows: Sequence[Row]) -> list[str]:
-    """A table of all runs, which opens on demand; of more than MOST only the file."""
+    """Write a table of all runs, which opens on demand. Of more than MAX_RUNS runs, only link the file."""
     if not rows:
         return []
-    if len(rows) > MOST:
+    if len(rows) > MAX_RUNS:
         return ["## All runs", "", f"{len(rows)} runs: [runs.csv](runs.csv)", ""]
     axes = list(dict.fromkeys(key for row in rows for key in row.axes if key != "seed"))
     metrics = [key for key in dict.fromkeys(k for row in rows for k in row.values) if "probe/" not in key]
@@ -135,7 +135,7 @@ def dropdown(title: str, lines: Iterable[str]) -> list[str]:
 
 
 def files(folder: Path, written: str = "") -> list[str]:
-    """Every picture below a folder that no text of it shows, and every other table, which opens on demand."""
+    """Show the pictures below a folder that no page shows, and the other tables, which open on demand."""
     texts = [written, *(path.read_text() for path in folder.rglob("*.md"))]
     shown = {name for text in texts for name in text.replace("](", " ").replace(")", " ").split()}
     lines = []
@@ -151,7 +151,7 @@ def files(folder: Path, written: str = "") -> list[str]:
 
 
 def table_of(path: Path, name: str) -> list[str]:
-    """A CSV, its first rows."""
+    """Write the first rows of a CSV as a table."""
     rows = csv_rows(path)
     if not rows:
         return []

@@ -58,7 +58,7 @@ DIGITS = ("1110111", "0010010", "1011101", "1011011", "0111010", "1101011", "110
 
 @contextlib.contextmanager
 def folder() -> Iterator[Path]:
-    """A data root with small texts and reviews; images are handed out by `load` functions put in place of the real."""
+    """Make a data root with small texts and reviews. Patched `load` functions return small images."""
     with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as stack:
         root = Path(name)
         _texts(root)
@@ -124,7 +124,7 @@ def _reviews(root: Path) -> None:
 
 
 def digit(number: int) -> Tensor:
-    """A digit as a seven-segment display shows it, (28, 28) bytes."""
+    """Draw a digit like a seven-segment display, (28, 28) bytes."""
     image = torch.zeros(28, 28, dtype=torch.uint8)
     for lit, (top, left, height, width) in zip(DIGITS[number], SEGMENTS, strict=True):
         if lit == "1":

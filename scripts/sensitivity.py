@@ -57,7 +57,7 @@ def main() -> None:
 
 
 def small(name: str) -> Rung:
-    """The first rung of a table's ladder."""
+    """Return the first rung of a table's ladder."""
     ladder = load.table(name).ladder
     if ladder is None or not ladder.rungs:
         raise ConfigError(f"{name} has no ladder, on whose first rung settings are varied")
@@ -65,7 +65,7 @@ def small(name: str) -> Rung:
 
 
 def narrows(override: str) -> bool:
-    """Whether an override is about the runs' settings, not about how they are trained."""
+    """Return whether an override is about the runs' settings, not about how they are trained."""
     return identity.is_of_identity(override.partition("=")[0].lstrip("+~"))
 
 

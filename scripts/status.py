@@ -1,4 +1,4 @@
-"""What is done of each table and what the rest costs: `python scripts/status.py [TABLE ...] [--measure]`.
+"""Show what is done of each table and what the rest costs: `python scripts/status.py [TABLE ...] [--measure]`.
 
 The same as the command `timescales-status` of an installation; --help describes its options.
 """

@@ -44,7 +44,7 @@ def texts(check: bool) -> Iterator[tuple[Path, str]]:
 
 
 def described(kind: type) -> str:
-    """A class as the stub has it: its documentation, which editors show, and its constructor."""
+    """Write a class for the stub: its docstring, which editors show, and its constructor."""
     signature = inspect.signature(kind)
     named = [p.replace(annotation=Type(p.annotation)) for p in signature.parameters.values()]
     arguments = str(signature.replace(parameters=named)).removeprefix("(")

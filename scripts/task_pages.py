@@ -1,4 +1,4 @@
-"""What the pages of the tasks say: an example, facts, the recipes of the papers. `pages.py` writes them."""
+"""Write the generated parts of the tasks' pages: an example, facts, the papers' recipes. `pages.py` calls it."""
 
 from __future__ import annotations
 
@@ -52,16 +52,16 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         *("task.target=height", "task.window=20", "task.horizon=4", "task.season=16"),
     ),
 }
-OWN = ("text", "series")  # their sizes and chance are those of a user's file
+FILE_TASKS = ("text", "series")  # their sizes and chance are those of a user's file
 
 
 def command(task: str) -> list[str]:
-    """The overrides of a task's example."""
+    """Return the overrides of a task's example."""
     return [f"task={task}", *EXAMPLES[task]]
 
 
 def example(task: str) -> str:
-    """The command of a task's example, its picture, and one sequence as text."""
+    """Write the command of a task's example, its picture, and one sequence as text."""
     made, _ = examples.make_task(command(task))
     text = examples.printed(made, examples.examples(made, 3)[0])
     shell = f"python scripts/examples.py {' '.join(command(task))} -n 3 --png docs/tasks/img/{task}.png"
@@ -71,12 +71,12 @@ def example(task: str) -> str:
 
 
 def caption(task: str) -> str:
-    """The title of a task's picture."""
+    """Return the title of a task's picture."""
     return f"Three example sequences of the {task} task"
 
 
 def scored(task: str) -> str:
-    """Which steps the row `scored` of an example marks; see `examples.scored`."""
+    """Return which steps the row `scored` of an example marks; see `examples.scored`."""
     if task in ("linear_functional", "ptb_char", "text8", "ptb_word", "wt2", "wt103", "text", "series"):
         return "`scored` marks the steps that count in the loss"
     if task == "program":
@@ -95,8 +95,8 @@ def draw(task: str) -> None:
 
 
 def facts(task: str) -> str:
-    """What a model must know of a task at its defaults, and the loss at chance."""
-    made, _ = examples.make_task(command(task) if task in OWN else [f"task={task}"])
+    """Write a table of what a model must know about a task at its defaults, and the loss at chance."""
+    made, _ = examples.make_task(command(task) if task in FILE_TASKS else [f"task={task}"])
     spec = made.spec
     kinds = {"real": "real numbers: {}", "one_hot": "one-hot vector of size {}", "tokens": "token, one of {}"}
     of_rules = "accuracy" if spec.select[1] == "max" else spec.select[0]
@@ -105,11 +105,11 @@ def facts(task: str) -> str:
         ["output", f"{spec.output_size} logits {'at every step' if spec.readout == 'all' else 'from the final state'}"],
         ["longest delay (used by `T_max=auto`)", f"{spec.horizon} steps"],
         ["loss at chance", f"{made.chance():.4g}"],
-        *([f"{of_rules} of a simple rule: {rule}", f"{value:.3f}"] for rule, value in made.floors().items()),
+        *([f"{of_rules} of a simple rule: {rule}", f"{value:.3f}"] for rule, value in made.trivial_baselines().items()),
         *([] if math.isnan(made.optimum()) else [["lowest possible loss", f"{made.optimum():.4g}"]]),
         ["checkpoint chosen by", f"`valid/{spec.select[0]}` ({spec.select[1]})"],
     ]
-    head = "in the example" if task in OWN else "at the defaults"
+    head = "in the example" if task in FILE_TASKS else "at the defaults"
     return "\n".join([*grid([head, ""], body), "", T_MAX_TEXT])
 
 
@@ -120,7 +120,7 @@ T_MAX_TEXT = (
 
 
 def recipes(task: str) -> str:
-    """What each paper sets for a model on this task, from conf/recipe; models with the same settings share a row."""
+    """Write what each paper sets for a model on this task (conf/recipe). Models with the same settings share a row."""
     models: dict[tuple[str, str, str], list[str]] = {}
     of_all = sorted((CONF / "recipe").glob(f"*/{task}.yaml"))
     models_of_all = [path.with_stem(name) for path in of_all for name in folders.choices("model")]
@@ -131,8 +131,8 @@ def recipes(task: str) -> str:
         source = " ".join(line for line in lines if not line.startswith("@package"))
         content: Any = OmegaConf.to_container(OmegaConf.load(path))
         content = {"model": content} if path.stem in folders.choices("model") else content
-        said = [(key, value) for key, value in dotted(content) if not isinstance(value, dict)]
-        pairs = " ".join(f"`{key}={_written(value)}`" for key, value in said)
+        settings = [(key, value) for key, value in dotted(content) if not isinstance(value, dict)]
+        pairs = " ".join(f"`{key}={_written(value)}`" for key, value in settings)
         models.setdefault((path.parent.name, pairs, source), []).append(
             f"`{path.stem.removeprefix(f'{task}_')}`" if path.stem != task else "all"
         )
@@ -151,5 +151,5 @@ def _written(value: Any) -> str:
 
 
 def plain(value: str) -> str:
-    """A learning rate for one optimizer, ${lr_for:adam,1.0e-4}, or the LSTM's units, ${matched:128}, as the number."""
+    """Resolve ${lr_for:adam,1.0e-4} or ${matched:128} to its number."""
     return re.sub(r"^\$\{(?:lr_for:\w+,|matched:)(.*)\}$", r"\1", value)

@@ -36,7 +36,7 @@ def test_check_names_what_is_stale_and_writes_nothing(script, tmp_path, monkeypa
     monkeypatch.setattr(pages, "ROOT", tmp_path)
     monkeypatch.setattr(pages, "PARTS", {"made": lambda check: iter([(page, "new"), (picture, None)])})
     page.write_text("old")
-    assert script("pages", "--check") == "python scripts/pages.py writes again: page.md, picture.png"
+    assert script("pages", "--check") == "out of date: page.md, picture.png; run python scripts/pages.py"
     assert page.read_text() == "old"
     assert script("pages", "made") == "written: page.md\n"
     picture.touch()

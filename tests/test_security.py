@@ -115,14 +115,14 @@ def test_a_checkpoint_with_code_is_refused(tmp_path, content):
     ],
 )
 def test_a_model_is_an_rnn_and_nothing_else(target):
-    with pytest.raises(ConfigError, match="is no RNN"):
+    with pytest.raises(ConfigError, match="is not a subclass of RNN"):
         build.locate("model", target)
 
 
 @pytest.mark.parametrize("group", ["model", "task", "optimizer"])
 def test_a_target_that_is_no_class_of_its_group_is_refused(group):
     for target in ("os.system", "torch.load", "torch.hub.load", "builtins.eval"):
-        with pytest.raises(ConfigError, match=f"{target} is no "):
+        with pytest.raises(ConfigError, match=f"{target} is not a subclass of "):
             build.locate(group, target)
 
 

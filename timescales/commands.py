@@ -1,4 +1,4 @@
-"""The commands `timescales-report`, `timescales-status` (as scripts/report.py and status.py) and `timescales-card`."""
+"""Run the commands `timescales-report`, `timescales-status` (as scripts/report.py, status.py) and `timescales-card`."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Tables:
     own: bool
 
     def reports(self, names: Sequence[str] = (), runs: Path | None = paths.RUNS) -> list[Report]:
-        """The reports of these tables, by default of those that were named on the command line, else of all.
+        """Return the reports of these tables, by default of those that were named on the command line, else of all.
 
         runs: the folder of trained runs; None: only those in `results` count.
         """
@@ -85,7 +85,7 @@ def add_folders(parser: argparse.ArgumentParser) -> None:
 
 @contextlib.contextmanager
 def tables(options: argparse.Namespace) -> Iterator[Tables]:
-    """The tables of a command's options. An error that the user can fix ends the program with one line."""
+    """Enter the tables of a command's options. An error that the user can fix ends the program with one line."""
     own = options.config_dir
     here = paths.RESULTS if paths.in_checkout() else Path("results")
     results = own / "results" if own else here
@@ -135,18 +135,18 @@ def write_reports(made: Sequence[Report], composer: Composer | None) -> None:
         if written and composer is not None:
             _publish(found, composer)
         print("\n".join(summary(found)))
-        told = [*(f"cannot run here: {line}" for line in found.missing), *found.unread]
+        notes = [*(f"cannot run here: {line}" for line in found.missing), *found.unread]
         if found.dropped and not found.missing:
-            told.append(
+            notes.append(
                 f"left out: {found.dropped} committed runs that the table does not ask for (has a key changed?)"
             )
-        print("".join(f"  {line}\n" for line in told), end="")
+        print("".join(f"  {line}\n" for line in notes), end="")
     if made:
         verdicts.write(made, made[0].out)
 
 
 def summary(found: Report) -> list[str]:
-    """What the runs of a table say, in lines: at each size that has runs, and where the page is."""
+    """Return what the runs of a table say, in lines: at each size that has runs, and where the page is."""
     lines = [f"{found.table.name}, {found.table.title}"]
     if found.rows[PAPER]:
         lines.append(f"  at {wording.full_size(found)}: {wording.answer(found)}")
@@ -168,13 +168,15 @@ def _publish(found: Report, composer: Composer) -> None:
     from timescales.runs import wandb_run
 
     name = found.table.name
-    told = {"the paper's size": wording.answer(found), "source": found.table.source}
-    told |= {wording.claim_in_words(c.claim): ", ".join(f"{s.name}: {s.word}" for s in c.steps) for c in found.climbs}
+    answers = {"the paper's size": wording.answer(found), "source": found.table.source}
+    answers |= {
+        wording.claim_in_words(c.claim): ", ".join(f"{s.name}: {s.word}" for s in c.steps) for c in found.climbs
+    }
     logger = identity.resolved(composer(["logger=wandb"]))["logger"]
     shown = [found.folder / file for file in ("table.md", "runs.csv", "verdicts.png", "ladder.png", "figure.png")]
     rows, columns = [astuple(line) for line in verdicts.lines(found)], [key.name for key in fields(verdicts.Line)]
-    there = [path for path in shown if path.is_file()]
-    wandb_run.publish(logger, name, paths.RUNS / f"report-{name}", columns, rows, there, told)
+    pictures = [path for path in shown if path.is_file()]
+    wandb_run.publish(logger, name, paths.RUNS / f"report-{name}", columns, rows, pictures, answers)
 
 
 def show_status() -> None:

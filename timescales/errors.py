@@ -1,4 +1,4 @@
-"""The errors that every package may raise for bad input, and the line that a user reads. Imports no torch."""
+"""Define the errors that every package may raise for bad input, and shorten them to one line for the user."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class WrongShape(ConfigError, RuntimeError):
 
 
 def nearest(wrong: str, right: Any) -> str:
-    """ "; did you mean X?" for the nearest right word, or nothing if none is near."""
+    """Return "; did you mean X?" for the nearest right word, or nothing if none is near."""
     near = difflib.get_close_matches(str(wrong), [str(r) for r in right], 1, cutoff=0.6)
     return f"; did you mean {near[0]}?" if near else ""
 
@@ -62,31 +62,31 @@ def one_line(error: BaseException) -> str:
         text = " ".join(text.partition("Config search path:")[0].split()).rstrip(".")
         if text != "None" and text not in ". ".join(texts):
             texts.append(text)
-    said = ". ".join(texts)
-    near = _near_name(said) or next(filter(None, (_near_key(cause, said) for cause in causes)), "")
+    message = ". ".join(texts)
+    near = _near_name(message) or next(filter(None, (_near_key(cause, message) for cause in causes)), "")
     if near:  # then Hydra's advice to add the key with + misleads
-        said = re.sub(r" To append to your config use \S+", "", said)
-    if "raised while composing config: Key" in said:
+        message = re.sub(r" To append to your config use \S+", "", message)
+    if "raised while composing config: Key" in message:
         near = "; a file whose keys are those of a run begins with the line # @package _global_"
-    return f"{said}{near}" or type(error).__name__
+    return f"{message}{near}" or type(error).__name__
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    """An error and its causes, the error that a user sees first."""
+    """Yield an error and its causes, the error that a user sees first."""
     while error is not None:
         yield error
         error = error.__cause__ or error.__context__
 
 
-def _near_name(said: str) -> str:
-    """ "; did you mean X?" for Hydra's error about a file that is not there."""
-    found = re.search(r"Could not find '(?:[\w/]+/)?(\S+)' Available options in '\S+': (.*)", said)
+def _near_name(message: str) -> str:
+    """Return "; did you mean X?" for Hydra's error about a file that is not there."""
+    found = re.search(r"Could not find '(?:[\w/]+/)?(\S+)' Available options in '\S+': (.*)", message)
     return nearest(found[1], found[2].split()) if found else ""
 
 
-def _near_key(cause: BaseException, said: str) -> str:
-    """ "; did you mean X?" for OmegaConf's error about a key that is not there."""
-    parent, wrong = getattr(cause, "parent_node", None), re.search(r"Could not override '([\w.]+)'", said)
+def _near_key(cause: BaseException, message: str) -> str:
+    """Return "; did you mean X?" for OmegaConf's error about a key that is not there."""
+    parent, wrong = getattr(cause, "parent_node", None), re.search(r"Could not override '([\w.]+)'", message)
     if parent is None or wrong is None:
         return ""
     from omegaconf import OmegaConf
@@ -104,7 +104,7 @@ def _near_key(cause: BaseException, said: str) -> str:
 
 
 def _dotted(content: Any, prefix: str = "") -> Iterator[str]:
-    """All keys of a configuration, written with dots."""
+    """Yield all keys of a configuration, written with dots."""
     for key, value in content.items():
         yield f"{prefix}{key}"
         if isinstance(value, dict):

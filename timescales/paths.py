@@ -1,4 +1,4 @@
-"""Find the checkout, conf/, runs/ and results/. No other module knows where they are. Imports no torch."""
+"""Find the checkout, conf/, runs/ and results/. No other module knows where they are."""
 
 from __future__ import annotations
 

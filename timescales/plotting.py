@@ -129,9 +129,9 @@ def by_rank(ax: Any, times: Sequence[float], **look: Any) -> None:
     ax.plot(share, [time if 0.0 < time < math.inf else math.nan for time in ordered], **look)
 
 
-def draw_baselines(ax: Any, floors: Mapping[str, float]) -> None:
-    """Draw a horizontal line for each trivial baseline, by its words (`Task.floors`)."""
-    for rule, value in floors.items():
+def draw_baselines(ax: Any, baselines: Mapping[str, float]) -> None:
+    """Draw a horizontal line for each trivial baseline, by its words (`Task.trivial_baselines`)."""
+    for rule, value in baselines.items():
         ax.axhline(value, color="#888888", ls=(0, (1, 3)), lw=1, label=f"{rule}: {value:.3g}")
 
 

@@ -1,4 +1,4 @@
-"""All that is used of torch's private interface, which may change with any version; written for torch 2.11 to 2.13.
+"""Contain every use of torch's private interface, which any version may change; written for torch 2.11 to 2.13.
 
 `tests/test_torch_private.py` fails for another version and says what to compare. Not in this list are `_parameters`,
 `_buffers` and `_modules` of a module, which have been there, under these names, since torch 0.4.
@@ -47,49 +47,49 @@ class DispatchMode(TorchDispatchMode):
 
 
 def is_traced() -> bool:
-    """Whether torch records its operations, or transforms them (torch.func)."""
+    """Return whether torch is recording or transforming its operations (torch.jit, torch.func)."""
     return is_recorded() or is_transformed()
 
 
 def is_recorded() -> bool:
-    """Whether torch records its operations: torch.jit, make_fx, torch.export."""
+    """Return whether torch records its operations: torch.jit, make_fx, torch.export."""
     mode = torch._C._get_dispatch_mode  # every call asks this, so it is written without a loop
     return torch.jit.is_tracing() or mode(_PROXY) is not None or mode(_FAKE) is not None
 
 
 def is_transformed() -> bool:
-    """Whether torch transforms its operations: torch.func."""
+    """Return whether torch transforms its operations: torch.func."""
     return torch._C._are_functorch_transforms_active()
 
 
 def saved_tensors_have_hooks() -> bool:
-    """Whether hooks take what autograd functions save, as torch.utils.checkpoint does to save nothing."""
+    """Return whether hooks take what autograd functions save, as torch.utils.checkpoint does to save nothing."""
     return torch._C._autograd._top_saved_tensors_default_hooks(False) is not None
 
 
 def is_in_dual_level() -> bool:
-    """Whether derivatives are taken forward, torch.autograd.forward_ad."""
+    """Return whether derivatives are taken forward, torch.autograd.forward_ad."""
     return torch.autograd.forward_ad._current_level >= 0
 
 
 def is_batched(tensor: Tensor) -> bool:
-    """Whether a tensor is a batch of gradients, of is_grads_batched."""
+    """Return whether a tensor is a batch of gradients, of is_grads_batched."""
     return torch._C._functorch.is_legacy_batchedtensor(tensor)
 
 
 def operation(func: Any) -> str:
-    """The name of an operation that a `DispatchMode` sees, for example "add"."""
+    """Return the name of an operation that a `DispatchMode` sees, for example "add"."""
     name: str = func._overloadpacket.__name__
     return name
 
 
 def schema(func: Any) -> Any:
-    """The arguments of an operation that a `DispatchMode` sees, and which of them it writes to."""
+    """Return the arguments of an operation that a `DispatchMode` sees, and which of them it writes to."""
     return func._schema
 
 
 def function_of(node: Any) -> type | None:
-    """The class that derives from torch.autograd.Function and made a node of autograd; None for one of torch's own."""
+    """Return the autograd.Function class that made a node of the graph; None if torch itself made the node."""
     return getattr(node, "_forward_cls", None)
 
 

@@ -11,7 +11,6 @@ author = "The timescales authors"
 extensions = [
     "myst_parser",
     "sphinx.ext.autodoc",
-    "sphinx.ext.viewcode",
     "sphinx_design",
     "sphinx_copybutton",
 ]
@@ -26,7 +25,9 @@ myst_heading_anchors = 4
 myst_dmath_allow_space = False
 
 autodoc_default_options = {"members": True, "undoc-members": True, "show-inheritance": True, "member-order": "bysource"}
+autodoc_default_options["ignore-module-all"] = True  # a package does not repeat what its modules define
 autodoc_typehints_format = "short"
+autodoc_use_type_comments = False  # there are none; looking for them takes seconds
 autodoc_inherit_docstrings = False  # torch's would come with its classes
 python_maximum_signature_line_length = 90
 toc_object_entries_show_parents = "hide"
@@ -40,10 +41,12 @@ html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_copy_source = False
 html_show_sourcelink = False
+html_use_index = False
+html_domain_indices = False
 html_sidebars = {page: [] for page in ("index", "docs/atlas", "docs/gates")}  # no pages are below these
 html_theme_options = {
     "logo": {"text": "timescales"},
-    "header_links_before_dropdown": 11,
+    "header_links_before_dropdown": 12,
     "navbar_align": "left",
     # A site of runs (`make gallery`) has no parts: its first page lists them.
     "navbar_center": ["navbar-nav"] if (Path(__file__).parent / "docs").is_dir() else [],

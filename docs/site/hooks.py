@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import re
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from docutils import nodes
+from sphinx.search.en import SearchEnglish
 from sphinx.util.inspect import stringify_signature
 
 SECTION = re.compile(r"(Arguments|Args|Attributes|Returns|Raises|Yields):$")  # below it are names with texts
@@ -18,7 +21,9 @@ ALIGNED = re.compile(r"^ {4,}\S")
 
 
 def setup(app: Any) -> dict[str, bool]:
-    """Called by Sphinx."""
+    """Connect the functions of this module to Sphinx, which calls this one."""
+    # Pages share most of their words, and the stemmer is slow.
+    SearchEnglish.stem = functools.lru_cache(None)(SearchEnglish.stem)  # type: ignore[method-assign]
     app.add_html_math_renderer("mathml", (visit_math, None), (visit_block, None))
     app.connect("autodoc-process-docstring", process_docstring)
     app.connect("autodoc-process-signature", signature_of_class)
@@ -129,13 +134,23 @@ def in_text(line: str) -> str:
     return "".join(done)
 
 
+@functools.lru_cache(1)
+def by_last_part(names: tuple[str, ...]) -> dict[str, list[str]]:
+    """Sort dotted names by their last part."""
+    found = defaultdict(list)
+    for name in names:
+        found[name.rpartition(".")[2]].append(name)
+    return found
+
+
 def find_short_name(app: Any, env: Any, node: Any, inside: nodes.Node) -> nodes.Node | None:
     """Where `PLSTM` or `RNN.forward` leads from any page: the thing of this name, if there is one or one is public."""
     if node.get("refdomain") != "py":
         return None
     target = node["reftarget"].removeprefix("timescales.")
     known = env.domaindata["py"]["objects"]
-    found = sorted((name for name in known if f".{name}".endswith(f".{target}")), key=len)
+    names = by_last_part(tuple(known)).get(target.rpartition(".")[2], [])
+    found = sorted((name for name in names if f".{name}".endswith(f".{target}")), key=len)
     if not found or (len(found) > 1 and "." not in target and not target[:1].isupper()):
         return None
     place = known[found[0]]

@@ -86,12 +86,12 @@ UNIT = "nn.LSTM"
 OURS = ("fused LSTM", "fused UR", "fused coupled", "fused separate")
 # Layers by variant: class and arguments. A variant is named after its class, or as its rows have been from the start.
 NAMES = {"pgru": "pGRU", "leaky": "leaky", "mingru": "minGRU", "minlstm": "minLSTM", "exprnn": "expRNN"}
-OTHERS = {
+OTHER_CELLS = {
     NAMES.get(model.name, model.layer): model
     for model in registry.MODELS
     if model.family != registry.FIVE and model.name != "gated"
 }
-SCANS = tuple(name for name, model in OTHERS.items() if model.family == registry.SCAN)
+SCANS = tuple(name for name, model in OTHER_CELLS.items() if model.family == registry.SCAN)
 LAYERS: dict[str, tuple[type, dict[str, Any]]] = {
     "nn.LSTM": (nn.LSTM, {}),
     "nn.GRU": (nn.GRU, {}),
@@ -110,7 +110,7 @@ LAYERS |= {
 }
 LAYERS |= {
     name: (getattr(timescales, model.layer), {"T_max": 200} if model.name == "janet" else {})
-    for name, model in OTHERS.items()
+    for name, model in OTHER_CELLS.items()
 }
 
 
@@ -254,7 +254,7 @@ def data_config(name: str) -> dict[str, Any]:
 
 
 def layer_jobs() -> Iterator[Job]:
-    """A step of one layer of the models that have a fixed place in the papers."""
+    """Yield a step of one layer of the models that have a fixed place in the papers."""
     loops = ("eager LSTM", "eager coupled", "loop LSTM", "loop pLSTM")
     for name in ("A", "B", "B512", "C", "D", "F", "batch 1", "batch 8", "batch 20"):
         measured = OURS[::2] if name in ("B512", "C") else OURS  # all variants would take minutes per round
@@ -270,33 +270,33 @@ def large_jobs() -> Iterator[Job]:
 
 
 def gate_jobs() -> Iterator[Job]:
-    """Every gate of Gu et al. in an LSTM and a GRU, and the other cells, each on the engine that `auto` picks."""
+    """Yield every gate of Gu et al. in an LSTM and a GRU, and the other cells, each on the engine that `auto` picks."""
     gates = [f"{core} {gate}" for core in ("lstm", "gru") for gate in MECHANISMS]
-    variants = (UNIT, "nn.GRU", "fused LSTM", *gates, *OTHERS, "own gate")
+    variants = (UNIT, "nn.GRU", "fused LSTM", *gates, *OTHER_CELLS, "own gate")
     yield Job("gates", "A", CONFIGS["A"], variants, 60)
     yield Job("gates", "B", CONFIGS["B"], (UNIT, "nn.GRU", "fused LSTM", "GRU", "pGRU", "JANET"), 30)
 
 
 def scan_jobs() -> Iterator[Job]:
-    """The cells without recurrent weights, also on long sequences."""
+    """Yield the cells without recurrent weights, also on long sequences."""
     for name in ("A", "B", "F", "D", "S=1,000", "S=2,000", "S=10,000"):
         yield Job("scan", name, CONFIGS[name], (UNIT, "fused LSTM", "fused coupled", *SCANS))
 
 
 def memory_jobs() -> Iterator[Job]:
-    """The peak memory of a step of one layer."""
+    """Yield the peak memory of a step of one layer."""
     for variant in (UNIT, *OURS, "eager LSTM", "loop LSTM", *SCANS):
         yield Job("memory", "B", CONFIGS["B"], (variant,))
 
 
-OWN = ("text", "series")  # tasks that need a file of the user's
+FILE_TASKS = ("text", "series")  # tasks that need a file of the user's
 # Measured besides every task at its own size: programs of length 9 and nesting 4 with a small network.
 DATA = {"program 256": ("task=program", "task.strategy=baseline", "model.hidden_size=256", "model.head_size=null")}
 
 
 def data_jobs() -> Iterator[Job]:
-    """The training step of every task at its own size, of those in `DATA`, and the part of it that makes the batch."""
-    for name in (*(task for task in folders.choices("task") if task not in OWN), *DATA):
+    """Yield a training step of each task at its own size, if in `DATA`, and the part of it that makes the batch."""
+    for name in (*(task for task in folders.choices("task") if task not in FILE_TASKS), *DATA):
         yield Job("data", name, Config(0, 0, 0, 0), ("training step", "its data"), 10)
 
 

@@ -35,7 +35,7 @@ def write(rows: list[dict[str, Any]], base: Path, machine: str) -> None:
 
 
 def markdown(rows: list[dict[str, Any]], machine: str) -> str:
-    """The whole page."""
+    """Write the whole page."""
     parts = [
         f"# A training step on {machine}",
         f"`make bench` (or in parts: `python scripts/bench/bench.py --only A,memory`); torch {torch.__version__}, "
@@ -55,7 +55,7 @@ def markdown(rows: list[dict[str, Any]], machine: str) -> str:
 
 
 def shapes(rows: list[dict[str, Any]]) -> str:
-    """A sentence with the shapes of the configurations."""
+    """Describe the shapes of the configurations in a sentence."""
     by_config = {row["config"]: ", ".join(f"{axis}={row[axis]}" for axis in "SBIH") for row in rows}
     text = "; ".join(f"{name}: {shape}" for name, shape in by_config.items())
     for name in by_config:
@@ -65,7 +65,7 @@ def shapes(rows: list[dict[str, Any]]) -> str:
 
 
 def cell_text(section: str) -> Callable[[dict[str, Any]], str]:
-    """The text of a table cell for a row of this section: the ratio, and the time or the memory."""
+    """Return the text of a table cell for a row of this section: the ratio, and the time or the memory."""
     digits = 4 if section == "data" else 2
     if section == "memory":
         return lambda row: f"{row['ratio']:.{digits}f} ({row['MiB']:.0f} MiB)"
@@ -73,7 +73,7 @@ def cell_text(section: str) -> Callable[[dict[str, Any]], str]:
 
 
 def table(rows: list[dict[str, Any]], heads: list[str], cell: Callable[[dict[str, Any]], str]) -> str:
-    """A Markdown table with a line for each variant and a column for each of `heads` (see `column_of`)."""
+    """Write a Markdown table with a line for each variant and a column for each of `heads` (see `column_of`)."""
     variants = list(dict.fromkeys(row["variant"] for row in rows))
     cells = {(row["variant"], column_of(row)): cell(row) for row in rows}
     lines = ["| |" + "|".join(heads) + "|", "|---|" + "---:|" * len(heads)]
@@ -82,7 +82,7 @@ def table(rows: list[dict[str, Any]], heads: list[str], cell: Callable[[dict[str
 
 
 def column_of(row: dict[str, Any]) -> str:
-    """The column of a row: configuration, loss and flush."""
+    """Return the column of a row: configuration, loss and flush."""
     if row["loss"] != "last":
         return row["config"]
     return f"{row['config']}, last, flushed" if row["flush"] else f"{row['config']}, last"

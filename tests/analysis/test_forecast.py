@@ -1,4 +1,4 @@
-"""Forecasts of series of one's own: values, rows and the picture, and both files of docs/own_data.md."""
+"""Forecasts of series of one's own: values, rows and the picture, and both files of docs/own.md."""
 
 import csv
 import re
@@ -16,8 +16,8 @@ from timescales.errors import NotMadeFor
 from timescales.runs import record
 from timescales.tasks import Copy, Series
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs" / "own_data.md").read_text()
-(FILES,) = re.findall(r"^```python\n(.*?)^```$", PAGE, re.M | re.S)
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "own.md").read_text()
+FILES = re.findall(r"^```python\n(.*?)^```$", PAGE, re.M | re.S)[0]
 COMMANDS = [line for block in re.findall(r"^```bash\n(.*?)^```$", PAGE, re.M | re.S) for line in block.splitlines()]
 
 
@@ -81,7 +81,7 @@ def test_other_tasks_are_refused(saw):
 @pytest.mark.parametrize("name", ["tides", "shop"])
 def test_the_files_of_the_page_from_data_to_picture(train, analyse, tmp_path, name):
     """Some epochs of a small model, which then knows more than the best simple rule."""
-    exec(compile(FILES, "docs/own_data.md", "exec"), {"__name__": "own_data"})
+    exec(compile(FILES, "docs/own.md", "exec"), {"__name__": "own"})
     training = next(command for command in COMMANDS if f"{name}.csv" in command)
     analysis = next(command for command in COMMANDS if f"analyse.py runs/{name} " in command)
     words = shlex.split(training)

@@ -88,7 +88,7 @@ def test_chance_is_that_of_the_task(tasks, name):
             assert task.derived({"loss": task.chance()})["excess"] == rung.chance
             assert task.derived({"loss": task.optimum()})["excess"] == rung.best
         elif isinstance(task, MQAR | DelayedMatch):
-            assert rung.chance == pytest.approx(next(iter(task.floors().values())), rel=1e-4)
+            assert rung.chance == pytest.approx(next(iter(task.trivial_baselines().values())), rel=1e-4)
         elif isinstance(task, Frequency):
             assert rung.chance == pytest.approx(0.5 + 0.5 * math.log(6 / 5) / math.log(100), abs=1e-3)
         elif isinstance(task, TimeRescaling):
@@ -169,8 +169,9 @@ def test_a_whole_atlas_from_its_tables_to_its_page(small, train, tmp_path, monke
     (conf / "table").mkdir(parents=True)
     monkeypatch.setattr(paths, "RESULTS", results)
     monkeypatch.setattr(page, "PAGE", tmp_path / "atlas.md")
-    monkeypatch.setattr(page, "CELLS", tmp_path / "cells")
+    monkeypatch.setattr(page, "MODELS", tmp_path / "models")
     shutil.copy(ROOT / "docs" / "atlas.md", page.PAGE)
+    shutil.copytree(ROOT / "docs" / "models", page.MODELS)
 
     def rows(name, composer):
         folders.use(conf)
@@ -219,15 +220,15 @@ def test_a_whole_atlas_from_its_tables_to_its_page(small, train, tmp_path, monke
     for name, cell in shown.cells.items():
         assert again[name].of(small.rungs.values()) == pytest.approx(cell.of(small.rungs.values()), abs=1e-4)
     main = found[page.PAGE]
-    assert main.count("](atlas/lstm.md#hold)") == 1
+    assert main.count("](models/lstm.md#scores-in-the-atlas)") == 1
     assert "Not run" not in main.split("## Protocol")[0]
     assert "14 runs, **0.0 core hours** together." in main
     assert "Scores of each cell and ability" in main
     assert "Not complete" not in main
     part = page.texts(dataclasses.replace(shown, rows=ended[:-1]))[page.PAGE]  # a seed of one rung is missing
     assert "**Not complete**: 7 of 8 runs have ended." in part
-    own = found[page.CELLS / "lstm.md"]
-    assert own.count("python train.py -m paper=none") == 3
+    own = found[page.MODELS / "lstm.md"]
+    assert own.count("python train.py -m paper=none") == len(small.tests)
     assert own.count("/small_atlas/curves/") == 6
     assert (results / "small_atlas" / "atlas.png").stat().st_size > 5_000
 
@@ -244,7 +245,6 @@ def test_before_the_first_run_the_page_says_so_for_one_atlas_or_two(small, tmp_p
     assert one.split(begin)[1].split(end)[0].strip() == page.NOT_RUN
     assert "Not priced yet: lstm." in one
     assert (two.count(page.NOT_RUN), one.count("Not chosen yet."), two.count("Not chosen yet.")) == (4, 1, 2)
-    assert shown[1].page("lstm") == "plain_lstm.md"
     page.draw(shown[0])
 
 
@@ -278,12 +278,12 @@ def test_check_writes_nothing_and_fails_where_a_file_is_not_what_it_should_be(sm
             return end.code
         return "written" if files() != before else None
 
-    assert run("--check") == "python scripts/pages.py writes again: conf/table/small_atlas_rates.yaml, atlas.md"
+    assert run("--check") == "out of date: conf/table/small_atlas_rates.yaml, atlas.md; run python scripts/pages.py"
     assert run() == "written"
     assert run("--check") is None
     assert run() is None
     page.PAGE.write_text(page.PAGE.read_text().replace(page.NOT_RUN, "Run."))
-    assert run("--check") == "python scripts/pages.py writes again: atlas.md"
+    assert run("--check") == "out of date: atlas.md; run python scripts/pages.py"
     assert run("--chec") == 2  # no option is shortened
 
 

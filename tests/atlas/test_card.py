@@ -196,7 +196,7 @@ def test_memory_for_backward_is_counted_without_the_parameters():
             return super().forward(x), None
 
     found = measures.cost(Product(6, 4), 6)
-    assert found.kept == 4 * measures.STEPS * measures.BATCH * 6
+    assert found.saved == 4 * measures.STEPS * measures.BATCH * 6
     assert found.seconds > 0
     assert measures.in_steps(float("inf")) == "longer than the sequences"
 

@@ -58,8 +58,8 @@ def test_nemenyi_has_the_critical_difference_of_demsar():
     assert found.difference == pytest.approx(2.569 * np.sqrt(4 * 5 / (6 * 14)), abs=0.002)
     assert found.mean == {"d": 1.0, "c": 2.0, "b": 3.0, "a": 4.0}
     assert found.p == pytest.approx(stats.friedmanchisquare(*means.values()).pvalue)
-    assert found.apart("d", "b")
-    assert not found.apart("d", "c")
+    assert found.shown_to_differ("d", "b")
+    assert not found.shown_to_differ("d", "c")
     assert found.alike() == [["d", "c"], ["c", "b"], ["b", "a"]]
 
 
@@ -70,7 +70,7 @@ def test_ranks_share_ties_and_say_nothing_where_friedman_does_not():
     assert found.alike() == [["a", "b", "c"]]
     noise = ranks({name: np.random.default_rng(k).random(5) for k, name in enumerate("abcd")})
     assert noise.p > 0.05
-    assert not any(noise.apart(a, b) for a in "abcd" for b in "abcd")
+    assert not any(noise.shown_to_differ(a, b) for a in "abcd" for b in "abcd")
     assert ranks({"a": [1.0, 2.0], "b": [1.0, 2.0]}) is None
     assert ranks({}) is None
 

@@ -104,6 +104,6 @@ def test_ranks():
     found = ranks({name: [statistics.fmean(map(cell.mean, of)) for of in tests] for name, cell in CELLS.items()})
     best, *next_ = list(found.mean)[:4]
     assert [best, *next_, "lstm"] == NAMES[10]
-    assert sum(found.apart(best, name) for name in CELLS) == 6
-    assert not any(found.apart("lstm", name) for name in CELLS)
+    assert sum(found.shown_to_differ(best, name) for name in CELLS) == 6
+    assert not any(found.shown_to_differ("lstm", name) for name in CELLS)
     assert NUMBERS[10] == [13, *(round(found.mean[name], 1) for name in (best, next_[0], next_[-1], "lstm"))]

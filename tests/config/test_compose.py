@@ -97,7 +97,7 @@ def test_a_model_depends_on_its_own_file_alone():
         text, group = path.read_text(), path.parent.name
         if group == "model":
             assert not re.search("^(# @package|defaults:)", text, re.MULTILINE), path
-        elif group in compose.OF_ONE_FILE:
+        elif group in compose.PLAIN_GROUPS:
             assert not re.search("^model:|override /?model:", text, re.MULTILINE), path
 
 

@@ -87,7 +87,7 @@ def test_it_keeps_the_contract(mine):
     ("words", "line"),
     [
         (["model._target_=decay.Dekay"], "there is no decay.Dekay (module 'decay' has no attribute 'Dekay'"),
-        (["model._target_=decay.DecayCell"], "model._target_: decay.DecayCell is no RNN"),
+        (["model._target_=decay.DecayCell"], "model._target_: decay.DecayCell is not a subclass of RNN"),
         (["model.rate=fast"], "model.rate must be a number; not fast"),
         (["model=decai"], "did you mean decay?"),
         (["model.rat=1"], "did you mean model.rate?"),

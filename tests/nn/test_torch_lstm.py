@@ -132,7 +132,7 @@ def test_from_torch_of_a_computed_weight_names_what_takes_it(name):
     COMPUTED[name](theirs)
     theirs.eval()  # where spectral_norm leaves its vectors alone
     expected = theirs(x)[0]
-    message = r"^weight_hh_l0 of this torch\.nn\.LSTM is computed: timescales\.accelerate takes it as it is$"
+    message = r"^weight_hh_l0 of this torch\.nn\.LSTM is computed, not a parameter: use timescales\.accelerate$"
     with pytest.raises(ValueError, match=message):
         timescales.LSTM.from_torch(theirs)
     close(timescales.accelerate(theirs)(x)[0], expected, 1e-6)

@@ -103,7 +103,7 @@ WRONG = [
     ({"rung": {}}, r"table.ladder.rung: no such key; did you mean rungs\?"),
     ({"pair": "model"}, "table.ladder.pair"),
     ({"flat": -1}, "table.ladder.flat must be at least 0"),
-    ({"over": 5}, "table.ladder.over must be a text"),
+    ({"over": 5}, "table.ladder.over must be a string"),
     ({"set": {"seeds": 3}}, r"table.ladder.rungs.t5.set.seeds: .*seed: \[0, 1, 2\]"),
     ({"competence": {"share": 0.8}}, "rungs.t5.competence needs reach, share"),
     ({"competence": {"reach": "x", "share": 0.8}}, "cannot read 'x'"),

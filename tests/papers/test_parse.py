@@ -111,10 +111,11 @@ def test_a_bad_cell_names_its_key_and_the_fix(cell, words):
 
 def test_a_cell_that_no_run_fills_is_named():
     assert "no run fills the cell {'model': 'ur'}" in refused(changed(cells=[{"where": {"model": "ur"}, "value": 1}]))
-    assert "figure[0].floors must be true or false; not 0.3" in refused(
-        changed(figure={"kind": "curves", "floors": 0.3})
+    assert "figure[0].trivial_baselines must be true or false; not 0.3" in refused(
+        changed(figure={"kind": "curves", "trivial_baselines": 0.3})
     )
-    assert "floors: only kind: curves" in refused(changed(figure={"kind": "times", "floors": True}))
+    times = {"kind": "times", "trivial_baselines": True}
+    assert "trivial_baselines: only kind: curves" in refused(changed(figure=times))
     nothing = {"kind": "curves", "where": {"model": "ur"}}
     assert "no run is in the figure with where: {'model': 'ur'}" in refused(changed(figure=nothing))
     line = refused(changed(cells=[{"value": 1, "metric": "steps to x = 1"}]))
@@ -133,7 +134,7 @@ CLAIMS = [
     (GREATER | {"metric": "steps to x>1"}, "cannot read 'x>1'; write it like "),
     (GREATER | {"tolerance": 2}, "'plstm > lstm' is decided by a test: leave out tolerance"),
     (GREATER | {"than": "test/loss"}, "cannot read the claim 'plstm > lstm': `than` needs a single side"),
-    ({"claim": "plstm", "than": 5}, "claims[0].than must be a text; not 5"),
+    ({"claim": "plstm", "than": 5}, "claims[0].than must be a string; not 5"),
     (ALIKE | {"metric": "test/loss"}, "'plstm ~ lstm' has its own metric: give, in its unit"),
     (ALIKE | {"times": 2}, "'plstm ~ lstm' is decided by its tolerance: leave out times"),
     (ALIKE | {"by": 2}, "'plstm ~ lstm' is decided by its tolerance: leave out by"),
@@ -145,7 +146,7 @@ CLAIMS = [
     (GREATER | {"hypothesis": "a"}, "needs both hypothesis (what we expect and why) and dated"),
     (GREATER | {"hypothesis": "a", "dated": "today"}, '(when it was written): "2026-11-25"'),
     (GREATER | {"dated": "2026-11-25", "ours": "c"}, "needs both hypothesis (what we expect and why) and dated"),
-    (GREATER | {"ours": 5}, "claims[0].ours must be a text; not 5"),
+    (GREATER | {"ours": 5}, "claims[0].ours must be a string; not 5"),
     (GREATER, "the claim 'plstm > lstm' has no source: give quote and at, hypothesis and dated, or ours"),
     ("lstm never fails", "'lstm never fails' needs success: \"valid/accuracy > 0.5\""),
     ("plstm wins", "cannot read the claim 'plstm wins': A > B @ key=value"),

@@ -162,13 +162,13 @@ def test_curves_show_what_simple_rules_reach(monkeypatch):
 
     with compose.composing() as composer:
         row = made_row(like=rows([0.5])[0], curve=[{"step": 10, "valid/accuracy": 0.4}])
-        found = report_of({**TABLE, "figure": {"kind": "curves", "floors": True}}, {"paper": [row]})
+        found = report_of({**TABLE, "figure": {"kind": "curves", "trivial_baselines": True}}, {"paper": [row]})
         settings = ["task=delayed_match", "task.choices=4", "task.distractors=0.3", "device=cpu"]
         found.configs[row.id] = composer(settings)
         (panel,) = figures._panels(found)
         ax = Figure().subplots()
         figures.KINDS["curves"](ax, panel)
-    expected = DelayedMatch(choices=4, distractors=0.3).floors()
+    expected = DelayedMatch(choices=4, distractors=0.3).trivial_baselines()
     assert expected
     drawn = {line.get_label(): line.get_ydata()[0] for line in ax.lines[1:]}
     assert drawn == {f"{rule}: {value:.3g}": value for rule, value in expected.items()}
@@ -177,7 +177,7 @@ def test_curves_show_what_simple_rules_reach(monkeypatch):
         raise MissingData("MNIST is not there")
 
     monkeypatch.setattr(build, "construct", without_data)
-    assert found.floors(row) == {}
+    assert found.trivial_baselines(row) == {}
 
 
 def test_a_gate_has_one_line_style_in_panels_of_different_runs():

@@ -1,4 +1,4 @@
-"""`timescales-status RUN`: how one run was made, and the command that makes it again."""
+"""`timescales-status RUN`: how one run was made, and the command that repeats it."""
 
 import json
 import shlex
@@ -108,7 +108,7 @@ def test_an_archived_run_is_found(status, monkeypatch, tmp_path):
 
 
 def test_a_configuration_that_cannot_be_composed_any_more_has_no_command(status):
-    assert "no command makes it again" in status("ptb_word-mts-s0-f90dcae5f8a5")["again"]
+    assert "no command repeats this run" in status("ptb_word-mts-s0-f90dcae5f8a5")["again"]
 
 
 def test_what_is_no_run_is_one_line(status, monkeypatch, tmp_path):

@@ -280,7 +280,7 @@ def test_a_check_names_what_the_committed_runs_do_not_give(made, tmp_path, monke
     with pytest.raises(SystemExit, match=r"made_up/table\.md"):
         reporting.check([found], whole=False)
     monkeypatch.setattr(cost, "rows", lambda *_: [cost.Timing("of no table", *7 * [""])])
-    with pytest.raises(SystemExit, match=r"1 kinds of runs in results/speed\.csv are of no table"):
+    with pytest.raises(SystemExit, match=r"1 kinds of runs in results/speed\.csv belong to no table"):
         reporting.check([], whole=True)
 
 

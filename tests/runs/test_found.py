@@ -78,7 +78,7 @@ def test_the_run_of_another_configuration_is_refused(tmp_path):
 def test_a_run_on_a_part_of_the_data_will_do_where_it_is_allowed(tmp_path):
     write(tmp_path, State.FINISHED, partial=["MNIST subset"])
     assert decide(tmp_path, "a", allow_partial=True) is Action.SKIP
-    with pytest.raises(ConfigError, match="force=true trains it on the whole"):
+    with pytest.raises(ConfigError, match="force=true trains it on the complete data"):
         decide(tmp_path, "a", allow_partial=False)
 
 

@@ -296,7 +296,7 @@ def test_a_download_is_of_one_commit_and_checked(tmp_path, monkeypatch):
 
     monkeypatch.setattr(urllib.request, "urlopen", urlopen)
     monkeypatch.setattr(corpus, "_check_reachable", lambda url: None)
-    with pytest.raises(MissingData, match="something else than what was released"):
+    with pytest.raises(MissingData, match="differs from the published files"):
         released.time_scales(tmp_path / "mine")
     assert not (tmp_path / "mine" / released.FOLDER).exists()
     assert len(asked) == 16

@@ -168,13 +168,13 @@ def test_a_run_on_a_part_is_marked(films, train, tmp_path):
     assert "finished, skipped" in train(*here, "task.allow_partial=true").out
     refused = train(*here)
     assert refused.status == 1
-    assert "trained on a part of the data (IMDB subset: 400 of" in refused.err
+    assert "trained on incomplete data (IMDB subset: 400 of" in refused.err
     swept = train("-m", *here[:-1], "task.allow_partial=true")
     assert (swept.status, "1 to train" in swept.out) == (0, True)
     assert "on a part of the data" in train("-m", *here[:-1]).out
     forced = train("-m", *here[:-1], "force=true")  # gets as far as the data, which are no more today
     assert "1 to train" in forced.out
-    assert "force=true trains it on the whole" not in forced.out
+    assert "force=true trains it on the complete data" not in forced.out
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Check your own text and your own task: parts, vocabulary, errors with the line, the example of docs/own_task.md."""
+"""Check your own text and your own task: parts, vocabulary, errors with the line, the example of docs/own.md."""
 
 import math
 import re
@@ -157,11 +157,11 @@ def test_a_model_learns_a_text_resumes_and_is_analysed(train, write, tmp_path):
     assert analysis.study_run(run, "one_over_e").values["median"] > 0
 
 
-# --- The example of docs/own_task.md ---------------------------------------------------------------------------------
+# --- The example of docs/own.md --------------------------------------------------------------------------------------
 
-BLOCKS = own_pages.blocks("own_task.md")
+BLOCKS = own_pages.blocks("own.md")
 FILES = own_pages.files(BLOCKS)
-(COMMANDS,) = [text.splitlines() for language, text in BLOCKS if language == "bash"]
+COMMANDS = next(text.splitlines() for language, text in BLOCKS if language == "bash" and "scripts/examples" in text)
 SMALL = ["loop.max_epochs=1", "task.train_size=64", "logger=none", "device=cpu", "model.hidden_size=4"]
 
 

@@ -197,7 +197,7 @@ def test_floors(category, length, nesting):
     """Measured on programs of the released code, of unknown number; 0.006 is twice the error of 10,000 of them."""
     task = Program(category=category, length=length, nesting=nesting)
     best, last = FLOORS[category, length, nesting]
-    found = task.floors()
+    found = task.trivial_baselines()
     assert found["the best digit for each place"] == pytest.approx(best, abs=0.006)
     assert last is None or found["the last literal"] == pytest.approx(last, abs=0.006)
 
@@ -215,7 +215,7 @@ def test_floors_are_those_of_the_rules_on_the_test_set(category):
         written = collections.Counter(answer[place] for _, answer in pairs if len(answer) > place)
         right["the best digit for each place"] += max(written.values())
     total = sum(len(answer) for _, answer in pairs)
-    assert task.floors() == pytest.approx({rule: n / total for rule, n in right.items()}, abs=0.01)
+    assert task.trivial_baselines() == pytest.approx({rule: n / total for rule, n in right.items()}, abs=0.01)
 
 
 def test_chance_is_about_ln_10_and_lower_for_addition():
@@ -342,7 +342,7 @@ def test_memory(category, strategy):
         lengths.add(len(text))
     assert lengths == {55} if strategy == "baseline" else {1, 55} <= lengths <= set(range(1, 56))
     assert task.spec.horizon == (165 if category == "double" else 110)
-    assert list(task.floors()) == ["the best digit for each place"]
+    assert list(task.trivial_baselines()) == ["the best digit for each place"]
     assert task.chance() == pytest.approx(math.log(10), abs=0.01)
 
 

@@ -139,7 +139,7 @@ def test_what_is_random_has_its_probability():
     assert stats.binomtest(int(named[0].sum()), 8_000, 0.5).pvalue > 1e-3
     assert stats.chisquare(np.bincount(colour[0])).pvalue > 1e-3
     rule = (colour[0] == colour[-1]).astype(int)  # whatever the cue
-    assert abs((rule == batch.target.numpy()).mean() - task.floors()["one feature, whatever the cue"]) < 0.02
+    assert abs((rule == batch.target.numpy()).mean() - task.trivial_baselines()["one feature, whatever the cue"]) < 0.02
     assert abs(batch.target.double().mean().item() - 0.5) < 0.02
     assert task.chance() == pytest.approx(math.log(2))
 
@@ -166,7 +166,7 @@ def test_every_question_is_answered_by_the_value_that_was_read_with_its_key(T, p
         assert (target[: 2 * pairs] == -100).all()
     assert task.spec.output_size == values
     assert task.chance() == pytest.approx(math.log(values))
-    assert task.floors() == {"a value that was read": 1 / pairs}
+    assert task.trivial_baselines() == {"a value that was read": 1 / pairs}
 
 
 @pytest.mark.parametrize("power", [0.01, 1.0])

@@ -182,11 +182,11 @@ def test_baselines_against_loops(write):
                 errors["last value"].append(last_known(at) - row[3])
                 errors["mean"].append(mean - row[3])
                 errors["value 2 rows before"].append(last_known(before) - row[3])
-    assert list(task.floors()) == list(errors)
+    assert list(task.trivial_baselines()) == list(errors)
     for rule, found in task.baselines("test").items():
         mae, rmse = statistics.fmean(map(abs, errors[rule])), statistics.fmean(e * e for e in errors[rule]) ** 0.5
         assert found == pytest.approx((mae, rmse))
-        assert task.floors()[rule] == found[1]
+        assert task.trivial_baselines()[rule] == found[1]
         assert f"test, simple rule, {rule}: mae {mae:.4g}, rmse {rmse:.4g}" in "\n".join(task.notes())
 
 
@@ -247,7 +247,7 @@ def test_whole_series_are_padded_at_the_front(write):
             assert (batch.x[:, b, 0] != 0).tolist() == batch.mask[:, b].bool().tolist()
     shares = [float(all_of(task, split).target.double().mean()) for split in SPLITS]
     assert shares == pytest.approx([6 / 20, 2 / 5, 2 / 5])  # of each class its share: 2 of 10, and 3 of 20
-    assert task.floors() == {"the commonest class": 0.6}
+    assert task.trivial_baselines() == {"the commonest class": 0.6}
     p = 6 / 20
     assert task.chance() == pytest.approx(-p * math.log(p) - (1 - p) * math.log(1 - p))
     assert task.spec.output_size == 2
@@ -401,10 +401,10 @@ def test_bad_classes_and_formats_cost_one_line(write, tmp_path):
 @pytest.mark.parametrize(
     ("yaml", "read"),
     [
-        ("target: 1E3", "task.target must be a text or null; not 1000.0: YAML read 1000.0"),
-        ("target: NO", "task.target must be a text or null; not false: YAML read false"),
-        ("id: on", "task.id must be a text or null; not true: YAML read true"),
-        ("time: 12:30", "task.time must be a text or null; not 750: YAML read 750"),
+        ("target: 1E3", "task.target must be a string or null; not 1000.0: YAML read 1000.0"),
+        ("target: NO", "task.target must be a string or null; not false: YAML read false"),
+        ("id: on", "task.id must be a string or null; not true: YAML read true"),
+        ("time: 12:30", "task.time must be a string or null; not 750: YAML read 750"),
         ("inputs: [NO, NO2]", "task.inputs must be a list of texts; not [false,NO2]: YAML read false"),
         ("inputs: [NO2, null]", "task.inputs must be a list of texts; not [NO2,null]: YAML read null"),
         ("inputs: [1, 2]", "task.inputs must be a list of texts; not [1,2]: YAML read 1"),

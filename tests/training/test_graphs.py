@@ -192,6 +192,6 @@ def test_only_gpus_and_plain_models_are_captured():
 
 
 def test_few_shapes_are_kept(tapes, monkeypatch):
-    monkeypatch.setattr(graphs, "KEPT", 1)
+    monkeypatch.setattr(graphs, "MAX_GRAPHS", 1)
     loop.fit(run_of(2))
     assert len(tapes) == 1

@@ -26,7 +26,7 @@ from timescales.tasks import Copy, Task
 from timescales.training.progress import progress
 
 ORDERS, SEQUENCES = 10, 200
-STEPS, AT_ONCE, OF = 20, 5, 128  # the paper: 20 times 5 more of 128 units
+STEPS, UNITS_PER_STEP, PAPER_UNITS = 20, 5, 128  # the paper: 20 times 5 more of 128 units
 TITLE = "Copy task: accuracy with units silenced"
 # Line options and label of each order.
 LOOKS: dict[str, tuple[plotting.Look, str]] = {
@@ -141,7 +141,7 @@ def draw(figure: Any, lines: Sequence[Line]) -> None:
 
 def counts(hidden_size: int) -> list[int]:
     """Return the numbers of silenced units: 0, 5, ..., 100 of 128."""
-    return sorted({k * AT_ONCE * hidden_size // OF for k in range(STEPS + 1)})
+    return sorted({k * UNITS_PER_STEP * hidden_size // PAPER_UNITS for k in range(STEPS + 1)})
 
 
 def curve(model: SequenceModel, task: Copy, orders: Iterable[Tensor]) -> Tensor:

@@ -87,12 +87,12 @@ def chosen(task: Series) -> list[Panel]:
     begin = task.begins["test"]
     of_window = np.searchsorted(task.series.begins, begin, side="right") - 1
     panels = []
-    for one in dict.fromkeys(of_window.tolist()):
+    for series in dict.fromkeys(of_window.tolist()):
         windows: list[int] = []
-        for k in np.flatnonzero(of_window == one).tolist():
+        for k in np.flatnonzero(of_window == series).tolist():
             if (not windows or begin[k] >= begin[windows[-1]] + task.horizon) and len(windows) * task.horizon < DRAWN:
                 windows.append(k)
-        panels.append(Panel(one, windows))
+        panels.append(Panel(series, windows))
     return panels[:PANELS]
 
 
@@ -155,13 +155,13 @@ def draw_series(
     for name, values in found.items():
         x, y = times, values[panel.windows].flatten().tolist()
         if task.horizon > 1:  # a line of its own for each window
-            x, y = apart(x, task.horizon, x[-1]), apart(y, task.horizon, math.nan)
+            x, y = separated(x, task.horizon, x[-1]), separated(y, task.horizon, math.nan)
         ax.plot(x, y, label=name, **looks[name])
     if len(task.series.names) > 1:
         ax.set_title(task.series.names[panel.series], fontsize=8, loc="left")
     ax.set_ylabel(task.target_name)
 
 
-def apart(values: list[Any], size: int, between: Any) -> list[Any]:
+def separated(values: list[Any], size: int, between: Any) -> list[Any]:
     """Insert a value after each `size` values."""
     return [v for k in range(0, len(values), size) for v in (*values[k : k + size], between)]

@@ -26,7 +26,7 @@ TRAINED = 200  # the delay to which DELAYS is in proportion; the paper's models 
 GUESS = 1.0 / SYMBOLS  # accuracy at chance; the paper counts the dummy, too: 1/9
 TITLE = "Copy task: accuracy at delays not trained on"
 SEQUENCES = 1000
-IN_PARALLEL, STEPS = 250, 100  # sequences and steps read at once, so that long delays need little memory
+BATCH_SIZE, STEPS = 250, 100  # sequences and steps read at once, so that long delays need little memory
 
 
 def measure(model: SequenceModel, task: Task) -> dict[str, float]:
@@ -113,8 +113,8 @@ def accuracy(model: SequenceModel, task: Copy, sequences: int = SEQUENCES) -> fl
 def shares(model: SequenceModel, task: Copy, sequences: int = SEQUENCES) -> Tensor:
     """Return the share of correct answers in each sequence, (sequences,), float64, on the CPU."""
     result, sequences = [], min(sequences, task.size("test"))
-    for first in range(0, sequences, IN_PARALLEL):
-        batch = task.batch("test", 0, 0, first, min(first + IN_PARALLEL, sequences))
+    for first in range(0, sequences, BATCH_SIZE):
+        batch = task.batch("test", 0, 0, first, min(first + BATCH_SIZE, sequences))
         state = None
         # Reading in pieces with the state carried is exact. Only the logits of the last piece are needed.
         for x in (*batch.x[:-LENGTH].split(STEPS), batch.x[-LENGTH:]):

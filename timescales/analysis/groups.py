@@ -33,7 +33,7 @@ class Group(NamedTuple):
         return f"{self.name} ({len(self.runs)} run{'s' if len(self.runs) > 1 else ''})"
 
     def line(self, data: Any) -> Line:
-        """The group's line in a figure."""
+        """Average a metric over the group's seeds, for a line of a figure."""
         return Line(self.label, self.colour, self.style, data)
 
 
@@ -95,8 +95,8 @@ def _settings(config: Config) -> Settings:
     settings = {f"{part}.{key}": value for part, values in parts.items() for key, value in values.items()}
     settings |= {key: config.get(key, getattr(schema.BaseConfig, key)) for key in ("precision", "deterministic")}
     settings["paper"] = config.get("paper", {}).get("name")
-    ignored = {f"task.{key}" for key in identity.NOT_IDENTITY_TASK}
-    ignored |= {f"loop.{key}" for key in identity.NOT_IDENTITY_LOOP}
+    ignored = {f"task.{key}" for key in identity.IGNORED_TASK_KEYS}
+    ignored |= {f"loop.{key}" for key in identity.IGNORED_LOOP_KEYS}
     return {key: value for key, value in settings.items() if key not in ignored}
 
 

@@ -151,7 +151,7 @@ def _draw_printed(ax: Any, group: Group, papers: Sequence[Printed], metric: str)
 
 def _draw_no_skill(ax: Any, runs: Sequence[Trained], metric: str) -> None:
     """Draw what needs no skill, in each panel: trivial baselines if the task names some, else chance."""
-    rules = runs[0].task.floors() if metric in ("accuracy", runs[0].task.spec.select[0]) else {}
+    rules = runs[0].task.trivial_baselines() if metric in ("accuracy", runs[0].task.spec.select[0]) else {}
     plotting.draw_baselines(ax, rules)
     found = [] if rules else [no_skill(run.task, metric, run.record.chance) for run in runs]
     what = "always the same answer" if metric.endswith("accuracy") else "chance"

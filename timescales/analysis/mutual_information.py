@@ -37,11 +37,11 @@ def study(run: Trained) -> Study:
 
 def decay(words: Tensor) -> tuple[list[dict[str, float]], dict[str, float]]:
     """Return rows and values of `study` for a text, words (N,)."""
-    floor, error = _shuffled_information(words)
+    shuffled, error = _shuffled_information(words)
     rows = []
     for distance in progress(distances(len(words)), "mutual information"):
         bits = information(words, distance)
-        rows.append({"distance": distance, "bits": bits, "shuffled": floor, "rest": bits - floor})
+        rows.append({"distance": distance, "bits": bits, "shuffled": shuffled, "rest": bits - shuffled})
     return rows, power_law(rows, 3.0 * error)
 
 

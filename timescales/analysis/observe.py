@@ -16,7 +16,7 @@ from timescales.training.gates import needs_forget_gates, part, watched
 from timescales.training.progress import progress
 
 SEQUENCES = 1000  # of the test split, for means over all their steps
-IN_PARALLEL = 100  # sequences; the eager engine keeps every step's pre-activations, so a larger batch needs more memory
+BATCH_SIZE = 100  # sequences; the eager engine keeps every step's pre-activations, so a larger batch needs more memory
 
 
 @torch.no_grad()
@@ -47,10 +47,10 @@ def mean_forget(model: SequenceModel, task: Task) -> list[Tensor]:
 
 
 def _small_batches(task: Task) -> Iterator[Batch]:
-    """Yield the first SEQUENCES test sequences, at most IN_PARALLEL at once."""
+    """Yield the first SEQUENCES test sequences, at most BATCH_SIZE at once."""
     for batch in itertools.islice(task.batches("test"), SEQUENCES // EVAL_BATCH):
-        for first in range(0, batch.x.shape[1], IN_PARALLEL):
-            yield part(batch, slice(first, first + IN_PARALLEL))
+        for first in range(0, batch.x.shape[1], BATCH_SIZE):
+            yield part(batch, slice(first, first + BATCH_SIZE))
 
 
 def sequence(task: Task, k: int) -> Batch:

@@ -27,7 +27,7 @@ MODELS = {
     "WT2": ({"task": "wt2", "model": "lstm"}, "baseline, WikiText-2"),
     "WT2-mts": ({"task": "wt2", "model": "mts"}, "multi-timescale, WikiText-2"),
 }
-OF_RATIOS = {"task": "ptb_word", "model": "mts", "model.layer1_bias": "eq5"}
+RATIO_SETTINGS = {"task": "ptb_word", "model": "mts", "model.layer1_bias": "eq5"}
 RATIOS = "multi-timescale of table 3 (figure 12), Penn Treebank"
 ASSIGNED = InverseGamma(routing.ALPHA, quantiles="authors")  # time scales of layer 2
 LENGTHS = ((4, 100), (2, 50))  # of pairs, between which a power law is fitted
@@ -47,7 +47,7 @@ def models(root: str | os.PathLike | None = None) -> list[Source]:
         Source("published model", words, axes, of_time_scales(released.time_scales(root)[name], axes["model"]))
         for name, (axes, words) in MODELS.items()
     ]
-    return [*found, Source("published model", RATIOS, OF_RATIOS, of_ratios(released.ratios(root)))]
+    return [*found, Source("published model", RATIOS, RATIO_SETTINGS, of_ratios(released.ratios(root)))]
 
 
 def untrained() -> Source:
@@ -86,7 +86,7 @@ def of_time_scales(layers: list[np.ndarray], model: str) -> dict[str, float]:
 
 def of_ratios(ratios: np.ndarray) -> dict[str, float]:
     """Compute the values of `routing.by_band` from ratios (4, groups): bins of words, the most frequent first."""
-    times = ASSIGNED.timescales(routing.OF).split(routing.GROUP)
+    times = ASSIGNED.timescales(routing.PAPER_UNITS).split(routing.GROUP)
     rows = [
         {"timescale": float(group.mean())}
         | {f"ratio {words}": float(x) for words, x in zip(routing.WORDS, (*of_bins, math.nan), strict=True)}

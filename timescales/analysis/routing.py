@@ -26,7 +26,7 @@ from timescales.tasks import Task, Words
 from timescales.training.progress import progress
 
 TITLE = "Perplexity with a group of second-layer units silenced, over that without, by word frequency"
-GROUP, OF = 50, 1150  # units silenced at once in the paper's second layer; in proportion for other sizes
+GROUP, PAPER_UNITS = 50, 1150  # units silenced at once in the paper's second layer; in proportion for other sizes
 ALPHA = 0.56  # of the inverse gamma distribution of the paper's time scales
 WORDS = ("above 10,000", "1,000 to 10,000", "100 to 1,000", "below 100", "all words")
 # Mean time scales in steps of the groups that section 3.2.4 calls long, medium and shortest.
@@ -80,7 +80,7 @@ def rows_of(model: SequenceModel, task: Words) -> list[TableRow]:
     needs_softmax(model)
     layer = _layer(model)
     times = model.rnn.layers[layer].timescales().detach().cpu().double()
-    groups = by_timescale(times, GROUP, OF)
+    groups = by_timescale(times, GROUP, PAPER_UNITS)
     perplexity = perplexities(model, task, layer, list(groups.values()))
     ratios = (perplexity[1:] / perplexity[0]).tolist()
     return [
@@ -172,7 +172,7 @@ def draw(figure: Any, run: Trained, rows: Sequence[TableRow], units: int) -> Non
     units: number of units of the silenced layer.
     """
     model, task = run.config["model"], run.config["task"]
-    is_papers_model = (model["name"], model.get("alpha"), units) == ("mts", ALPHA, OF)
+    is_papers_model = (model["name"], model.get("alpha"), units) == ("mts", ALPHA, PAPER_UNITS)
     is_papers = is_papers_model and (task["name"], task.get("corpus")) == ("ptb_word", "ptb")
     (ax,) = plotting.panels(figure, width=9.0)
     for k, shade in enumerate(plotting.shades(len(bins.NAMES))):

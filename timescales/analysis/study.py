@@ -1,4 +1,4 @@
-"""The result of an analysis, and how it is written to disk."""
+"""Hold the result of an analysis, and write it to disk."""
 
 from __future__ import annotations
 

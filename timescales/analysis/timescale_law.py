@@ -109,8 +109,8 @@ def draw(figure: Any, runs: Sequence[Trained]) -> None:
     for k, run in enumerate(runs):
         # The runs of a model have one colour, and line styles distinguish the distributions.
         look = {"lw": max(0.6, 3.0 - 1.2 * k), "marker": plotting.MARKERS[k % len(plotting.MARKERS)], "ms": 4}
-        _draw_times(left, run, look, alone=len(runs) == 1)
-        _draw_distances(right, run, look, alone=len(runs) == 1)
+        _draw_times(left, run, look, single=len(runs) == 1)
+        _draw_distances(right, run, look, single=len(runs) == 1)
     if runs[0].config["task"]["name"] == "ptb_word":
         for words, value, style in PRINTED:
             right.axvline(value, color="#999999", ls=style, lw=1, label=f"the paper's {words}")
@@ -120,13 +120,13 @@ def draw(figure: Any, runs: Sequence[Trained]) -> None:
     plotting.legend_at_right(right)
 
 
-def _draw_times(ax: Any, run: Trained, look: plotting.Look, alone: bool) -> None:
+def _draw_times(ax: Any, run: Trained, look: plotting.Look, single: bool) -> None:
     """Draw the time scales of a run by rank, and the nearest distribution of either kind."""
     times = times_of(run)
     best, share = fit(times), (torch.arange(len(times), dtype=torch.float64) + 0.5) / len(times)
     look = look | {"markevery": max(1, len(times) // 12)}
     ordered = times.sort(descending=True).values
-    label = f"{len(times):,} units, measured" if alone else run.title
+    label = f"{len(times):,} units, measured" if single else run.title
     ax.plot(share, ordered.where(ordered > 0, torch.nan), color=run.colour, label=label, **look)
     look = look | {"color": "black", "lw": look["lw"] / 2}
     gamma = inverse_gamma_isf(share, best["alpha"])
@@ -135,10 +135,10 @@ def _draw_times(ax: Any, run: Trained, look: plotting.Look, alone: bool) -> None
     ax.plot(share, normal, ls=NORMAL, label=f"best normal, mean {best['mu']:.1f}, sd {SIGMA}", **look)
 
 
-def _draw_distances(ax: Any, run: Trained, look: plotting.Look, alone: bool) -> None:
+def _draw_distances(ax: Any, run: Trained, look: plotting.Look, single: bool) -> None:
     """Draw the distance of a run's time scales from each distribution, by its parameter."""
     kinds = (("inverse gamma, by alpha", inverse_gamma_cdf, INVERSE_GAMMA), ("normal, by mean", normal_cdf, NORMAL))
     for words, cdf, style in kinds:
-        label = words if alone else f"{words};\n{run.title}"
+        label = words if single else f"{words};\n{run.title}"
         distance = kolmogorov_smirnov(times_of(run), cdf)
         ax.plot(GRID, distance, color=run.colour, ls=style, label=label, markevery=4, **look)

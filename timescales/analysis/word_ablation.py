@@ -28,8 +28,8 @@ from timescales.training.progress import progress
 
 TITLE = "Change of the cell state by one word replaced with <unk>, over the words read since"
 UNK = "<unk>"
-GROUP, OF = 100, 1150  # units of a group in the paper's second layer; in proportion for other sizes
-IN_PARALLEL = 8  # windows: about 300 copies of the state on average, enough for fast matrix products
+GROUP, PAPER_UNITS = 100, 1150  # units of a group in the paper's second layer; in proportion for other sizes
+BATCH_SIZE = 8  # windows: about 300 copies of the state on average, enough for fast matrix products
 AFTER = (1, 10, 30)  # numbers of words after which the values report what is left of the change
 DECAY = 30  # words over which its decay is measured
 
@@ -48,7 +48,7 @@ def study(run: Trained) -> Study:
     grouped_layer = min(1, len(model.rnn.layers) - 1)
     times = [cell.timescales().detach().cpu().double() for cell in model.rnn.layers]
     groups = [{"all": torch.arange(len(layer_times))} for layer_times in times]
-    groups[grouped_layer] |= by_timescale(times[grouped_layer], GROUP, OF)
+    groups[grouped_layer] |= by_timescale(times[grouped_layer], GROUP, PAPER_UNITS)
     change = changes(model, run.task, [list(layer.values()) for layer in groups])
     rows = [
         {"layer": layer + 1, "units": name, "timescale": float(times[layer][units].mean()), "distance": k, "change": c}
@@ -87,8 +87,8 @@ def values_of(rows: Sequence[TableRow]) -> dict[str, float]:
 
 def decay(change: Mapping[int, float]) -> float:
     """Return the mean fall of the logarithm of a change per word, over the first 30 words. change: by distance."""
-    floor = 1e-7 * change[0]  # below are rounding errors of float32
-    return math.log(change[0] / max(change[DECAY], floor)) / DECAY
+    smallest = 1e-7 * change[0]  # below are rounding errors of float32
+    return math.log(change[0] / max(change[DECAY], smallest)) / DECAY
 
 
 @torch.no_grad()
@@ -113,7 +113,7 @@ def changes(model: SequenceModel, task: Task, groups: Sequence[Sequence[Tensor]]
     members = [member.to(model.vectors) for member in members]  # (H, groups): 1 where a unit is in a group
     sums = [torch.zeros(task.length, m.shape[1], dtype=torch.float64, device=m.device) for m in members]
     counts = torch.zeros(task.length, 1, dtype=torch.float64, device=task.device)
-    total = -(-task.n_batches("test") // IN_PARALLEL)
+    total = -(-task.n_batches("test") // BATCH_SIZE)
     for words, states in progress(blocks(model, task), "word ablation", total):
         S, W = words.shape
         for layer_sums, change in zip(sums, replaced(model, words, states, unk, members), strict=True):
@@ -134,13 +134,13 @@ def unknown_word(task: Task) -> int:
 def blocks(model: SequenceModel, task: Words) -> Iterator[tuple[Tensor, list[Any]]]:
     """Yield W consecutive windows of the test text: words (S, W), and each layer's state before each window, (W, H).
 
-    The text is read once, with the state carried. W is IN_PARALLEL, and smaller at the end of the text.
+    The text is read once, with the state carried. W is BATCH_SIZE, and smaller at the end of the text.
     """
     words: list[Tensor] = []
     states: list[Any] = []
     state: Any = [first_state(cell, 1) for cell in model.rnn.layers]
     for batch in task.batches("test"):
-        if words and (len(words) == IN_PARALLEL or len(words[0]) != len(batch.x)):
+        if words and (len(words) == BATCH_SIZE or len(words[0]) != len(batch.x)):
             yield torch.cat(words, 1), _joined(states)
             words, states = [], []
         words.append(batch.x)
@@ -194,17 +194,17 @@ def _relative_changes(state: Any, member: Tensor) -> Tensor:
 
 def draw(figure: Any, runs: Sequence[tuple[Trained, Sequence[TableRow]]]) -> None:
     """Draw the layers of every run (left), and for a single run groups of units of one layer (right)."""
-    alone = len(runs) == 1
-    axes = plotting.panels(figure, 2 if alone else 1, width=12.0 if alone else 7.0)
+    single = len(runs) == 1
+    axes = plotting.panels(figure, 2 if single else 1, width=12.0 if single else 7.0)
     for number, (run, rows) in enumerate(runs):
         # The runs of a model have one colour, and line styles distinguish layers.
         look = {"lw": max(0.6, 2.2 - 0.8 * number), "marker": plotting.MARKERS[number % len(plotting.MARKERS)]}
         for layer, style in zip(sorted({row["layer"] for row in rows}), plotting.STYLES, strict=False):
             x, y = _curve([row for row in rows if row["layer"] == layer and row["units"] == "all"])
-            label = f"layer {layer}" if alone else f"layer {layer}; {run.title}"
+            label = f"layer {layer}" if single else f"layer {layer}; {run.title}"
             every = max(1, len(x) // 12)
             axes[0].plot(x, y, ls=style, color=run.colour, label=label, ms=4, markevery=every, **look)
-    if alone:
+    if single:
         _draw_groups(axes[1], [row for row in runs[0][1] if row["units"] != "all"])
     for ax in axes:
         ax.set(yscale="log", xlabel="words read since", ylabel="relative change of the cell state")

@@ -36,20 +36,20 @@ of all that they are alike. docs/atlas.md of the project has the protocol, and w
 def write(trial: Trial) -> list[Path]:
     """Write card.md, card.png and scores.csv into the trial's folder. Return their paths."""
     others = {name: c for name, c in scores.cells_of(trial.atlas, scores.committed()).items() if c.has(trial.rungs)}
-    mine, boot = trial.cell(), Bootstrap()
+    new_cell, boot = trial.cell(), Bootstrap()
     cells = {name: arrays(trial, cell) for name, cell in others.items()}
-    ours = arrays(trial, mine)
+    ours = arrays(trial, new_cell)
     intervals = {ability: boot.of(ours, [ability]) for ability in trial.abilities}
     picture = trial.folder / "card.png"
     means = {name: {a: float(v.mean()) for a, v in of_cell.items()} for name, of_cell in cells.items()}
     quick = f" (--quick: {len(trial.rungs)} rungs, one seed)" if trial.quick else ""
     pictures.card(picture, intervals, means, f"{trial.name}: what it remembers{quick}")
-    lines = [f"# {trial.name}", "", *head(trial, mine), "", "![Scores by ability](card.png)", ""]
+    lines = [f"# {trial.name}", "", *head(trial, new_cell), "", "![Scores by ability](card.png)", ""]
     lines += ["## Abilities", "", *abilities(trial, boot, intervals, ours, cells)]
     lines += ["", "## Beside the committed cells", "", *beside(trial, boot, ours, cells)]
     lines += ["", "## How long its units remember", "", *memory(trial)]
     lines += ["", "## Speed and memory", "", *costs(trial)]
-    lines += ["", "## Rungs", "", *rungs(trial, mine, others), "", "## How to read it", ""]
+    lines += ["", "## Rungs", "", *rungs(trial, new_cell, others), "", "## How to read it", ""]
     lines += [A_SCORE, *([] if trial.quick else [INTERVALS]), ""]
     lines += [ABOUT.format(steps=trial.atlas.settings["loop.max_steps"])]
     page, table = trial.folder / "card.md", trial.folder / "scores.csv"
@@ -63,7 +63,7 @@ def arrays(trial: Trial, cell: Cell) -> dict[str, Any]:
     return {ability: cell.of(of_ability) for ability, of_ability in trial.abilities.items()}
 
 
-def head(trial: Trial, mine: Cell) -> list[str]:
+def head(trial: Trial, new_cell: Cell) -> list[str]:
     """Write what was trained, how, and where."""
     given = " ".join(f"{key}={shlex.quote(str(value))}" for key, value in trial.arguments.items())
     command = " ".join(filter(None, ["timescales-card", trial.source, given, "--quick" if trial.quick else ""]))
@@ -71,7 +71,7 @@ def head(trial: Trial, mine: Cell) -> list[str]:
     chosen = "the middle one of three, not chosen" if trial.quick else "chosen from three on another seed"
     sizes = sorted({run.config["model"]["hidden_size"] for run in trial.runs.values()})
     units = " to ".join(map(str, dict.fromkeys((sizes[0], sizes[-1]))))
-    size = f"{mine.parameters:,} parameters in two residual blocks of {units} units"
+    size = f"{new_cell.parameters:,} parameters in two residual blocks of {units} units"
     lines = [f"`{command}`", "", f"{size}, {rate} ({chosen})."]
     if trial.quick:
         lines += [
@@ -158,8 +158,8 @@ def costs(trial: Trial) -> list[str]:
     """Write the cost of a layer of the cell beside nn.LSTM, and the engine that runs it."""
     size = measures.UNITS
     layer = own.OwnLayers(size, size, source=trial.source, arguments=dict(trial.arguments))
-    mine, lstm = measures.cost(layer, size), measures.cost(nn.LSTM(size, size), size)
-    body = [_cost(trial.name, mine, lstm), _cost("torch.nn.LSTM", lstm, lstm)]
+    new_cell, lstm = measures.cost(layer, size), measures.cost(nn.LSTM(size, size), size)
+    body = [_cost(trial.name, new_cell, lstm), _cost("torch.nn.LSTM", lstm, lstm)]
     where = f"{measures.STEPS} steps, {measures.BATCH} sequences, {size} units"
     head = ["layer", "ms", "of nn.LSTM", "MB kept for backward", "of nn.LSTM"]
     timed = f"the median of {measures.TIMES} calls on this machine with all that ran on it then"
@@ -167,16 +167,16 @@ def costs(trial: Trial) -> list[str]:
     return [sentence, "", *grid(head, body)]
 
 
-def _cost(name: str, mine: Cost, lstm: Cost) -> list[str]:
-    times = [f"{1000 * mine.seconds:.1f}", f"{mine.seconds / lstm.seconds:.2f}"]
-    return [name, *times, f"{mine.kept / 1e6:.1f}", f"{mine.kept / lstm.kept:.2f}"]
+def _cost(name: str, new_cell: Cost, lstm: Cost) -> list[str]:
+    times = [f"{1000 * new_cell.seconds:.1f}", f"{new_cell.seconds / lstm.seconds:.2f}"]
+    return [name, *times, f"{new_cell.saved / 1e6:.1f}", f"{new_cell.saved / lstm.saved:.2f}"]
 
 
-def rungs(trial: Trial, mine: Cell, others: Mapping[str, Cell]) -> list[str]:
+def rungs(trial: Trial, new_cell: Cell, others: Mapping[str, Cell]) -> list[str]:
     """Make a row for each rung: the score and metric of each seed, the LSTM's mean, and the settings of the task."""
     body, beside = [], BESIDE in others
     for rung in trial.rungs:
-        seeds = " ".join(pictures.two_digits(value) for value in mine.scores[rung.name].values())
+        seeds = " ".join(pictures.two_digits(value) for value in new_cell.scores[rung.name].values())
         lstm = [pictures.two_digits(others[BESIDE].mean(rung))] if beside else []
         values = [score.value for score in trial.found if score.rung == rung.name]
         measured = " ".join("diverged" if value is None else f"{value:.3g}" for value in values)

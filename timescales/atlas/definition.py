@@ -1,7 +1,4 @@
-"""Read the definition of the atlas, conf/atlas.yaml: abilities, their rungs, and settings of the runs.
-
-Imports no torch.
-"""
+"""Read the definition of the atlas, conf/atlas.yaml: abilities, their rungs, and settings of the runs."""
 
 from __future__ import annotations
 

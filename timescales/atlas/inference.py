@@ -93,7 +93,7 @@ class Ranks:
         """Whether Friedman's test shows that some cells differ."""
         return self.p < ALPHA
 
-    def apart(self, first: str, second: str) -> bool:
+    def shown_to_differ(self, first: str, second: str) -> bool:
         """Return whether two cells are shown to differ."""
         return self.differ and abs(self.mean[first] - self.mean[second]) > self.difference
 
@@ -102,7 +102,7 @@ class Ranks:
         names = list(self.mean)
         groups: list[list[str]] = []
         for k, name in enumerate(names):
-            last = max(j for j in range(k, len(names)) if not self.apart(name, names[j]))
+            last = max(j for j in range(k, len(names)) if not self.shown_to_differ(name, names[j]))
             if last > k and (not groups or names[last] not in groups[-1]):
                 groups.append(names[k : last + 1])
         return groups

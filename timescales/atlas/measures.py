@@ -27,7 +27,7 @@ class Cost(NamedTuple):
     """The cost of a layer, forward and backward: seconds, and bytes stored for backward."""
 
     seconds: float
-    kept: int
+    saved: int
 
 
 class Memory(NamedTuple):
@@ -42,18 +42,18 @@ class Memory(NamedTuple):
 def cost(layer: nn.Module, input_size: int) -> Cost:
     """Measure the cost of a layer on sequences of STEPS steps, BATCH of them, on this machine."""
     x = torch.randn(STEPS, BATCH, input_size, generator=torch.Generator().manual_seed(0), requires_grad=True)
-    kept: dict[int, int] = {}
+    sizes: dict[int, int] = {}
 
     def note(tensor: torch.Tensor) -> torch.Tensor:
         storage = tensor.untyped_storage()
-        kept[storage.data_ptr()] = storage.nbytes()
+        sizes[storage.data_ptr()] = storage.nbytes()
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
         layer(x)[0].sum().backward()  # the first one compiles, too
     parameters = {p.untyped_storage().data_ptr() for p in layer.parameters()}
     seconds = [_seconds(lambda: layer(x)[0].sum().backward()) for _ in range(TIMES)]
-    size = sum(nbytes for place, nbytes in kept.items() if place not in parameters)
+    size = sum(nbytes for place, nbytes in sizes.items() if place not in parameters)
     return Cost(statistics.median(seconds), size)
 
 

@@ -1,6 +1,7 @@
-"""Write docs/atlas.md and a page for each cell of an atlas.
+"""Write docs/atlas.md, and the scores of each model on its page in docs/models.
 
-They have scores, intervals and ranks of the committed runs, prices, and the protocol's numbers.
+docs/atlas.md has scores, intervals and ranks of the committed runs, prices, and the protocol's numbers. A model's page
+has the score of every run with its curve, and the commands of the runs.
 """
 
 from __future__ import annotations
@@ -28,9 +29,10 @@ from timescales.runs.record import State
 from timescales.runs.store import Row
 
 PAGE = paths.ROOT / "docs" / "atlas.md"
-CELLS = paths.ROOT / "docs" / "atlas"
+MODELS = paths.ROOT / "docs" / "models"
 NOT_RUN = "**Not run yet.** The protocol on this page was written first."
 BEGIN, END = "<!-- {}: written by scripts/pages.py -->", "<!-- /{} -->"
+SECTION = "Scores in the atlas"  # of a model's page
 
 
 @dataclass(frozen=True)
@@ -45,11 +47,7 @@ class Shown:
     runs: Mapping[tuple[str, str], Run]
     rows: Sequence[Row]
     prices: Mapping[str, float]
-    prefix: str = ""  # prefix of its blocks on the page, and of its cells' pages
-
-    def page(self, cell: str) -> str:
-        """Return the file of a cell's page."""
-        return f"{self.prefix}{cell}.md"
+    prefix: str = ""  # of its blocks on the page
 
     @property
     def state(self) -> str:
@@ -94,11 +92,10 @@ class Shown:
     def ranks(self) -> Ranks | None:
         """The mean ranks over tests. Rungs of one training count once, with their mean."""
         tests = self.atlas.tests.values()
-        return ranks({name: [_mean(cell, rungs) for rungs in tests] for name, cell in self.cells.items()})
-
-
-def _mean(cell: Cell, rungs: Sequence[Rung]) -> float:
-    return statistics.fmean(cell.mean(rung) for rung in rungs)
+        means = {
+            name: [statistics.fmean(map(cell.mean, rungs)) for rungs in tests] for name, cell in self.cells.items()
+        }
+        return ranks(means)
 
 
 def texts(*atlases: Shown) -> dict[Path, str]:
@@ -108,12 +105,22 @@ def texts(*atlases: Shown) -> dict[Path, str]:
     for shown in atlases:
         for block in (rungs, rates, sizes, prices, heat_map, says):
             name = shown.prefix + block.__name__
-            begin, end = BEGIN.format(name), END.format(name)
-            if begin in text:  # the rungs are on the page once
-                before, rest = text.split(begin)
-                text = f"{before}{begin}\n\n{block(shown)}\n\n{end}{rest.split(end)[1]}"
-        found |= {CELLS / shown.page(name): of_cell(shown, name) for name in shown.cells}
+            if BEGIN.format(name) in text:  # the rungs are on the page once
+                text = replaced(text, name, block(shown))
+    for model in dict.fromkeys(name for shown in atlases for name in shown.cells):
+        page = (MODELS / f"{model}.md").read_text()
+        if BEGIN.format("atlas") not in page:
+            page += f"\n## {SECTION}\n\n{BEGIN.format('atlas')}\n{END.format('atlas')}\n"
+        parts = [model_scores(shown, model) for shown in atlases if model in shown.cells]
+        found[MODELS / f"{model}.md"] = replaced(page, "atlas", "\n\n".join(parts))
     return {PAGE: text} | found
+
+
+def replaced(text: str, name: str, block: str) -> str:
+    """Return the text of a page with a new text for one of its blocks."""
+    begin, end = BEGIN.format(name), END.format(name)
+    before, rest = text.split(begin)
+    return f"{before}{begin}\n\n{block}\n\n{end}{rest.split(end)[1]}"
 
 
 def draw(shown: Shown) -> None:
@@ -164,14 +171,14 @@ def sizes(shown: Shown) -> str:
     """Write how units and parameters of models differ, and list the models outside the protocol's tolerance."""
     tests = {name: of[0] for name, of in shown.atlas.tests.items()}
     units: dict[str, int] = {}
-    apart: dict[str, list[float]] = {}
+    shares: dict[str, list[float]] = {}
     for model in shown.atlas.cells:
         settings = {test: shown.tables.model(model, rung) for test, rung in tests.items()}
         counts = {test: shown.tables.sizes.parameters(rung, settings[test]) for test, rung in tests.items()}
-        apart[model] = [counts[test] / shown.tables.sizes.target(rung) - 1 for test, rung in tests.items()]
+        shares[model] = [counts[test] / shown.tables.sizes.target(rung) - 1 for test, rung in tests.items()]
         units[model] = max(of[UNITS] for of in settings.values())
-    every = [share for shares in apart.values() for share in shares]
-    beyond = [model for model, shares in apart.items() if max(map(abs, shares)) > shown.atlas.tolerance]
+    every = [share for of_model in shares.values() for share in of_model]
+    beyond = [model for model, of_model in shares.items() if max(map(abs, of_model)) > shown.atlas.tolerance]
     least, most = min(units, key=units.__getitem__), max(units, key=units.__getitem__)
     text = f"Models have {units[least]} (`{least}`) to {units[most]} (`{most}`) units, and "
     text += f"parameters that differ from the LSTM's by {100 * min(every):+.1f} to {100 * max(every):+.1f} %."
@@ -201,21 +208,19 @@ def prices(shown: Shown) -> str:
 
 
 def heat_map(shown: Shown) -> str:
-    """Write the scores, each a link to its runs."""
+    """Write the scores. The name of a model is a link to the scores of its runs."""
     if not shown.cells:
         return shown.state
     columns = [*shown.atlas.abilities, "mean"]
+    anchor = SECTION.lower().replace(" ", "-")
     body = [
-        [f"[{name}](atlas/{shown.page(name)})", *(_square(shown.page(name), c, of_cell[c]) for c in columns)]
+        [f"[{name}](models/{name}.md#{anchor})", *(in_words(of_cell[column]) for column in columns)]
         for name, of_cell in shown.intervals.items()
     ]
     lines = [f"![Scores of each cell and ability](../results/{shown.atlas.name}/atlas.png)", ""]
-    lines += [*grid(["cell", *columns], body), "", "In brackets 95 % of the bootstrap. Each number leads to its runs."]
+    lines += [*grid(["cell", *columns], body), ""]
+    lines += ["In brackets: 95 % interval by bootstrap. The name of a cell leads to the scores of its runs."]
     return "\n".join([*([shown.state, ""] if shown.state else []), *lines])
-
-
-def _square(page: str, column: str, interval: Interval) -> str:
-    return f"[{in_words(interval)}](atlas/{page}{f'#{column}' if column != 'mean' else ''})"
 
 
 def says(shown: Shown) -> str:
@@ -230,7 +235,7 @@ def says(shown: Shown) -> str:
         if not found.differ:
             lines.append(f"Friedman's test does not show that any cells differ ({p}, {found.tests} tests).")
         else:
-            behind = [name for name in found.mean if found.apart(best, name)]
+            behind = [name for name in found.mean if found.shown_to_differ(best, name)]
             lines += [
                 f"Over {found.tests} tests the mean ranks of {len(found.mean)} cells differ (Friedman, {p}). Two cells "
                 f"are shown to differ if their mean ranks are more than {found.difference:.1f} apart (Nemenyi, 5 %).",
@@ -244,30 +249,35 @@ def says(shown: Shown) -> str:
     for ability, what in shown.atlas.abilities.items():
         order = sorted(shown.intervals, key=lambda name, a=ability: -shown.intervals[name][a].value)  # type: ignore[misc]
         top = [f"`{name}` {in_words(shown.intervals[name][ability])}" for name in order[:3]]
-        floor = [name for name in order if (high := shown.intervals[name][ability].high) is not None and high < 0.05]
-        none = f" At most .05 with 95 %: {joined(floor, '`{}`'.format)}." if floor else ""
+        highs = {name: shown.intervals[name][ability].high for name in order}
+        near_chance = [name for name, high in highs.items() if high is not None and high < 0.05]
+        none = f" At most .05 with 95 %: {joined(near_chance, '`{}`'.format)}." if near_chance else ""
         best_of.append(f"- **{ability}** ({what}): the highest means are {joined(top)}.{none}")
     return "\n\n".join([*lines, "\n".join(best_of)])
 
 
-def of_cell(shown: Shown, name: str) -> str:
-    """Write the page of a cell: for each rung its scores, the command of its runs, and their curves."""
-    cell = shown.cells[name]
-    lines = [f"# {shown.tables.title}: {name}", "", f"[The atlas](../atlas.md) · [{name}](../models/{name}.md) · "]
-    lines[-1] += f"{cell.parameters:,} parameters, learning rate {shown.tables.rates[name]:g}"
+def model_scores(shown: Shown, name: str) -> str:
+    """Write a model's part of its page: the scores of each test by seed, with curves, and the commands of the runs."""
+    cell, found = shown.cells[name], scores.of_rows(shown.atlas, shown.rows)
+    body = []
     for ability, what in shown.atlas.abilities.items():
-        lines += ["", f"## {ability}", "", f"To {what}: {in_words(shown.intervals[name][ability])}."]
+        mean = f"**{ability}**: {what}; {in_words(shown.intervals[name][ability])}"
         for rung in shown.atlas.of(ability):
-            found = scores.of_rows(shown.atlas, shown.rows)
-            each = {s.seed: s for s in found if (s.cell, s.rung) == (name, rung.name)}
             rows = {row.seed: row for row in shown.rows if row.axes["model"] == name and _of(row, rung)}
-            curves = [_linked(cell.scores[rung.name][seed], rows[seed], shown.atlas.name) for seed in each]
-            settings = shown.atlas.run(rung, shown.tables.model(name, rung), shown.tables.rates[name], 0)
-            words = [f"{key}={spell(value)}" for key, value in settings.items() if key != "seed"]
-            seeds = ",".join(map(str, shown.atlas.seeds))
-            lines += ["", f"`{rung.name}`, scores by seed (with their curves): {' '.join(curves)}", "", "```sh"]
-            lines += [f"python train.py -m {' '.join(words)} seed={seeds}", "```"]
-    return "\n".join(lines) + "\n"
+            seeds = [score.seed for score in found if (score.cell, score.rung) == (name, rung.name)]
+            by_seed = (_linked(cell.scores[rung.name][seed], rows[seed], shown.atlas.name) for seed in seeds)
+            body.append([mean, f"`{rung.name}`", " ".join(by_seed)])
+            mean = ""
+    commands = []
+    for rungs in shown.atlas.tests.values():
+        settings = shown.atlas.run(rungs[0], shown.tables.model(name, rungs[0]), shown.tables.rates[name], 0)
+        words = [f"{key}={spell(value)}" for key, value in settings.items() if key != "seed"]
+        commands.append(f"python train.py -m {' '.join(words)} seed={','.join(map(str, shown.atlas.seeds))}")
+    lines = [f"**{shown.tables.title}** ([protocol](../atlas.md#protocol)): {cell.parameters:,} parameters,"]
+    lines += [f"learning rate {shown.tables.rates[name]:g}. A score is 0 at chance and 1 at best.", ""]
+    lines += [*grid(["ability and its mean score", "test", "scores by seed, with curves"], body), ""]
+    lines += ["<details><summary>Commands of these runs</summary>", "", "```sh", *commands, "```", "", "</details>"]
+    return "\n".join(lines)
 
 
 def _linked(score: float, row: Row, table: str) -> str:

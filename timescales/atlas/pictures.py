@@ -9,8 +9,8 @@ from typing import Any
 from timescales import plotting
 from timescales.atlas.inference import Interval, Ranks
 
-OWN = "#c0392b"
-OTHERS = "#999999"
+RED = "#c0392b"
+GREY = "#999999"
 
 
 def heat_map(path: Path, means: Mapping[str, Mapping[str, float]], title: str) -> list[Path]:
@@ -47,7 +47,7 @@ def rank_diagram(path: Path, ranks: Ranks, title: str) -> list[Path]:
         for k, group in enumerate(groups):
             rows = [names.index(name) for name in group]
             at = min(values) - 0.5 - 0.35 * k
-            ax.plot([at, at], [rows[0] - 0.2, rows[-1] + 0.2], color=OTHERS, lw=2.5, solid_capstyle="butt")
+            ax.plot([at, at], [rows[0] - 0.2, rows[-1] + 0.2], color=GREY, lw=2.5, solid_capstyle="butt")
         ax.set(xlabel="mean rank (1 is best)", ylim=(len(names) - 0.5, -0.8), yticks=[])
         ax.set_xlim(min(values) - 0.8 - 0.35 * len(groups), max(values) + 2.5)
         ax.spines["left"].set_visible(False)
@@ -71,14 +71,14 @@ def card(
         (ax,) = plotting.panels(figure, width=7.0, height=1.2 + 0.45 * len(own))
         for y, (ability, interval) in enumerate(own.items()):
             grey = [of_cell[ability] for cell, of_cell in others.items() if ability in of_cell and cell not in named]
-            look = {"color": OTHERS, "alpha": 0.5, "ms": 4, "label": "committed cells" if grey and y == 0 else None}
+            look = {"color": GREY, "alpha": 0.5, "ms": 4, "label": "committed cells" if grey and y == 0 else None}
             ax.plot(grey, [y] * len(grey), "o", **look)
             for cell in (cell for cell in named if ability in others.get(cell, {})):
                 look = {"color": plotting.COLOURS.get(cell, "black"), "label": cell if y == 0 else None}
                 ax.plot([others[cell][ability]], [y], "|", ms=14, mew=2, **look)
             if interval.low is not None and interval.high is not None:
-                ax.plot([interval.low, interval.high], [y, y], color=OWN, lw=2)
-            ax.plot([interval.value], [y], "D", color=OWN, ms=6, label="this cell" if y == 0 else None)
+                ax.plot([interval.low, interval.high], [y, y], color=RED, lw=2)
+            ax.plot([interval.value], [y], "D", color=RED, ms=6, label="this cell" if y == 0 else None)
         ax.set(xlim=(-0.03, 1.03), ylim=(len(own) - 0.5, -0.5), xlabel="score: 0 at chance, 1 at best")
         ax.set_yticks(range(len(own)), list(own))
         plotting.legend_at_right(ax)

@@ -1,6 +1,6 @@
 """Read the scores of cells: from rows of runs, and from the committed file, which is part of the package.
 
-The file is part of the package so that a card can be written without a checkout. Imports no torch.
+The file is part of the package so that a card can be written without a checkout.
 """
 
 from __future__ import annotations

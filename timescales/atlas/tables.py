@@ -19,7 +19,7 @@ from timescales.runs.store import Row
 
 SOURCE = "this project's study, 2026: docs/atlas.md"
 HEADER = "# @package _global_\n# Written by scripts/pages.py from conf/atlas.yaml: change that file.\n"
-OF_MNIST = ("smnist", "pmnist")
+MNIST_TASKS = ("smnist", "pmnist")
 Line = dict[str, Any]
 
 
@@ -90,7 +90,7 @@ class Tables:
         head = {"name": name, "title": title, "source": SOURCE}
         read: Line = {"metric": "test/accuracy", "select": "best", "better": "higher", "unit": "share"}
         lines = [f"{HEADER}table:", *(f"  {key}: {json.dumps(value)}" for key, value in head.items())]
-        if any(grid["task"] in OF_MNIST for grid in grids):
+        if any(grid["task"] in MNIST_TASKS for grid in grids):
             read["needs"] = ["mnist"]
         for key, value in ({"runs": grids} | read | {"tolerance": 0.05, "cells": cells, "claims": claims}).items():
             items = value if isinstance(value, list) else []

@@ -122,7 +122,7 @@ class Trial:
         trained = [(test, seed) for seed in self.seeds for test in units]
         steps = {test: len(next(sizes.task(self.atlas.rungs[test]).batches("train")).x) for test in units}
         work = sum(steps[test] for test, _ in [*rates, *trained])
-        with progress(work, self.name, self.cap) as bar, self._deadline() as over:
+        with progress(work, self.name, self.cap) as bar, stopping_after(self.cap) as time_is_up:
             try:
                 tried: dict[float, dict[str, float]] = {}
                 for test, rate in rates:
@@ -140,7 +140,7 @@ class Trial:
                         for rung in self.tests[test]
                     ]
             except KeyboardInterrupt:
-                if not over():
+                if not time_is_up():
                     raise
                 ended = {score.rung for score in self.found}
                 late = f"not ended within {self.minutes:g} minutes: the same command continues"
@@ -150,9 +150,6 @@ class Trial:
     def cap(self) -> float | None:
         """The minutes after which training stops; None: no limit."""
         return self.minutes if self.quick else None
-
-    def _deadline(self) -> contextlib.AbstractContextManager[Any]:
-        return stopping_after(self.cap)
 
     def _run(self, run: Run, bar: Any, work: int) -> Record:
         """Train a run that has not ended. Return its record."""

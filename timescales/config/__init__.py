@@ -1,4 +1,4 @@
-"""Configurations: composed, typed, checked, and hashed to a run's id. Imports no torch."""
+"""Configurations: composed, typed, checked, and hashed to a run's id."""
 
 from collections.abc import Mapping
 from typing import Any

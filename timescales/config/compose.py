@@ -1,4 +1,4 @@
-"""Configurations without a command line: for sweeps, tables and reports, by the thousand. Imports no torch.
+"""Configurations without a command line: for sweeps, tables and reports, by the thousand.
 
 Hydra composes each choice of files once, and values are set on copies of it, by the same functions that Hydra calls for
 a single run. Hydra's own part below `hydra`, which no run needs, is left out. These functions are private, and all that
@@ -34,7 +34,7 @@ from timescales.errors import ConfigError
 WRONG_INPUT = (ConfigError, HydraException, OmegaConfBaseException, YAMLError, OSError)
 
 
-OF_ONE_FILE = ("paper", "model", "task", "optimizer", "logger")  # groups in which only a file of models sets `model`
+PLAIN_GROUPS = ("paper", "model", "task", "optimizer", "logger")  # groups in which only a file of models sets `model`
 
 
 class Files(CachingConfigRepository):
@@ -103,7 +103,7 @@ class Composer:
         None where a model may depend on more than its own file: on recipes, or on files in the user's folder.
         """
         by_group = {override.key_or_group: str(override.input_line) for override in chosen}
-        if len(by_group) < len(chosen) or not {"paper", "model", "task"} <= {*by_group} <= {*OF_ONE_FILE}:
+        if len(by_group) < len(chosen) or not {"paper", "model", "task"} <= {*by_group} <= {*PLAIN_GROUPS}:
             return None
         paper = by_group["paper"].removeprefix("paper=")
         if folders.choices(f"recipe/{paper}") or len(folders.places()) > 1:
@@ -113,7 +113,7 @@ class Composer:
         return cfg
 
     def chooses(self, override: Override) -> bool:
-        """Whether an override chooses a group's file rather than setting a value."""
+        """Return whether an override chooses a group's file rather than setting a value."""
         return _is_group(self.repository, override.key_or_group) and not isinstance(override.value(), dict)
 
     def each_value(self, text: str) -> list[str]:

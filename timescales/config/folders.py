@@ -1,4 +1,4 @@
-"""The files of config groups, in conf/ and in the user's own folder. Imports no torch."""
+"""Find the files of config groups, in conf/ and in the user's folder."""
 
 from __future__ import annotations
 
@@ -39,22 +39,22 @@ def use_sources(sources: Any) -> None:
 
 
 def places() -> list[Path]:
-    """The folders of configurations: conf/, and the user's own."""
+    """Return the folders of configurations: conf/, and the user's own."""
     return [paths.conf(), *_own]
 
 
 def choices(group: str) -> list[str]:
-    """The names that a config group offers."""
+    """Return the names that a config group offers."""
     return sorted(path.stem for folder in places() for path in (folder / group).glob("*.yaml"))
 
 
 def file(group: str, name: str) -> Path | None:
-    """The file of a group's choice, whose name may have folders, as in "ours/small"; None if there is none."""
+    """Return the file of a group's choice, whose name may have folders, as in "ours/small"; None if there is none."""
     return next(filter(Path.is_file, (folder / group / f"{name}.yaml" for folder in places())), None)
 
 
 def no_such(group: str, wrong: str) -> str:
-    """The line for a choice that a group does not have."""
+    """Write the message about a choice that a group does not have."""
     options = choices(group)
     containing = [name for name in options if wrong in name]
     near = f"; did you mean {' or '.join(containing)}?" if 0 < len(containing) < 5 else nearest(wrong, options)
@@ -63,31 +63,30 @@ def no_such(group: str, wrong: str) -> str:
 
 @functools.cache
 def learning_rate(optimizer: str) -> float | None:
-    """The learning rate in an optimizer's file."""
+    """Return the learning rate in an optimizer's file."""
     path = file("optimizer", optimizer)
     return None if path is None else OmegaConf.select(OmegaConf.load(path), "lr")
 
 
 @functools.cache
 def matched() -> dict[str, dict[str, int]]:
-    """Of each task whose models have equal numbers of parameters, the units of each model (conf/matched.yaml)."""
+    """Return the units of each model, by task (conf/matched.yaml): with them all models have as many parameters."""
     return OmegaConf.to_container(OmegaConf.load(paths.conf() / "matched.yaml"))  # type: ignore[return-value]
 
 
 def replaced_by_recipes(files: Mapping[str, str | None], given: Iterable[str], cfg: DictConfig) -> Iterator[str]:
-    """A line for each value of the user's own model that a recipe has replaced.
+    """Yield a line for each value of the user's own model that a recipe has replaced.
 
     files: the file of each group; given: the keys that the command line sets; cfg: the configuration.
     """
     for own in filter(Path.is_file, (folder / "model" / f"{files.get('model')}.yaml" for folder in _own)):
-        mine = OmegaConf.load(own)
+        user_file = OmegaConf.load(own)
         for recipe in (files.get("recipe"), files.get("recipe@_global_")):
             path = paths.conf() / "recipe" / f"{recipe}.yaml"
-            said = OmegaConf.load(path) if path.is_file() else OmegaConf.create()
-            for key in OmegaConf.select(said, "model", default={}):
-                value = OmegaConf.merge(cfg, said).model[key]
-                if mine.get(key) not in (None, value) and f"model.{key}" not in given and cfg.model[key] == value:
-                    replaced = f"comes from the recipe {recipe}; your {own.name} has {mine[key]}"
-                    yield (
-                        f"note: model.{key}={value} {replaced}: model.{key}={mine[key]} on the command line keeps it"
-                    )
+            settings = OmegaConf.load(path) if path.is_file() else OmegaConf.create()
+            for key in OmegaConf.select(settings, "model", default={}):
+                value = OmegaConf.merge(cfg, settings).model[key]
+                if user_file.get(key) not in (None, value) and f"model.{key}" not in given and cfg.model[key] == value:
+                    replaced = f"comes from the recipe {recipe}; your {own.name} has {user_file[key]}"
+                    keeps = f"model.{key}={user_file[key]} on the command line keeps it"
+                    yield f"note: model.{key}={value} {replaced}: {keeps}"

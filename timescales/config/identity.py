@@ -1,4 +1,4 @@
-"""The hash of a configuration that names its run, and what runs share. Imports no torch."""
+"""Hash a configuration to the id of its run, and compare configurations of runs."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from timescales.config.schema import LATER_MODEL_DEFAULTS, MODEL_DEFAULTS, TASK_
 from timescales.errors import ConfigError
 
 # Keys that change none of a run's numbers are not part of its identity.
-NOT_IDENTITY = (
+IGNORED_KEYS = (
     *("logger", "device", "engine", "data_root", "run_dir"),
     *("resume", "force", "skip", "table", "rung", "seeds", "hydra"),
 )
 # log_one_over_e only reaches the loggers, so the record is the same with and without it.
-NOT_IDENTITY_LOOP = ("checkpoint_every", "log_one_over_e")
-NOT_IDENTITY_TASK = ("allow_partial",)  # the record of a run on part of the data names what is missing
-OF_THE_MODEL = ("model.forget_init", "model.T_max")  # what tells models from one another, whatever their recipes
+IGNORED_LOOP_KEYS = ("checkpoint_every", "log_one_over_e")
+IGNORED_TASK_KEYS = ("allow_partial",)  # the record of a run on part of the data names what is missing
+MODEL_KEYS = ("model.forget_init", "model.T_max")  # what tells models from one another, whatever their recipes
 
 
 # Hydra lets no recipe choose an optimizer, because the recipe's own name depends on the paper. So a task chooses it.
@@ -42,7 +42,7 @@ def _lr_for(name: str, rate: float, *, _root_: DictConfig) -> float:
 
 
 def _matched(units: int, *, _root_: DictConfig) -> int:
-    """The units of the chosen model on the chosen task, so that all have as many parameters; `units` for the others."""
+    """Return the units with which the chosen model has as many parameters as the others; `units` for other tasks."""
     return folders.matched().get(_root_.task.name, {}).get(_root_.model.get("name"), units)
 
 
@@ -51,7 +51,7 @@ for resolver in (_if_paper, _lr_for, _matched):  # at import: workers of a sweep
 
 
 def resolved(cfg: DictConfig) -> Config:
-    """The configuration as plain dicts, interpolations resolved, without the keys of Hydra, of tables and of sweeps."""
+    """Resolve the interpolations. Return plain dicts, without the keys of Hydra, of tables and of sweeps."""
     plain = OmegaConf.to_container(cfg, resolve=True, throw_on_missing=True, enum_to_str=True)
     assert isinstance(plain, dict)
     return {str(key): plain[key] for key in plain if key not in ("hydra", "table", "rung", "skip", "seeds")}
@@ -64,33 +64,33 @@ def identity(config: Config) -> str:
     or one that a model or task got later counts as absent at its default, so that the identity of every older run
     stays.
     """
-    loop = {key: value for key, value in config["loop"].items() if key not in NOT_IDENTITY_LOOP}
-    task = {key: value for key, value in config["task"].items() if key not in NOT_IDENTITY_TASK}
-    kept = {key: value for key, value in config.items() if key not in (*NOT_IDENTITY, "loop", "task")}
-    if isinstance(kept.get("model"), dict):
-        kept["model"] = _without(kept["model"], MODEL_DEFAULTS | LATER_MODEL_DEFAULTS)
-    kept = _without(kept, {f.name: f.default for f in fields(BaseConfig)})
-    kept |= {"loop": _without(loop, vars(LoopSettings())), "task": _without(task, TASK_DEFAULTS)}
-    return hashlib.sha256(json.dumps(_one_number(kept), sort_keys=True).encode()).hexdigest()[:12]
+    loop = {key: value for key, value in config["loop"].items() if key not in IGNORED_LOOP_KEYS}
+    task = {key: value for key, value in config["task"].items() if key not in IGNORED_TASK_KEYS}
+    hashed = {key: value for key, value in config.items() if key not in (*IGNORED_KEYS, "loop", "task")}
+    if isinstance(hashed.get("model"), dict):
+        hashed["model"] = _without(hashed["model"], MODEL_DEFAULTS | LATER_MODEL_DEFAULTS)
+    hashed = _without(hashed, {f.name: f.default for f in fields(BaseConfig)})
+    hashed |= {"loop": _without(loop, vars(LoopSettings())), "task": _without(task, TASK_DEFAULTS)}
+    return hashlib.sha256(json.dumps(_one_number(hashed), sort_keys=True).encode()).hexdigest()[:12]
 
 
 def is_of_identity(key: str) -> bool:
-    """Whether a key is part of a run's identity."""
+    """Return whether a key is part of a run's identity."""
     group, _, name = key.partition(".")
-    others = {"loop": NOT_IDENTITY_LOOP, "task": NOT_IDENTITY_TASK}
-    return group not in NOT_IDENTITY and name not in others.get(group, ())
+    others = {"loop": IGNORED_LOOP_KEYS, "task": IGNORED_TASK_KEYS}
+    return group not in IGNORED_KEYS and name not in others.get(group, ())
 
 
 def settings(config: Config) -> Settings:
-    """The values of a configuration by their keys, those of its parts by dotted ones: "task.T"."""
+    """Return the values of a configuration by their keys, those of its parts by dotted ones: "task.T"."""
     plain = {key: value for key, value in config.items() if not isinstance(value, dict)}
     parts = {key: value for key, value in config.items() if isinstance(value, dict)}
     return {f"{part}.{key}": value for part, inner in parts.items() for key, value in inner.items()} | plain
 
 
 def comparable(config: Config) -> Settings:
-    """The settings that decide a run's numbers, without its seed and what tells its model from others."""
-    without = ("seed", *OF_THE_MODEL)
+    """Return the settings that decide a run's numbers, without its seed and what tells its model from others."""
+    without = ("seed", *MODEL_KEYS)
     found = settings(config).items()
     return {k: v for k, v in found if is_of_identity(k) and k not in without and not k.endswith("._target_")}
 
@@ -108,12 +108,12 @@ def _one_number(value: Any) -> Any:
 
 
 def slug(config: Config, run_id: str) -> str:
-    """The name of a run's directory: task, model, seed, identity."""
+    """Return the name of a run's directory: task, model, seed, identity."""
     return f"{config['task']['name']}-{config['model']['name']}-s{config['seed']}-{run_id}"
 
 
 def family(config: Config, run_id: str = "") -> str:
-    """The name that the seeds of a configuration share: task, model, identity of seed 0.
+    """Return the name that the seeds of a configuration share: task, model, identity of seed 0.
 
     run_id: the identity of the configuration, if it is known.
     """

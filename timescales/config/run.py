@@ -1,4 +1,4 @@
-"""A run: what was asked for, composed, checked and hashed once. Imports no torch."""
+"""Compose, check and hash what the user asked for, once: a Run."""
 
 from __future__ import annotations
 
@@ -58,14 +58,14 @@ class Run:
         return identity.family(self.config, self.id)
 
     def with_seed(self, seed: int) -> Run:
-        """The same run with another seed, beside it. No other key of the configuration may name the seed."""
+        """Return the same run with another seed, beside it. No other key of the configuration may name the seed."""
         schema.check_range("seed", seed)
         config = {**self.config, "seed": seed}
         run = replace(self, config=config, id=identity.identity(config))
         return run.within(self.directory.parent)
 
     def within(self, folder: Path) -> Run:
-        """The same run in `folder`, under its own name."""
+        """Return the same run in `folder`, under its own name."""
         directory = folder / self.name
         return replace(self, directory=directory, config={**self.config, "run_dir": str(directory)})
 
@@ -104,5 +104,5 @@ def runs_of(cfg: DictConfig, several: bool = False) -> list[Run]:
 
 
 def names_the_seed(cfg: DictConfig) -> bool:
-    """Whether a value of a configuration refers to its seed, as in task.noise_seed=${seed}."""
+    """Return whether a value of a configuration refers to its seed, as in task.noise_seed=${seed}."""
     return re.search(r"\$\{[^}]*seed", str(cfg)) is not None

@@ -1,4 +1,4 @@
-"""The keys of conf/base.yaml: their types and choices, which OmegaConf checks, and ranges. Imports no torch."""
+"""Define the keys of conf/base.yaml: types and choices, which OmegaConf checks, and ranges."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Engine = StrEnum("Engine", "auto eager fused compiled cudnn")
 Precision = StrEnum("Precision", "fp32 tf32")
 Schedule = StrEnum("Schedule", "none cosine linear step")
 Skip = StrEnum("Skip", "local committed")
-MOST_SEEDS = 1000  # in one command: all its runs are planned before the first one begins
+MAX_SEEDS = 1000  # in one command: all its runs are planned before the first one begins
 LOGGERS = ("wandb", "tensorboard", "trackio", "csv", "none")
 # Only these may read the environment: any other value, perhaps a secret, would be recorded with the configuration.
 MAY_READ_ENVIRONMENT = ("data_root", "run_dir")
@@ -87,8 +87,8 @@ class BaseConfig:
 ConfigStore.instance().store(name="base_config", node=BaseConfig)
 
 # The least value of keys that are numbers, or null.
-LEAST = {"seed": 0, "seeds": 1, "loop.warmup": 0, "loop.checkpoint_every": 0}
-LEAST |= {
+MINIMUM = {"seed": 0, "seeds": 1, "loop.warmup": 0, "loop.checkpoint_every": 0}
+MINIMUM |= {
     f"loop.{key}": 1
     for key in ("max_epochs", "max_steps", "eval_every", "patience", "max_eval_batches", "log_every", "log_one_over_e")
 }
@@ -107,9 +107,9 @@ def refuse_environment(cfg: DictConfig) -> None:
 
 
 def check_range(key: str, value: int | None) -> None:
-    """Raise ConfigError for a number out of the range of its key (`LEAST`)."""
-    if value is not None and not LEAST[key] <= value < 2**63:
-        raise ConfigError(f"{key} must be at least {LEAST[key]} and below 2^63; not {value}")
+    """Raise ConfigError for a number out of the range of its key (`MINIMUM`)."""
+    if value is not None and not MINIMUM[key] <= value < 2**63:
+        raise ConfigError(f"{key} must be at least {MINIMUM[key]} and below 2^63; not {value}")
 
 
 def check(config: Config) -> None:
@@ -127,10 +127,10 @@ def check(config: Config) -> None:
         for key in part:
             if key not in of_part:
                 raise ConfigError(f"{prefix}{key}: no such key{nearest(str(key), of_part)}")
-    for key in LEAST:
+    for key in MINIMUM:
         check_range(key, loop[key.removeprefix("loop.")] if key.startswith("loop.") else config.get(key))
-    if config["seeds"] > MOST_SEEDS:
-        raise ConfigError(f"seeds must be at most {MOST_SEEDS}; not {config['seeds']}")
+    if config["seeds"] > MAX_SEEDS:
+        raise ConfigError(f"seeds must be at most {MAX_SEEDS}; not {config['seeds']}")
     if loop["clip_norm"] is not None and not loop["clip_norm"] > 0:
         raise ConfigError(f"loop.clip_norm must be above 0, or null; not {loop['clip_norm']}")
     if not 0 < loop["gamma"] <= 1:

@@ -18,7 +18,7 @@ from yaml import YAMLError
 
 from timescales.errors import ConfigError
 
-WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text", type(None): "null"}
+WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a string", type(None): "null"}
 WORDS |= {dict: "keys with their values", Any: "anything"}
 
 
@@ -29,7 +29,7 @@ def require(where: str, value: Any, hint: Any) -> None:
 
 
 def fits(value: Any, hint: Any) -> bool:
-    """Whether a plain value can be of a type; for a type that no YAML file holds it can."""
+    """Return whether a plain value fits a type. A type that no YAML file can hold fits every value."""
     kind, inner = typing.get_origin(hint) or hint, typing.get_args(hint)
     if kind in (typing.Union, types.UnionType):
         return any(fits(value, part) for part in _of_yaml(inner))
@@ -53,7 +53,7 @@ def fits(value: Any, hint: Any) -> bool:
 
 
 def words(hint: Any) -> str:
-    """A type as people say it: a whole number, or null; a list of numbers."""
+    """Name a type in words: a whole number, or null; a list of numbers."""
     kind, inner = typing.get_origin(hint) or hint, typing.get_args(hint)
     if kind in (typing.Union, types.UnionType):
         parts = _of_yaml(inner)
@@ -70,25 +70,25 @@ def words(hint: Any) -> str:
 
 
 def one_of(choices: Sequence[Any]) -> str:
-    """ "one of a, b, c"; with a single one "a"."""
+    """Return "one of a, b, c"; with a single one "a"."""
     listed = [spell(choice) for choice in choices]
     return f"one of {', '.join(listed)}" if len(listed) > 1 else listed[0]
 
 
 def _of_yaml(parts: Sequence[Any]) -> list[Any]:
-    """The types of a union that a YAML file can hold; no tensor."""
+    """Return the types of a union that a YAML file can hold; no tensor."""
     return [part for part in parts if getattr(part, "__module__", "") != "torch"]
 
 
 def has(cfg: DictConfig, key: str) -> bool:
-    """Whether a configuration has a key, written with dots."""
+    """Return whether a configuration has a key, written with dots."""
     parent, _, name = key.rpartition(".")
     node = OmegaConf.select(cfg, parent) if parent else cfg
     return isinstance(node, DictConfig) and name in list(node)  # `in node` would resolve what it refers to
 
 
 def dotted(node: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """All keys of a configuration, written with dots, and their values; a key that holds others before these."""
+    """Yield all keys of a configuration, written with dots, and their values; a key that holds others before these."""
     plain: Any = OmegaConf.to_container(node) if OmegaConf.is_config(node) else node
     for key, value in plain.items():
         yield f"{prefix}{key}", value
@@ -97,7 +97,7 @@ def dotted(node: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def read_yaml(text: str) -> Any:
-    """A value as OmegaConf reads it in a yaml file, where 1e-3 is a number; what is no YAML, such as -, is a text."""
+    """Read a value as OmegaConf does in a yaml file: 1e-3 is a number. What is not YAML, such as -, is a string."""
     try:
         read = OmegaConf.to_container(OmegaConf.create(f"value: {text}"))
     except (YAMLError, OmegaConfBaseException):
@@ -107,7 +107,7 @@ def read_yaml(text: str) -> Any:
 
 
 def spell(value: Any) -> str:
-    """A value in the grammar of Hydra's overrides."""
+    """Return a value in the grammar of Hydra's overrides."""
     if isinstance(value, bool):
         return str(value).lower()
     if value is None:

@@ -1,4 +1,4 @@
-"""The command that makes a run again, from its configuration. Imports no torch."""
+"""Write the command that repeats a run, from its configuration."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ GROUPS = ("paper", "task", "model", "optimizer")  # each may decide what those a
 
 
 def command(config: Config, run_id: str, composer: Composer) -> str:
-    """The command that makes a run again: the files that it names, and the settings that differ from theirs.
+    """Return a command that repeats a run: the files that it names, and the settings that differ from theirs.
 
     It has been composed, and gives the run's id. config: that of the run's record. Raises ConfigError if there is none.
     """
@@ -32,15 +32,15 @@ def command(config: Config, run_id: str, composer: Composer) -> str:
         made = identity.identity(identity.resolved(composer(overrides)))
     if made != run_id:
         raise ConfigError(
-            f"{run_id}: no command makes it again: the files in conf/, or the form of ids, have changed since; "
-            "its record.json has all its settings"
+            f"{run_id}: no command repeats this run, since conf/ or the form of ids has changed. "
+            "All its settings are in its record.json"
         )
     program = "python train.py" if paths.in_checkout() else "timescales-train"
     return " ".join([program, *map(_quoted, overrides)])
 
 
 def _quoted(text: str) -> str:
-    """A word as it is typed in a shell: in double quotes if it has single ones."""
+    """Quote a word for a shell: in double quotes if it contains single ones."""
     return f'"{text}"' if "'" in text and not set(text) & set('"$`\\!') else shlex.quote(text)
 
 
@@ -49,20 +49,20 @@ def _auto(node: Any) -> Any:
 
 
 def _overrides(wanted: Config, composer: Composer) -> list[str]:
-    """The overrides that give a configuration: names of files, then settings."""
+    """Return the shortest overrides that compose to a configuration: names of files, then settings."""
     names: list[str] = []
     for group in GROUPS:
         if composer(names)[group].get("name") != (name := wanted[group].get("name")):
             names.append(f"{group}={name}")
-    there, settings = identity.settings(identity.resolved(composer(names))), []
+    defaults, settings = identity.settings(identity.resolved(composer(names))), []
     for key, value in identity.settings(wanted).items():
-        if identity.is_of_identity(key) and (key not in there or there[key] != value):
-            settings.append(f"{'' if key in there else '+'}{key}={spell(value)}")
+        if identity.is_of_identity(key) and (key not in defaults or defaults[key] != value):
+            settings.append(f"{'' if key in defaults else '+'}{key}={spell(value)}")
     return [*names, *settings]
 
 
 def _of_extended(wanted: Config, run_id: str) -> list[str]:
-    """The overrides of a run that continues another."""
+    """Return the overrides of a run that continues another."""
     origin = found.find(wanted["extend"])
     saved = Record.read(origin) if origin else None
     if saved is None:

@@ -1,4 +1,4 @@
-"""A finished run, continued with more steps as a run of its own: `extend=RUN_DIR loop.max_epochs=200`.
+"""Continue a finished run with more steps, as a new run: `extend=RUN_DIR loop.max_epochs=200`.
 
 Imports no torch before the run begins.
 """
@@ -24,7 +24,7 @@ if TYPE_CHECKING:  # torch is imported when the run begins
     from timescales.training.checkpoint import Checkpoint
 
 LONGER = ("loop.max_epochs", "loop.max_steps", "loop.patience")
-FOR_SEVERAL = ("seeds", "table", "rung", "skip")
+SEVERAL_RUNS_KEYS = ("seeds", "table", "rung", "skip")
 
 
 def extended(cfg: DictConfig, overrides: Sequence[str]) -> Run:
@@ -38,7 +38,7 @@ def extended(cfg: DictConfig, overrides: Sequence[str]) -> Run:
         raise ConfigError(f"extend={cfg.extend}: no such run: give the directory of one that has finished")
     given = {override.key_or_group: override for override in map(parse, overrides)}
     for key, override in given.items():
-        if (identity.is_of_identity(key) and key not in (*LONGER, "extend")) or key in FOR_SEVERAL:
+        if (identity.is_of_identity(key) and key not in (*LONGER, "extend")) or key in SEVERAL_RUNS_KEYS:
             raise ConfigError(
                 f"{override.input_line}: a run that is continued keeps its settings: leave it out; {', '.join(LONGER)} "
                 "say how long it trains"
@@ -77,7 +77,7 @@ def extended(cfg: DictConfig, overrides: Sequence[str]) -> Run:
 
 
 def checkpoint_of(run: Run, restart: bool, task: Task) -> Checkpoint | None:
-    """The checkpoint of its origin, from which a run begins; None for one without an origin, or that goes on.
+    """Return the checkpoint of its origin, from which a run begins; None for one without an origin, or that goes on.
 
     Raises ConfigError for a checkpoint that is damaged or gone, and if the data of the origin were others.
     """
@@ -92,8 +92,8 @@ def checkpoint_of(run: Run, restart: bool, task: Task) -> Checkpoint | None:
     except ConfigError:  # it is damaged
         content = None
     if content is None:
-        again = "its own command with force=true trains it again"
-        raise ConfigError(f"extend={run.origin}: its last.pt is damaged or not there: {again}")
+        remedy = "its own command with force=true trains it again"
+        raise ConfigError(f"extend={run.origin}: its last.pt is damaged or not there: {remedy}")
     if content.get("lacks", []) != list(task.partial) or not same_data(content.get("data"), task.data):
         raise ConfigError(f"extend={run.origin}: it was trained on other data: give a run that was trained on these")
     content["progress"]["stopped"] = None

@@ -1,4 +1,4 @@
-"""From a sweep's overrides, or a table's grids, to runs. Imports no torch."""
+"""From a sweep's overrides, or a table's grids, to runs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from timescales.errors import ConfigError, one_line
 from timescales.papers import load
 from timescales.papers.table import Table, expand, varying
 
-OF_GROUPS = ("model.", "task.", "optimizer.")  # what the keys begin with that depend on a choice of files
+GROUP_PREFIXES = ("model.", "task.", "optimizer.")  # what the keys begin with that depend on a choice of files
 
 
 def combinations(overrides: Sequence[str], composer: Composer) -> list[list[str]]:
@@ -25,7 +25,7 @@ def combinations(overrides: Sequence[str], composer: Composer) -> list[list[str]
         given[key] = text
     values = [composer.each_value(text) for text in given.values()]
     if empty := [text for text, found in zip(given.values(), values, strict=True) if not found]:
-        raise ConfigError(f"{empty[0]}: it stands for no value, so there is nothing to run")
+        raise ConfigError(f"{empty[0]} selects no value: there is nothing to run")
     return fitting([list(each) for each in itertools.product(*values)], composer)
 
 
@@ -41,7 +41,7 @@ def fitting(requests: Sequence[list[str]], composer: Composer) -> list[list[str]
     absent: dict[str, list[tuple[str, ...]]] = {}  # by key, the choices of files without it
     for key in keys if len(firsts) > 1 else ():
         set_here = [parse(text) for request in firsts.values() for text in request]
-        if not key.startswith(OF_GROUPS) or any(o.is_add() for o in set_here if o.key_or_group == key):
+        if not key.startswith(GROUP_PREFIXES) or any(o.is_add() for o in set_here if o.key_or_group == key):
             continue
         without = [choice for choice, request in firsts.items() if not has(composer.of_files(request), key)]
         if without and len(without) < len(firsts):
@@ -52,8 +52,8 @@ def fitting(requests: Sequence[list[str]], composer: Composer) -> list[list[str]
             print(f"note: {key} is left out for {', '.join(names) or f'the {group}'}: no such key there", flush=True)
     fitted: dict[tuple[str, ...], list[str]] = {}
     for request, choice in zip(requests, choices, strict=True):
-        kept = [text for text in request if choice not in absent.get(parse(text).key_or_group, ())]
-        fitted.setdefault(tuple(kept), kept)
+        fitting_overrides = [text for text in request if choice not in absent.get(parse(text).key_or_group, ())]
+        fitted.setdefault(tuple(fitting_overrides), fitting_overrides)
     return list(fitted.values())
 
 
@@ -75,8 +75,8 @@ def of_table(table: Table, size: str, composer: Composer, narrow: Sequence[str] 
     narrowed = expand(table, size, values)
     requests = fitting([load.request(axes) for axes in narrowed], composer)
     if any(axes not in every for axes in narrowed):
-        there = {run.id for run in table_runs(table, size, composer)[0]}
-        if beyond := sum(composer.runs(request)[0].id not in there for request in requests):
+        planned_ids = {run.id for run in table_runs(table, size, composer)[0]}
+        if beyond := sum(composer.runs(request)[0].id not in planned_ids for request in requests):
             print(f"note: runs that fill no cell of {table.name}: {beyond} of {len(requests)}", flush=True)
     return requests
 
@@ -100,7 +100,7 @@ def unequal(runs: Sequence[Run]) -> list[str]:
     """List a warning for each setting that was not swept and yet differs between models or optimizers.
 
     Such a setting comes from their files, or from a recipe for one of the models. Keys that not all of them have are
-    left out, as are those of `identity.OF_THE_MODEL`.
+    left out, as are those of `identity.MODEL_KEYS`.
     """
     swept = varying([{key: value for key, value in run.axes.items() if "." not in key} for run in runs])
     given = {key for run in runs for key in run.axes} | {f"{group}.name" for group in swept}
@@ -117,12 +117,12 @@ def unequal(runs: Sequence[Run]) -> list[str]:
     fix: dict[str, str] = {}
     for place, of_place in settings.items():
         first = next(iter(of_place.values()))
-        for key in (key for key in first if key not in given and all(key in one for one in of_place.values())):
-            if any(one[key] != first[key] for one in of_place.values()):
-                told = ", ".join(f"{spell(one[key])} ({choice})" for choice, one in of_place.items())
-                differ.setdefault(key, []).append(f"{told} on {place}" if place else told)
+        for key in (key for key in first if key not in given and all(key in config for config in of_place.values())):
+            if any(config[key] != first[key] for config in of_place.values()):
+                values = ", ".join(f"{spell(config[key])} ({choice})" for choice, config in of_place.items())
+                differ.setdefault(key, []).append(f"{values} on {place}" if place else values)
                 fix.setdefault(key, f"{key}={spell(first[key])}")
     return [
-        f"warning: {key} was not swept, and differs: {'; '.join(told)}. Add {fix[key]} to make it equal."
-        for key, told in differ.items()
+        f"warning: {key} was not swept, and differs: {'; '.join(values)}. Add {fix[key]} to make it equal."
+        for key, values in differ.items()
     ]

@@ -111,7 +111,7 @@ def share_gpus() -> None:
 
 @contextlib.contextmanager
 def masked(how: int) -> Iterator[None]:
-    """A context in which this thread, and what it starts, blocks the signals (SIG_BLOCK) or does not (SIG_UNBLOCK)."""
+    """Block the signals (SIG_BLOCK), or unblock them (SIG_UNBLOCK), in this thread and in those that it starts."""
     before = signal.pthread_sigmask(how, SIGNALS)
     try:
         yield

@@ -56,7 +56,7 @@ def launch(
 
 
 def executor(parameters: Mapping[str, Any]) -> Any:
-    """A submitit executor with the parameters of conf/hydra/launcher/slurm.yaml."""
+    """Make a submitit executor with the parameters of conf/hydra/launcher/slurm.yaml."""
     import submitit
 
     rest = {k: v for k, v in parameters.items() if k not in ("_target_", "submitit_folder", "max_num_timeout")}
@@ -87,11 +87,11 @@ def submit(executor: Any, job: Requeued, overrides: Sequence[list[str]]) -> tupl
 def answers(jobs: Sequence[Any]) -> list[JobReturn]:
     """Wait for submitit's jobs; how each ended. Prints the progress."""
     ended: dict[str, JobReturn] = {}
-    gone: dict[str, float] = {}  # since when a job without an answer has been missing from the queue
+    missing_since: dict[str, float] = {}  # since when a job without an answer has been missing from the queue
     while len(ended) < len(jobs):
         queue = queued()
         for job in jobs:
-            if job.job_id in ended or is_running(job, queue, gone):
+            if job.job_id in ended or is_running(job, queue, missing_since):
                 continue
             ended[job.job_id] = result = answer(job)
             word = "failed" if result.status is JobStatus.FAILED else "ended"
@@ -100,14 +100,14 @@ def answers(jobs: Sequence[Any]) -> list[JobReturn]:
     return [ended[job.job_id] for job in jobs]
 
 
-def is_running(job: Any, queue: set[str] | None, gone: dict[str, float]) -> bool:
-    """Whether a job may still answer: it waits or runs, or has left the queue less than GRACE seconds ago."""
+def is_running(job: Any, queue: set[str] | None, missing_since: dict[str, float]) -> bool:
+    """Return whether a job may still answer: it waits or runs, or has left the queue less than GRACE seconds ago."""
     if job.paths.result_pickle.exists():
         return False
     if queue is None or job.job_id in queue:
-        gone.pop(job.job_id, None)
+        missing_since.pop(job.job_id, None)
         return True
-    return time.monotonic() - gone.setdefault(job.job_id, time.monotonic()) < GRACE
+    return time.monotonic() - missing_since.setdefault(job.job_id, time.monotonic()) < GRACE
 
 
 def queued() -> set[str] | None:

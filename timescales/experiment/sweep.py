@@ -1,4 +1,4 @@
-"""Many runs: a sweep or a table (table=NAME), planned whole, then trained by Hydra's launcher. Imports no torch."""
+"""Many runs: a sweep or a table (table=NAME), planned whole, then trained by Hydra's launcher."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from timescales.runs.found import Action, Found
 from timescales.runs.record import Record, State
 
 CHOSEN = ("table", "rung")  # what a command line says of a table; the rest is about its runs
-NO_SETTING = ("run_dir", "seeds")  # keys that set no runs apart
+COMMON_KEYS = ("run_dir", "seeds")  # keys that set no runs apart
 
 
 class Sweep:
@@ -63,26 +63,26 @@ class Sweep:
         runs = self.planned()
         asked, runs = len(runs), list({run.directory: run for run in runs}.values())
         committed = store.committed()
-        there = {run.directory: look for run in runs if (look := self.look(run, committed.get(run.id)))}
+        states = {run.directory: look for run in runs if (look := self.look(run, committed.get(run.id)))}
         todo: list[Run] = []
         skipped: list[Run] = []
-        for run in (run for run in runs if run.directory in there):
-            (skipped if found.action(run, there[run.directory]) is Action.SKIP else todo).append(run)
-        self.say(asked, runs, skipped, todo, there)
+        for run in (run for run in runs if run.directory in states):
+            (skipped if found.action(run, states[run.directory]) is Action.SKIP else todo).append(run)
+        self.say(asked, runs, skipped, todo, states)
         self.seconds = cost.known() if todo else {}
         price = {run.cost_key: self.seconds.get(run.cost_key, float("inf")) for run in todo}
         if self.minutes is None:
             todo.sort(key=lambda run: (run.seed, -price[run.cost_key]))
         else:
             todo.sort(key=lambda run: (price[run.cost_key], run.seed))
-        with stopping_after(self.minutes) as over:
+        with stopping_after(self.minutes) as time_is_up:
             try:
                 self.train(todo)
-                self.measure(run for run in skipped if there[run.directory].state.ended)
+                self.measure(run for run in skipped if states[run.directory].state.ended)
                 left, self.elsewhere = self.elsewhere, []
                 self.train([run for run in left if found.action(run, found.look(run.directory)) is not Action.SKIP])
             except KeyboardInterrupt:
-                if not over():
+                if not time_is_up():
                     raise
                 ended = sum(found.look(run.directory).state.ended for run in todo)
                 done = f"{ended} of {number_of_runs(len(todo))} done"
@@ -121,11 +121,11 @@ class Sweep:
     def runs_of(self, request: list[str]) -> list[Run]:
         """Make the runs of a request, with what was asked for and what composes them."""
         given = {o.key_or_group: o.value() for o in map(parse, request)}
-        kept = [text for text in request if parse(text).key_or_group not in ("seed", "seeds", "run_dir")]
+        overrides = [text for text in request if parse(text).key_or_group not in ("seed", "seeds", "run_dir")]
         runs = []
         for run in self.composer.runs(request):
             own = [f"seed={run.seed}", "seeds=1", setting("run_dir", str(run.directory))]
-            runs.append(replace(run, axes=given | {"seed": run.seed}, overrides=(*kept, *own)))
+            runs.append(replace(run, axes=given | {"seed": run.seed}, overrides=(*overrides, *own)))
         return runs
 
     def look(self, run: Run, row: store.Row | None) -> Found | None:
@@ -134,16 +134,16 @@ class Sweep:
         row: what results/ has of it.
         """
         try:
-            there = found.look(run.directory, row)
-            found.action(run, there)
-            return there
+            state = found.look(run.directory, row)
+            found.action(run, state)
+            return state
         except ConfigError as error:  # of the files in its directory: the other runs are trained
             self.fail(run, error)
             return None
 
-    def say(self, asked: int, runs: list[Run], skipped: list[Run], todo: list[Run], there: dict[Path, Found]) -> None:
+    def say(self, asked: int, runs: list[Run], skipped: list[Run], todo: list[Run], states: dict[Path, Found]) -> None:
         """Print what there is to do, and what one may not expect."""
-        finished = sum(there[run.directory].state.ended for run in skipped)
+        finished = sum(states[run.directory].state.ended for run in skipped)
         elsewhere = sum(lock.owner(run.directory) is not None for run in todo)
         parts = [f"{number_of_runs(asked)}: {finished} already finished", f"{len(todo) - elsewhere} to train"]
         parts += [f"{elsewhere} running elsewhere"] if elsewhere else []
@@ -151,7 +151,7 @@ class Sweep:
         if asked > len(runs):
             parts.append(f"{asked - len(runs)} asked for more than once (engine, device and logger make no other run)")
         print(", ".join(parts), flush=True)
-        if stale := [str(run.directory) for run in skipped if there[run.directory].stale]:
+        if stale := [str(run.directory) for run in skipped if states[run.directory].stale]:
             print(f"{len(stale)} of them are stale (force=stale runs them again): {', '.join(stale)}", flush=True)
         for warning in plan.unequal(runs) if not self.of_table else ():
             print(warning, flush=True)
@@ -209,14 +209,14 @@ class Sweep:
 
     def outcomes(self, runs: Sequence[Run]) -> Iterator[str]:
         """Yield a line for each setting, in the order asked for: its tests' mean and, in brackets, sd over seeds."""
-        differ = [key for key in varying([run.axes for run in runs]) if key not in NO_SETTING]
+        differ = [key for key in varying([run.axes for run in runs]) if key not in COMMON_KEYS]
         settings: dict[str, list[Run]] = {}
         for run in runs:
             name = " ".join(f"{key}={spell(run.axes[key])}" for key in differ if key in run.axes)
             settings.setdefault(name, []).append(run)
         for name, of_all in settings.items():
             saved = [Record.read(run.directory) for run in of_all if run.directory not in self.failed]
-            finished = [one.metrics for one in saved if one is not None and one.state is State.FINISHED]
+            finished = [record.metrics for record in saved if record is not None and record.state is State.FINISHED]
             words = []
             for metric in sorted({key for metrics in finished for key in metrics if key.startswith("test/")}):
                 values = [value for metrics in finished if (value := metrics.get(metric)) is not None]

@@ -142,16 +142,16 @@ def train(run: Run, direction: Any = None) -> Record | None:
 
 
 def ended(run: Run, direction: Any) -> bool:
-    """Whether a run is to be skipped, after a line that says so."""
-    there = found.look(run.directory)
-    if found.action(run, there) is not Action.SKIP:
+    """Return whether a run is to be skipped. If so, print a line that says so."""
+    state = found.look(run.directory)
+    if found.action(run, state) is not Action.SKIP:
         return False
-    if saved := there.record:
+    if saved := state.record:
         if direction is not None and saved.select is None:
-            raise ConfigError(f"{run.directory} was trained before runs noted what to search by: force=true")
+            raise ConfigError(f"{run.directory} has no value to search by in its record: force=true trains it again")
         check_direction(saved.select, direction)
-        again = f"stale: {saved.what_changed} since; force=stale" if saved.stale else "force=true"
-        print(f"finished, skipped: {run.directory} ({again} runs it again)\n  {saved.summary}")
+        remedy = f"stale: {saved.what_changed} since; force=stale" if saved.stale else "force=true"
+        print(f"finished, skipped: {run.directory} ({remedy} runs it again)\n  {saved.summary}")
     return True
 
 
@@ -169,7 +169,7 @@ def check_direction(select: Any, direction: Any) -> None:
 
 
 def what_it_costs(run: Run, whole: int, left: int) -> Iterator[str]:
-    """A line, for a run of many steps, that says how long it may take, and that it can be stopped.
+    """Yield a line, for a run of many steps, that says how long it may take, and that it can be stopped.
 
     whole: the steps of the run; left: those that it has not taken.
     """

@@ -113,7 +113,9 @@ class Accelerated:
         form = Form(input, self.batch_first)
         x, steps = form.sequences(input)
         layers = [functools.partial(_run, cell, [getattr(self, name) for name in own]) for own in self._all_weights]
-        states = [None] * len(layers) if hx is None else [form.before(one) for one in split([cell] * len(layers), hx)]
+        states = [None] * len(layers)
+        if hx is not None:
+            states = [form.before(state) for state in split([cell] * len(layers), hx)]
         dropout = functools.partial(nn.functional.dropout, p=self.dropout, training=self.training)
         run = functools.partial(engine.run, "auto")
         output, after, _ = run_layers(layers, 1 + self.bidirectional, x, states, steps, run, dropout)

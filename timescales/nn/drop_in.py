@@ -111,7 +111,7 @@ class DropIn(CellRNN):
         if not proj_size:
             each = self._cell_arguments(input_size, hidden_size, num_layers, bias, bidirectional, **arguments)
             with made_on(device, dtype):
-                self._adopt([self.cell_class(**one) for one in each])
+                self._adopt([self.cell_class(**entry) for entry in each])
             if type(self).reset_parameters is not DropIn.reset_parameters:
                 self.reset_parameters()
 
@@ -231,7 +231,7 @@ class DropIn(CellRNN):
             raise ValueError(f"timescales.{cls.__name__} takes a {name}, not {type(module).__name__}")
         weights = {key: value for key, value in module._parameters.items() if value is not None}
         if missing := [key for key in module._flat_weights_names if key not in weights]:
-            raise ValueError(f"{missing[0]} of this {name} is computed: timescales.accelerate takes it as it is")
+            raise ValueError(f"{missing[0]} of this {name} is computed, not a parameter: use timescales.accelerate")
         keys = (
             "input_size",
             "hidden_size",
@@ -270,8 +270,8 @@ class DropIn(CellRNN):
             bidirectional=self.bidirectional,
         ).to(first.device, first.dtype)
         with torch.no_grad():
-            for cell, one, names in zip(self.layers, weights, module._all_weights, strict=True):
-                for name, own, value in zip(names, TORCH_WEIGHTS, one, strict=False):
+            for cell, values, names in zip(self.layers, weights, module._all_weights, strict=True):
+                for name, own, value in zip(names, TORCH_WEIGHTS, values, strict=False):
                     trained = getattr(cell, own).requires_grad if own in cell._parameters else True
                     value = first.new_zeros(()) if value is None else value
                     module.get_parameter(name).copy_(value).requires_grad_(trained)

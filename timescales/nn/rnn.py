@@ -91,7 +91,7 @@ class RNN(nn.Module):
         self.num_layers, self.bidirectional, self.batch_first = len(cells) // directions, bidirectional, batch_first
         self.dropout, self.between, self.engine = dropout, None, engines.checked(engine)
         if dropout and self.num_layers == 1:
-            warnings.warn(f"dropout={dropout} is between layers: one layer has none", stacklevel=3)
+            warnings.warn(f"dropout={dropout} acts between layers: with one layer it does nothing", stacklevel=3)
 
     @property
     def dropout(self) -> float:
@@ -318,16 +318,16 @@ class CellRNN(RNN):
             raise ValueError(f"{type(self).__name__} has no proj_size={proj_size!r}: put an nn.Linear after it")
         each = self._cell_arguments(input_size, hidden_size, num_layers, bias, bidirectional, **arguments)
         with made_on(device, dtype):
-            made = [self.cell_class(**one) for one in each]
+            made = [self.cell_class(**entry) for entry in each]
         super().__init__(made, batch_first=batch_first, dropout=dropout, bidirectional=bidirectional, engine=engine)
 
     def _cell_arguments(
         self, input_size: int, hidden_size: Any, num_layers: int, bias: bool, bidirectional: bool, **arguments: Any
     ) -> list[dict[str, Any]]:
         """Return the arguments of each cell, in the order of `layers`. Raises ValueError for an unknown argument."""
-        taken = signatures.parameters(self.cell_class)
-        check_arguments(self, {key: value for key, value in arguments.items() if key not in taken})
-        if "bias" in taken:
+        accepted = signatures.parameters(self.cell_class)
+        check_arguments(self, {key: value for key, value in arguments.items() if key not in accepted})
+        if "bias" in accepted:
             arguments["bias"] = bias
         elif bias is not True:
             raise ValueError(f"{type(self).__name__} has no bias={bias!r}: the biases are part of its cell's equations")
@@ -359,7 +359,7 @@ def checked_state(layers: Sequence[Cell], state: Any, form: forms.Form, x: Any) 
         raise WrongShape(f"the second argument is the state, {states.form(layers)}, not {tuple(state.shape)}: {fix}")
     each = states.split(layers, state)
     states.check(layers, each, form.batch(x))
-    return [form.before(one) for one in each]
+    return [form.before(entry) for entry in each]
 
 
 def data_of(name: str, value: Any, x: PackedSequence) -> Any:

@@ -32,8 +32,8 @@ def complete(constructor: Any, *takers: Callable[..., Any], without: Collection[
     found = dict(own)
     for taker in takers:
         found |= {name: parameter for name, parameter in parameters(taker).items() if name not in found}
-    kept = [p for name, p in found.items() if p.kind not in VARIABLE and name not in without]
-    constructor.__signature__ = inspect.Signature(sorted(kept, key=lambda p: p.kind))
+    listed = [p for name, p in found.items() if p.kind not in VARIABLE and name not in without]
+    constructor.__signature__ = inspect.Signature(sorted(listed, key=lambda p: p.kind))
 
 
 def parameters(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:

@@ -190,14 +190,14 @@ def judge_claim(
     """
     groups, wanted = claim.groups(rows, lambda row: row.axes), claim.groups(planned, lambda axes: axes)
     low, high = region_of(claim, ratio)
-    found = {shared: one for shared, sides in groups.items() if (one := effect(claim, sides, pair, ratio))}
+    found = {shared: interval for shared, sides in groups.items() if (interval := effect(claim, sides, pair, ratio))}
     ran, plan = (sum(len(side) for sides in of.values() for side in sides) for of in (groups, wanted))
     failures = _failures(claim, groups)
     if not found:
         return Verdict(NOT_RUN if ran < plan else UNDECIDED, notes=failures)
     places = [estimated.place(low, high) for estimated in found.values()]
     word = CLAIM_WORDS[min(places) if -1 in places or len(found) == len(wanted) else 0]
-    weakest = min(found.values(), key=lambda one: (one.place(low, high), min(one.mid - low, high - one.mid)))
+    weakest = min(found.values(), key=lambda i: (i.place(low, high), min(i.mid - low, high - i.mid)))
     notes = [f"{ran} of {plan} runs"] * (ran < plan)
     if ran < plan:  # testing after every run, and stopping at a pleasing word, would decide too often
         word = NOT_RUN

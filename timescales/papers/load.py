@@ -1,4 +1,4 @@
-"""Read the file of a table and parse it. Imports no torch."""
+"""Read the file of a table and parse it."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from dataclasses import MISSING, fields, replace
 from typing import Any, get_type_hints
 
 from timescales.config import values as plain
-from timescales.config.identity import NOT_IDENTITY, NOT_IDENTITY_LOOP, NOT_IDENTITY_TASK
+from timescales.config.identity import IGNORED_KEYS, IGNORED_LOOP_KEYS, IGNORED_TASK_KEYS
 from timescales.config.values import read_yaml
 from timescales.errors import ConfigError, nearest
 from timescales.papers import under
@@ -47,7 +47,7 @@ from timescales.papers.table import (
 from timescales.runs.metrics import STEPS_TO, is_steps, threshold
 
 Node = Mapping[str, Any]  # a part of a table's file
-AT_LEAST = {"sd": 0, "se": 0, "tolerance": 0, "flat": 0, "n": 1}
+MINIMUM = {"sd": 0, "se": 0, "tolerance": 0, "flat": 0, "n": 1}
 ABOVE = {"times": 0, "by": 0, "at": 0, "steps": 0, "share": 0, "seeds": 0}
 PERCENT = r"%|\bpct\b|\bper\s?cents?\b|\bpercentages?\b"  # what people write for percent
 NEEDED = {"line": ("x",), "probe": ("probe", "xlabel", "ylabel")}  # keys without which a figure cannot be drawn
@@ -234,8 +234,8 @@ def _check_value(where: str, key: str, value: Any, kind: Any) -> None:
     if isinstance(value, Number):
         if not math.isfinite(value):
             raise ConfigError(f"{where} must be a finite number, not {value}")
-        if value < AT_LEAST.get(key, -math.inf):
-            raise ConfigError(f"{where} must be at least {AT_LEAST[key]}, not {value}")
+        if value < MINIMUM.get(key, -math.inf):
+            raise ConfigError(f"{where} must be at least {MINIMUM[key]}, not {value}")
         if value <= ABOVE.get(key, -math.inf):
             raise ConfigError(f"{where} must be above {ABOVE[key]}, not {value}")
 
@@ -338,8 +338,8 @@ def _figure(where: str, node: Any) -> Figure:
     figure = Figure(**checked(Figure, node, where))
     if missing := [key for key in NEEDED.get(figure.kind, ()) if not getattr(figure, key)]:
         raise ConfigError(f"{where}.{missing[0]} is missing; see {DOCUMENTATION}")
-    if figure.floors and figure.kind != "curves":
-        raise ConfigError(f"{where}.floors: only kind: curves can draw trivial baselines; leave floors out")
+    if figure.trivial_baselines and figure.kind != "curves":
+        raise ConfigError(f"{where}.trivial_baselines: only kind: curves can draw them; leave it out")
     return figure
 
 
@@ -355,11 +355,11 @@ def _grid(where: str, node: Any) -> Grid:
     """Make a grid. Raises ConfigError for several values of a key that is not part of a run's identity."""
     if not isinstance(node, Mapping):
         plain.require(where, node, dict)
-    alike = [*(f"loop.{key}" for key in NOT_IDENTITY_LOOP), *(f"task.{key}" for key in NOT_IDENTITY_TASK)]
+    alike = [*(f"loop.{key}" for key in IGNORED_LOOP_KEYS), *(f"task.{key}" for key in IGNORED_TASK_KEYS)]
     for name, value in node.items():
         key = str(name).lstrip("+~")
         several = isinstance(value, list) and len(value) > 1
-        if key == "seeds" or (several and (key in alike or key.partition(".")[0] in NOT_IDENTITY)):
+        if key == "seeds" or (several and (key in alike or key.partition(".")[0] in IGNORED_KEYS)):
             fix = "write seed: [0, 1, 2]" if key == "seeds" else "give it on the command line"
             raise ConfigError(f"{where}.{key}: runs that only differ in it are one run; {fix}")
     return Grid(dict(node))

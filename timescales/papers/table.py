@@ -260,13 +260,14 @@ class Figure:
     """A panel of figure.png."""
 
     KEYS: ClassVar[tuple[str, ...]] = (
-        *("kind", "where", "metric", "chance", "floors", "probe", "x", "xlabel", "ylabel", "xscale", "yscale"),
+        *("kind", "where", "metric", "chance", "trivial_baselines", "probe", "x", "xlabel", "ylabel"),
+        *("xscale", "yscale"),
     )
     kind: Literal["curves", "line", "probe", "times"]
     where: Where = field(default_factory=dict, metadata={"yaml": dict})  # the runs that it shows; by default all
     metric: str = ""  # drawn as curves or over `x`; by default the table's
     chance: Number | None = field(default=None, metadata={"yaml": Number})
-    floors: bool = False  # whether to draw what trivial baselines reach on the first run's task (`Task.floors`)
+    trivial_baselines: bool = False  # whether to draw what `Task.trivial_baselines` of the first run's task reach
     probe: str = ""  # an analysis; kind: probe draws its values "probe/<analysis>/<number>" over the number
     x: str = ""  # kind: line draws the metric over this setting
     xlabel: str = ""
@@ -338,12 +339,12 @@ class Table(Measure):
             return rungs[0]
         if word not in self.sizes:
             why = f": {self.ladder.none}" if self.ladder and self.ladder.none else ""
-            there = f"there are {', '.join(rungs)}" if rungs else f"{self.name} has no ladder{why}"
-            raise ConfigError(f"rung={word}: no such rung{nearest(word, rungs)}; {there}")
+            choices = f"there are {', '.join(rungs)}" if rungs else f"{self.name} has no ladder{why}"
+            raise ConfigError(f"rung={word}: no such rung{nearest(word, rungs)}; {choices}")
         return word
 
     def other_selections(self) -> list[Select]:
-        """The selections, besides `select`, by which the paper may have chosen the values of its cells."""
+        """Return the selections, besides `select`, by which the paper may have chosen the values of its cells."""
         return list(self.assumed["select"].tries) if "select" in self.assumed else []
 
 

@@ -172,8 +172,8 @@ def _curves(ax: Any, panel: Panel) -> None:
             ax.plot(steps, values, style(row), **look, label=None if k else label)
     if panel.figure.chance is not None and panel.size == "paper":
         ax.axhline(panel.figure.chance, color="#bbbbbb", ls=":", lw=1, label="chance")
-    if panel.figure.floors:
-        draw_baselines(ax, panel.report.floors(panel.rows[0]))
+    if panel.figure.trivial_baselines:
+        draw_baselines(ax, panel.report.trivial_baselines(panel.rows[0]))
     if counted := re.match(rf"{STEPS_TO}{re.escape(metric)} [<>]=? (\S+)", panel.table.metric):
         ax.axhline(float(counted[1]), color="#555555", ls=":", lw=1, label=f"threshold {counted[1]}")
     ax.set(xlabel="training steps", ylabel=metric, yscale=panel.figure.yscale, xlim=(0, None))

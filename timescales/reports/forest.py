@@ -27,7 +27,7 @@ LOOK = {  # colour and marker of each word
     **dict.fromkeys((*judge.AGAINST, OPPOSITE), (RED, "X")),
     judge.NOT_RUN: (PALE, "D"),
 }
-MOST_VALUES = 60  # more would not be readable; the page lists them
+MAX_VALUES = 60  # more would not be readable; the page lists them
 FAR = 8.0  # in margins: values farther away are drawn at the edge
 
 
@@ -59,7 +59,7 @@ def verdicts(report: Report) -> Any:
     """Draw the claims that have an interval on the left, a panel for each unit, and the values on the right."""
     claims = [each for each in report.claims if any(v.interval for v in each.verdicts)]
     values = [each for each in report.values if any(v.interval or v.values for v in each.verdicts)]
-    values = values if len(values) <= MOST_VALUES else []
+    values = values if len(values) <= MAX_VALUES else []
     if not claims and not values:
         return None
     columns: list[dict[str, list[Any]]] = [found for found in (_by_unit(claims), _by_unit(values)) if found]
@@ -249,8 +249,8 @@ def _climb_on(ax: Any, climb: Climb, report: Report) -> None:
     title = textwrap.fill(f"{wording.claim_in_words(climb.claim)}{trend}", 58)
     _rows(ax, names, title)
     if climb.ratio:
-        apart = 0.5 if high - low < 2 else max(1, round((high - low) / 4))  # powers of 2 between two ticks
-        ticks = [k * apart for k in range(math.ceil(low / apart), math.floor(high / apart) + 1)]
+        spacing = 0.5 if high - low < 2 else max(1, round((high - low) / 4))  # powers of 2 between two ticks
+        ticks = [k * spacing for k in range(math.ceil(low / spacing), math.floor(high / spacing) + 1)]
         ax.set_xticks(ticks, [f"{2.0**t:.2g}" for t in ticks])
     ax.set_xlabel("% of runs" if shares else climb.unit, fontsize=8)
 

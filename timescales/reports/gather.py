@@ -1,4 +1,4 @@
-"""Read the rows of a table's runs: from runs/, else as committed in results/. Never trains. Imports no torch."""
+"""Read the rows of a table's runs: from runs/, else as committed in results/. Never trains."""
 
 from __future__ import annotations
 
@@ -49,11 +49,11 @@ def gather(
     for size, of_size in planned.items():
         rows[size] = []
         for run in of_size:
-            there = found.look(runs_dir / run.name if runs_dir else None, committed.get(run.id))
-            if isinstance(there.outcome, Record) and runs_dir:
-                rows[size].append(_local_row(table, run, there.outcome, size, runs_dir))
-            elif isinstance(there.outcome, Row):
-                row = _committed_row(table, there.outcome, [results_dir, *filter(None, [out])])
+            state = found.look(runs_dir / run.name if runs_dir else None, committed.get(run.id))
+            if isinstance(state.outcome, Record) and runs_dir:
+                rows[size].append(_local_row(table, run, state.outcome, size, runs_dir))
+            elif isinstance(state.outcome, Row):
+                row = _committed_row(table, state.outcome, [results_dir, *filter(None, [out])])
                 rows[size].append(replace(row, axes=run.axes, rung=size))
     return rows, len(set(own) - {run.id for of_size in planned.values() for run in of_size})
 

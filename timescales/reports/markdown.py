@@ -30,7 +30,9 @@ def table(report: Report) -> str:
     lines = [f"# {found.title}", "", f"{found.name}: {found.source}."]
     asked = "Do the hypotheses hold?" if report.study else "Is it reproduced?"
     lines += ["", f"**{asked}** {wording.answer(report)}"]
-    lines += [f"At {wording.full_size(report)} {runs}{_price(report)}. {_chance(report)}".rstrip(), ""]
+    price = wording.price(report.price())
+    missing = f" (missing: {price}, on one CPU core)" if price else ""
+    lines += [f"At {wording.full_size(report)} {runs}{missing}. {_chance(report)}".rstrip(), ""]
     if verdicts_drawn(report):
         lines += [f"![Claims and values of {found.name}](verdicts.png)", "", READING, ""]
     lines += climbs(report) + claims(report) + values(report) + layout(report)
@@ -55,11 +57,6 @@ def figures_drawn(report: Report) -> bool:
     """Return whether there is anything to draw in figure.png."""
     shown = [row for size, rows in report.rows.items() if size != RATES for row in rows]
     return any(matches(row.axes, figure.where) for figure in report.table.figure for row in shown)
-
-
-def _price(report: Report) -> str:
-    price = wording.price(report.price())
-    return f" (missing: {price}, on one CPU core)" if price else ""
 
 
 def _chance(report: Report) -> str:

@@ -21,7 +21,7 @@ from timescales.runs.store import Row
 
 README = paths.ROOT / "README.md"
 PICTURE = "ours_elapsed_time"  # the table whose runs the README's picture shows
-SHOWN = {  # the labels of its cells, in words; dashed: without the time between samples
+CELL_WORDS = {  # the labels of its cells, in words; dashed: without the time between samples
     "chrono, gap as input": ("chrono, with this time as an input", "-"),
     "exponential gate, torch's bias": ("exponential gate that reads it", "-"),
     "power law": ("power law that reads it", "-"),
@@ -62,13 +62,13 @@ def write(blocks: Mapping[str, str]) -> None:
 def cells(report: Report) -> dict[str, Judged[Cell]]:
     """Return the values that the picture shows and that have runs, by label."""
     found = {each.item.label: each for each in report.values if each.verdicts[0].values}
-    return {label: found[label] for label in SHOWN if label in found}
+    return {label: found[label] for label in CELL_WORDS if label in found}
 
 
 def picture(report: Report) -> str:
     """Write the link to the picture and the numbers in it."""
     shown = {label: each.verdicts[0].values for label, each in cells(report).items()}
-    numbers = "; ".join(f"{SHOWN[label][0]} {statistics.fmean(own):.1f} %" for label, own in shown.items())
+    numbers = "; ".join(f"{CELL_WORDS[label][0]} {statistics.fmean(own):.1f} %" for label, own in shown.items())
     runs = " or ".join(str(n) for n in sorted({len(own) for own in shown.values()}))
     return PICTURE_TEXT.format(table=PICTURE, runs=runs, values=numbers)
 
@@ -95,7 +95,7 @@ def _curve(report: Report, row: Row) -> list[tuple[float, float]]:
 
 def _draw_runs(ax: Any, label: str, model: str, curves: Sequence[Sequence[tuple[float, float]]]) -> None:
     """Draw a thin line for each run, and a thick one for their mean, in per cent."""
-    words, dashes = SHOWN[label]
+    words, dashes = CELL_WORDS[label]
 
     def plot(points: Sequence[tuple[float, float]], **look: Any) -> None:
         colour = plotting.COLOURS[model]

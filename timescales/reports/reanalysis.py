@@ -32,7 +32,7 @@ words. The command reads them from commit `f9361b21` of
 
 **Data.** The strings of Dyck-2 as our runs have them, and the training words of both corpora.
 """
-OF_UNITS = {
+UNIT_COLUMNS = {
     "nearest alpha": "probe/timescale_law/alpha",
     "distance": "probe/timescale_law/ks_inverse_gamma",
     "of the nearest normal": "probe/timescale_law/ks_normal",
@@ -61,9 +61,9 @@ about our runs; these are beside them.
 
 def page(sources: Sequence[Source], reports: Sequence[Report]) -> str:
     """Return the text of results/reanalysed/README.md."""
-    units = [source for source in sources if OF_UNITS["nearest alpha"] in source.values]
-    body = [[source.of, *(number(source.values[key]) for key in OF_UNITS.values())] for source in units]
-    lines = [INTRO, UNITS, *grid(["model", *OF_UNITS], body), "", JUDGED]
+    units = [source for source in sources if UNIT_COLUMNS["nearest alpha"] in source.values]
+    body = [[source.of, *(number(source.values[key]) for key in UNIT_COLUMNS.values())] for source in units]
+    lines = [INTRO, UNITS, *grid(["model", *UNIT_COLUMNS], body), "", JUDGED]
     judged = [(report, found) for report in reports for found in report.reanalysed]
     lines += [f"{in_words([found for _, found in judged])}.", ""]
     head = ["table", "what", "paper", "reanalysed", "of", "verdict"]

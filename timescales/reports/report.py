@@ -138,13 +138,13 @@ class Report:
         """Return a run's curve."""
         return gather.curve(self.table, row, self.results, self.out)
 
-    def floors(self, row: Row) -> dict[str, float]:
-        """Return what trivial baselines reach on a run's task (`Task.floors`); {} without data. Imports torch."""
+    def trivial_baselines(self, row: Row) -> dict[str, float]:
+        """Return what `Task.trivial_baselines` of a run's task reach; {} without data. Imports torch."""
         from timescales.errors import MissingData
         from timescales.training import build
 
         try:
-            return build.build_task(self.configs[row.id], "cpu").floors()
+            return build.build_task(self.configs[row.id], "cpu").trivial_baselines()
         except MissingData:
             return {}
 

@@ -13,7 +13,7 @@ from typing import Any
 from timescales.config import values
 from timescales.config.compose import WRONG_INPUT, Composer, parse
 from timescales.config.run import Axes, Run, run_of
-from timescales.experiment.plan import OF_GROUPS
+from timescales.experiment.plan import GROUP_PREFIXES
 from timescales.files import write_atomic
 from timescales.papers import load
 from timescales.papers.judge import judge_claim
@@ -59,15 +59,15 @@ def narrowed(table: Rung, overrides: Sequence[str], composer: Composer) -> Rung:
     A setting is skipped for a model that does not have it, as in a sweep.
     """
     wanted: dict[str, list[Any]] = {}
-    for override in (parse(one) for text in overrides for one in composer.each_value(text)):
+    for override in (parse(choice) for text in overrides for choice in composer.each_value(text)):
         if composer.chooses(override):
             composer.of_files([str(override.input_line)])  # raises an error for a name that is not there
         wanted.setdefault(override.key_or_group, []).append(override.value())
     grids = []
     for axes in expand(table, narrow=wanted):
-        given = {key: value for key, value in axes.items() if not key.startswith(OF_GROUPS)}
+        given = {key: value for key, value in axes.items() if not key.startswith(GROUP_PREFIXES)}
         cfg = composer.of_files(load.request(given))
-        absent = [key for key in wanted if key.startswith(OF_GROUPS) and not values.has(cfg, key)]
+        absent = [key for key in wanted if key.startswith(GROUP_PREFIXES) and not values.has(cfg, key)]
         grids.append(Grid({key: value for key, value in axes.items() if key not in absent}))
     assumed = {key: entry for key, entry in table.assumed.items() if key not in wanted}
     return replace(table, runs=tuple(grids), assumed=assumed)
@@ -98,8 +98,8 @@ def gather(table: Rung, composer: Composer, results_dir: Path, runs_dir: Path) -
     for variation in variations(table, composer):
         rows[variation.words] = []
         for run in runs_of(table, composer, variation):
-            there = found.look(runs_dir / run.name, committed.get(run.id))
-            if (outcome := there.outcome) is not None:
+            state = found.look(runs_dir / run.name, committed.get(run.id))
+            if (outcome := state.outcome) is not None:
                 row = store.row(outcome, run.axes, "small", columns(table)) if isinstance(outcome, Record) else outcome
                 # A setting that only one model has must not keep its runs from being compared with the others'.
                 axes = {key: value for key, value in run.axes.items() if key in own or key != variation.key}

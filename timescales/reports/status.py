@@ -1,4 +1,4 @@
-"""List what is done of each table, what the rest costs, the runs, and how one run was made. Imports no torch."""
+"""List what is done of each table, what the rest costs, the runs, and how one run was made."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Status:
     @property
     def todo(self) -> list[Run]:
         """The runs that have not ended."""
-        return [run for run, there in self.runs if there.outcome is None]
+        return [run for run, state in self.runs if state.outcome is None]
 
     @property
     def unknown(self) -> dict[str, Run]:
@@ -49,7 +49,7 @@ class Status:
 
     def line(self) -> list[Any]:
         """Return the row of this size under HEAD."""
-        count = Counter(there.word for _, there in self.runs)
+        count = Counter(state.word for _, state in self.runs)
         counts = [count[word] for word in STATES]
         bad = count["diverged"] + count["failed"]
         why = "; ".join(dict.fromkeys(self.why))
@@ -69,8 +69,8 @@ class Status:
         self._check(where)
         keys = varying([run.axes for run, _ in self.runs])
         head = [*(key.split(".")[-1] for key in keys), *PLAN_HEAD]
-        chosen = [(run, there) for run, there in self.runs if matches(run.axes, where)]
-        return [head, *([*_settings(run, keys), there.word, run.name] for run, there in chosen)]
+        chosen = [(run, state) for run, state in self.runs if matches(run.axes, where)]
+        return [head, *([*_settings(run, keys), state.word, run.name] for run, state in chosen)]
 
     def _check(self, where: Where) -> None:
         for key, wanted in where.items():
@@ -105,7 +105,7 @@ def status(
     for size, part in table.sizes.items():
         runs, why = plan.table_runs(table, size, composer)
         far = Status(table, size, [(run, found.look(runs_dir / run.name, committed.get(run.id))) for run in runs], why)
-        ended = [(run.cost_key, there.outcome) for run, there in far.runs if there.outcome is not None]
+        ended = [(run.cost_key, state.outcome) for run, state in far.runs if state.outcome is not None]
         far.seconds = cost.prices(ended, results_dir, part.steps if isinstance(part, Rung) else None)
         if far.todo and (missing := [name for name in table.needs if name in absent]):
             far.why.append(f"python scripts/fetch_data.py {' '.join(missing)}")
@@ -143,14 +143,14 @@ def how_it_was_made(word: str, composer: Composer, results_dir: Path) -> str:
         advice = lost or "timescales-status TABLE --list names a table's runs"
         raise ConfigError(f"{word}: no such run in {place}: {advice}")
     row = store.committed(results_dir)[str(run_id)] if rows else None
-    there = found.Found(saved, row)
+    state = found.Found(saved, row)
     outcome: Any = row if saved is None else saved
-    config = saved.config if saved is not None else _config_of(*rows[0], composer)
+    config = saved.config if saved is not None else identity.resolved(composer(load.request(rows[0][1].axes)))
     places = [_from_here(directory)] if directory else []
     places += [f"{results_dir.name}/{name} ({row.rung})" for name, row in rows]
     lines = [
         ("run", identity.slug(config, str(run_id))),
-        ("state", there.word),
+        ("state", state.word),
         ("stored in", ", ".join(places)),
         *([("continues", config["extend"])] if config.get("extend") else []),
         ("commit", outcome.commit),
@@ -175,11 +175,6 @@ def _committed(run_id: str, results_dir: Path) -> Iterator[tuple[str, Row]]:
     for path in sorted(results_dir.glob("*/runs.csv")):
         if run_id in path.read_text():
             yield from ((path.parent.name, row) for row in store.read_rows(path) if row.id == run_id)
-
-
-def _config_of(name: str, row: Row, composer: Composer) -> Config:
-    """Compose the configuration of a committed run from its settings in the table."""
-    return identity.resolved(composer(load.request(row.axes)))
 
 
 def _metrics(outcome: Record | Row) -> Iterator[tuple[str, Any]]:

@@ -61,13 +61,13 @@ def _has_more(row: Row, folder: Path, results: Path) -> bool:
     """Return whether a run has finished in runs/, and its weights are not stored, or from another training."""
     if row.directory is None or row.status != State.FINISHED.value or not (row.directory / "best.pt").is_file():
         return False
-    there = sorted(results.glob(f"*/{FOLDER}/{row.id}{SUFFIX}"))
-    if not there:
+    files = sorted(results.glob(f"*/{FOLDER}/{row.id}{SUFFIX}"))
+    if not files:
         return True
-    about, record = weights.about_file(there[0]), Record.read(row.directory)
+    about, record = weights.about_file(files[0]), Record.read(row.directory)
     assert record is not None
     same = about is not None and all(about["trained"][key] == getattr(record, key) for key in ("commit", "seconds"))
-    return there[0].parent == folder and not same
+    return files[0].parent == folder and not same
 
 
 # --- in words ---------------------------------------------------------------------------------------------------------

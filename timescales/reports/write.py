@@ -10,7 +10,6 @@ from timescales.reports import markdown
 from timescales.reports.gather import thinned
 from timescales.reports.report import Report
 from timescales.runs import store
-from timescales.runs.store import Row
 
 POINTS = 200  # of a committed curve
 
@@ -22,7 +21,7 @@ def write(report: Report) -> list[Path]:
     may draw them. No row is removed while some runs of the table cannot be composed here (`report.missing`), because
     the row may belong to one of them.
     """
-    folder, rows = report.folder, every_row(report)
+    folder, rows = report.folder, [row for of_size in report.rows.values() for row in of_size]
     ids = {row.id for row in rows}
     older = [row for row in store.read_rows(folder / "runs.csv") if report.missing and row.id not in ids]
     make_folder(folder / "curves" if rows else folder)
@@ -35,11 +34,6 @@ def write(report: Report) -> list[Path]:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(path, text.encode())
     return list(files)
-
-
-def every_row(report: Report) -> list[Row]:
-    """Return the rows of all sizes. A run of several rungs is in each of them."""
-    return [row for rows in report.rows.values() for row in rows]
 
 
 def _curve(points: Sequence[Mapping[str, float]]) -> str:

@@ -1,1 +1,1 @@
-"""A run on disk: its record, lock, logs and cost."""
+"""Keep a run on disk: record, lock, logs and cost."""

@@ -1,4 +1,4 @@
-"""What a run will cost before it is begun, from a few measured steps; results/speed.csv has it by cost_key ("kind")."""
+"""Estimate the cost of a run from a few timed steps; results/speed.csv stores them by cost_key ("kind")."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ COLUMNS = tuple(each.name for each in dataclasses.fields(Timing))
 
 
 def rows(results: Path | None = None) -> list[Timing]:
-    """What was measured, on any machine; results: the folder of speed.csv, results/ by default."""
+    """Read what was measured, on any machine. results: the folder of speed.csv, results/ by default."""
     return [Timing(**row) for row in csv_rows((results or paths.RESULTS) / "speed.csv")]
 
 
@@ -66,7 +66,7 @@ def prices(
 
 
 def spent(runs: Iterable[tuple[str, Record | Row]]) -> dict[str, float]:
-    """The seconds of the longest run that finished on the whole data, by cost_key."""
+    """Return the seconds of the longest run that finished on the whole data, by cost_key."""
     found: dict[str, float] = {}
     for cost_key, run in runs:
         if run.status == "finished" and not run.partial:
@@ -133,6 +133,6 @@ def duration(seconds: float) -> str:
 
 def write(measured: Iterable[Timing], results: Path | None = None) -> None:
     """Add rows to speed.csv; a cost_key measured again on the same machine and threads replaces its older row."""
-    kept = {(row.kind, row.machine, row.threads): row for row in [*rows(results), *measured]}
-    lines = map(vars, sorted(kept.values(), key=lambda row: (row.run, row.kind, row.machine)))
+    newest = {(row.kind, row.machine, row.threads): row for row in [*rows(results), *measured]}
+    lines = map(vars, sorted(newest.values(), key=lambda row: (row.run, row.kind, row.machine)))
     write_atomic((results or paths.RESULTS) / "speed.csv", csv_text(lines, COLUMNS).encode())

@@ -1,4 +1,4 @@
-"""What every dashboard (W&B, TensorBoard, trackio) shows of a run, whatever library draws it."""
+"""Choose what every dashboard (W&B, TensorBoard, trackio) shows of a run."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Label(NamedTuple):
 
 
 def label(saved: Record) -> Label:
-    """The label of a recorded run; the table whose sweep trained it is among the tags."""
+    """Return the label of a recorded run; the table whose sweep trained it is among the tags."""
     config = saved.config
     words = [config["task"]["name"], config["model"]["name"]]
     name = "-".join([*words, f"s{saved.seed}", saved.id])
@@ -32,14 +32,14 @@ def label(saved: Record) -> Label:
 
 
 def settings(config: Config) -> dict[str, bool | float | str]:
-    """The settings that decide a run's numbers, but for its seed: by dotted key, as numbers, booleans and text."""
+    """Return the settings that decide a run's numbers, without its seed: numbers, booleans, strings by dotted key."""
     found = [(key, value) for key, value in dotted(config) if not isinstance(value, dict)]
-    kept = {key: value for key, value in found if identity.is_of_identity(key) and key != "seed"}
-    return {key: value if isinstance(value, bool | int | float | str) else str(value) for key, value in kept.items()}
+    settings = [(key, value) for key, value in found if identity.is_of_identity(key) and key != "seed"]
+    return {key: value if isinstance(value, bool | int | float | str) else str(value) for key, value in settings}
 
 
 def outcome(record: Record) -> dict[str, float]:
-    """The numbers of a run that has ended: test metrics at the best validation, all metrics after the last step.
+    """Return the numbers of a run that has ended: test metrics at the best validation, all metrics after the last step.
 
     Keys: "test/...", "last/test/...", "last/valid/...", and "best/valid/..." for the metric that chose the checkpoint.
     """
@@ -51,7 +51,7 @@ def outcome(record: Record) -> dict[str, float]:
 
 
 def with_histograms(values: Mapping[str, float]) -> bool:
-    """Whether histograms go with these values: at the start, at each validation and at the end."""
+    """Return whether histograms go with these values: at the start, at each validation and at the end."""
     return any(key.startswith(("valid/", "timescale/")) for key in values)
 
 
@@ -60,7 +60,7 @@ DECADES = [k / 10 for k in range(-10, 51)]
 
 
 def histograms(timescales: Sequence[Tensor]) -> dict[str, tuple[list[int], list[float]]]:
-    """How many units of each layer have a time scale in each tenth of a decade of steps: counts, and edges as log10.
+    """Count the units of each layer by time scale, in tenths of a decade of steps. Return counts, and edges as log10.
 
     timescales: (H,) steps for each layer. Times beyond the edges count in the outermost bins.
     """

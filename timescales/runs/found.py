@@ -1,7 +1,4 @@
-"""What there is of a run, in its directory and in results/, and what follows: the only place that decides it.
-
-Imports no torch.
-"""
+"""Find a run's files and decide: skip, resume or restart. No other module decides it."""
 
 from __future__ import annotations
 
@@ -68,24 +65,24 @@ class Found:
 
 
 def find(word: str) -> Path | None:
-    """The directory of a run that has a record: by its path, or its name or id in runs/ or results/archived."""
-    kept = (paths.RUNS, paths.RESULTS / "archived")
-    by_id = [path for folder in kept for path in sorted(folder.glob(f"*-{word}"))] if is_id(word) else []
-    return next((p for p in [Path(word), *(f / word for f in kept), *by_id] if (p / "record.json").is_file()), None)
+    """Return the directory of a run that has a record: by its path, or its name or id in runs/ or results/archived."""
+    folders = (paths.RUNS, paths.RESULTS / "archived")
+    by_id = [path for folder in folders for path in sorted(folder.glob(f"*-{word}"))] if is_id(word) else []
+    return next((p for p in [Path(word), *(f / word for f in folders), *by_id] if (p / "record.json").is_file()), None)
 
 
 def is_id(word: str) -> bool:
-    """Whether a word can be a run's id."""
+    """Return whether a word can be a run's id."""
     return re.fullmatch("[0-9a-f]{12}", word) is not None
 
 
 def look(directory: Path | None, row: Row | None = None) -> Found:
-    """What there is of a run. row: what results/ has of it. Raises ConfigError for a damaged record."""
+    """Read a run's record and put it beside its row in results/. Raises ConfigError for a damaged record."""
     return Found(Record.read(directory) if directory else None, row)
 
 
 def action(run: Run, found: Found) -> Action:
-    """What to do with a run.
+    """Decide whether to skip, resume or restart a run.
 
     A SLURM job that was put back into the queue goes on with what it began itself, whatever `force` and `resume` say.
 
@@ -109,9 +106,9 @@ def action(run: Run, found: Found) -> Action:
 
 
 def _is_requeued(saved: Record | None) -> bool:
-    """Whether this SLURM job began a run before it was put back into the queue."""
-    again = int(os.environ.get("SLURM_RESTART_COUNT", "0")) > 0
-    return again and saved is not None and saved.job == os.environ.get("SLURM_JOB_ID", "")
+    """Return whether this SLURM job began a run before it was put back into the queue."""
+    restarted = int(os.environ.get("SLURM_RESTART_COUNT", "0")) > 0
+    return restarted and saved is not None and saved.job == os.environ.get("SLURM_JOB_ID", "")
 
 
 def _refuse(run: Run, saved: Record) -> None:
@@ -129,6 +126,6 @@ def _refuse(run: Run, saved: Record) -> None:
         )
     if state.ended and missing and not run.allow_partial:
         raise ConfigError(
-            f"{directory} was trained on a part of the data ({'; '.join(missing)}): "
-            "force=true trains it on the whole, task.allow_partial=true keeps it"
+            f"{directory} was trained on incomplete data ({'; '.join(missing)}): "
+            "force=true trains it on the complete data, task.allow_partial=true keeps it"
         )

@@ -1,4 +1,4 @@
-"""The lock of a run's directory: one process at a time, on this machine or on another that sees the same files.
+"""Lock a run's directory: one process at a time, on this machine or on another that sees the same files.
 
 The lock is a file: `lock`, then `lock.1`, `lock.2`, ... of later owners; the highest number counts. A process creates
 its file only if it does not exist, which is atomic on shared file systems too: of several that find the newest lock
@@ -7,10 +7,7 @@ released, or its owner dead, one gets the next number. An owner is alive
 - while it holds the operating system's lock on its file (flock), which ends with its process, however that ends: on one
   machine nobody waits for a dead process. Not every shared file system shows this lock to other machines;
 - else, if it is on another machine, while its file was touched less than TIMEOUT seconds ago; it is touched every
-  HEARTBEAT seconds. Both times are the file system's: clocks of several machines differ.
-
-Imports no torch.
-"""
+  HEARTBEAT seconds. Both times are the file system's: clocks of several machines differ."""
 
 from __future__ import annotations
 
@@ -66,11 +63,11 @@ class Lock:
 
     def _create(self) -> IO[str]:
         """Create the lock's file and write who holds it; the open file carries the operating system's lock."""
-        taken = f"{self.directory} is being run by another process, which has just taken it"
+        message = f"{self.directory} is being run by another process, which has just taken it"
         try:
             file = open(self.path, "x+")  # noqa: SIM115 (stays open)
         except FileExistsError:
-            raise RunningElsewhere(taken) from None
+            raise RunningElsewhere(message) from None
         with contextlib.suppress(OSError):  # a file system without locks: there only the heartbeat counts
             fcntl.flock(file, fcntl.LOCK_EX)
         try:
@@ -85,7 +82,7 @@ class Lock:
         if _newest(self.directory) != self.number:  # this process slept since it looked, and another was faster
             self.path.unlink(missing_ok=True)
             file.close()
-            raise RunningElsewhere(taken)
+            raise RunningElsewhere(message)
         return file
 
     def _keep_alive(self) -> None:
@@ -134,7 +131,7 @@ def hold(directory: Path) -> Iterator[Lock]:
 
 
 def owner(directory: Path) -> str | None:
-    """The living process that holds the lock of a directory, in words; None if there is none."""
+    """Name the living process that holds the lock of a directory; None if there is none."""
     newest = _newest(directory)
     if newest is None:
         return None
@@ -168,7 +165,7 @@ def _parse(content: str) -> Holder:
 
 
 def _is_dead(holder: Holder, held: bool | None) -> bool:
-    """Whether the owner of a lock that nobody is seen to hold has ended for certain."""
+    """Return whether the owner of a lock has certainly ended, although no process is seen to hold the lock."""
     this = _this_process()
     if held is False and holder.get("machine") == this["machine"]:
         return True
@@ -177,7 +174,7 @@ def _is_dead(holder: Holder, held: bool | None) -> bool:
 
 
 def _is_held(file: int) -> bool | None:
-    """Whether somebody is seen to hold the operating system's lock on a file; None where the file system has none."""
+    """Return whether a process holds the operating system's lock on a file; None if the file system has no locks."""
     try:
         fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -197,14 +194,14 @@ def _this_process() -> Holder:
 
 
 def _now(directory: Path) -> float:
-    """The file system's time."""
+    """Return the file system's time."""
     # Not named like unfinished files: the owner may be removing those just now.
     with tempfile.TemporaryFile(dir=directory, prefix=".now.") as file:
         return os.fstat(file.fileno()).st_mtime
 
 
 def paths(directory: Path) -> dict[int, Path]:
-    """The files of a directory's lock by number; other files may have names that begin with "lock"."""
+    """Return the files of a directory's lock by number; other files may have names that begin with "lock"."""
     try:
         names = os.listdir(directory)  # not glob, to which a file system that is away is an empty folder
     except FileNotFoundError:
@@ -213,7 +210,7 @@ def paths(directory: Path) -> dict[int, Path]:
 
 
 def _newest(directory: Path) -> int | None:
-    """The highest number of a directory's locks; None if there is no lock."""
+    """Return the highest number of a directory's locks; None if there is no lock."""
     return max(paths(directory), default=None)
 
 

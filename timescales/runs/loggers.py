@@ -1,4 +1,4 @@
-"""Where a run's values go: the progress bar, curve.csv, and a dashboard (`wandb_run.py` and its neighbours)."""
+"""Send a run's values to the progress bar, to curve.csv and to a dashboard (`wandb_run.py` and its neighbours)."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ Row = dict[str, str | float]  # of curve.csv: numbers, as texts where they were 
 class Bar:
     """Epoch, step, newest loss (and what it is at chance) and metric, steps per second, time left.
 
-    chance: the loss at chance. floor: the metric without skill: what a simple rule reaches (`Task.floors`), else what
-    the same answer to all does. nan where it is not known.
+    chance: the loss at chance. floor: the metric without skill, which is what a simple rule reaches
+    (`Task.trivial_baselines`), or else what the same answer to all does. nan where it is not known.
     Without a terminal a line every half minute.
     """
 
@@ -114,7 +114,7 @@ class Curve:
             print(f"{self.path} is damaged ({error}): restarted from step {step}", file=sys.stderr)
 
     def _check(self, row: Row) -> str:
-        """The checksum of a row and its columns' names; the x keeps it from being read as a number."""
+        """Return the checksum of a row and its columns' names; the x keeps it from being read as a number."""
         fields = [f"{k}={v}" for k, v in sorted(row.items()) if v not in ("", None) and k != self.CHECK]
         return f"x{zlib.crc32(chr(0).join(fields).encode()):08x}"
 
@@ -130,7 +130,7 @@ class Curve:
         write_atomic(self.path, self._text(self.rows, header=True).encode())
 
     def repeats(self, values: dict[str, float], step: int) -> bool:
-        """Whether this is the last row once more: the run was killed between that row and its record."""
+        """Return whether a row repeats the last one: the run was killed after the row, before its record."""
         return bool(self.rows) and self._check({"step": step, **values}) == self._check(self.rows[-1])
 
     def log(self, values: dict[str, float], step: int) -> None:
@@ -191,7 +191,7 @@ def open_all(
     unit_timescales: Timescales,
     check: Callable[[], None],
 ) -> Loggers:
-    """The bar, and what the configuration's `logger` asks for; values of an earlier process after `step` are dropped.
+    """Open the bar and the loggers that `logger` names. Drop what an earlier process logged after `step`.
 
     saved: the run's record. check: is called before anything is logged or saved; it raises if another process has taken
     over the run.
@@ -222,7 +222,7 @@ def floor_of(task: Any, chance: float) -> float:
     chance: the loss at chance.
     """
     name, best = task.spec.select
-    if rules := task.floors():
+    if rules := task.trivial_baselines():
         return float((max if best == "max" else min)(rules.values()))
     try:
         found = no_skill(task, name, chance, batches=1)

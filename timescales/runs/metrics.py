@@ -1,4 +1,4 @@
-"""A named value out of a record. Imports no torch."""
+"""Read a value from a record by its name."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ STEPS_TO = "steps to "
 
 
 def is_steps(name: str) -> bool:
-    """Whether a metric is a number of steps to a threshold: "steps to valid/accuracy >= 0.99"."""
+    """Return whether a metric is a number of steps to a threshold: "steps to valid/accuracy >= 0.99"."""
     return name.startswith(STEPS_TO)
 
 
 def metric(record: Record, name: str) -> float | None:
-    """A record's value of "best valid/loss", "last test/accuracy", "steps to valid/accuracy >= 0.99", "probe/...".
+    """Return a record's value of a name: "best valid/loss", "steps to valid/accuracy >= 0.99", "probe/...".
 
     None if it has none. A run that never reaches the threshold has the last step that it took, `Censored`, also where
     its task ended it as failed before.
     """
     if is_steps(name):
-        key, there = threshold(name.removeprefix(STEPS_TO))
+        key, passes = threshold(name.removeprefix(STEPS_TO))
         points = (point for point in record.curve if point.get(key) is not None)
-        reached = next((point["step"] for point in points if there(point[key])), None)
+        reached = next((point["step"] for point in points if passes(point[key])), None)
         steps = record.steps
         return reached if reached is not None or steps is None else Censored(steps)
     if name.startswith("probe/"):
@@ -44,7 +44,7 @@ def metric(record: Record, name: str) -> float | None:
 
 
 def selected(record: Record) -> float:
-    """The best validation value of the metric that selects a run's weights; if it diverged the worst value there is."""
+    """Return the best validation value of the selecting metric; for a run that diverged, the worst possible value."""
     if record.state is State.DIVERGED:
         return -math.inf if record.select and record.select[1] == "max" else math.inf
     assert record.best is not None
@@ -52,7 +52,7 @@ def selected(record: Record) -> float:
 
 
 def median(values: Sequence[float]) -> float:
-    """The median of values of which some may be `Censored`; it is `Censored` where it may be larger than it seems.
+    """Return the median. It is `Censored` if censored values among them may make it larger than it seems.
 
     It may be if a censored value is not above the middle: the true one may be.
     """
@@ -65,7 +65,7 @@ SIGNS = {"<": operator.lt, ">": operator.gt, "<=": operator.le, ">=": operator.g
 
 
 def threshold(text: str) -> tuple[str, Callable[[float], bool]]:
-    """ "valid/accuracy >= 0.99" as the metric and a test of its value; ValueError or KeyError for what is none."""
+    """Parse "valid/accuracy >= 0.99": return the metric and a test of its value. Raises ValueError or KeyError."""
     name, sign, value = text.split()
     compare, number = SIGNS[sign], float(value)
     if math.isnan(number):

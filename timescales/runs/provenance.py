@@ -1,4 +1,4 @@
-"""Where numbers come from: commit, versions, machine, golden curves."""
+"""Record where numbers come from: commit, versions, machine, golden curves."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def provenance(device: str) -> Provenance:
 
 
 def processor() -> str:
-    """The name of the processor."""
+    """Return the name of the processor."""
     with contextlib.suppress(OSError):
         if match := re.search(r"^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text(), re.M):
             return match[1].strip()
@@ -69,12 +69,12 @@ def _commit() -> str | None:
 
 
 def names(config: Config) -> list[str]:
-    """What `golden` goes by: the names of a configuration's task and model, then its users' classes."""
+    """Return what `golden` goes by: the names of a configuration's task and model, then its users' classes."""
     return [config["task"]["name"], config["model"]["name"], *source.own_classes(config)]
 
 
 def changed(hashed: str | None, names: Sequence[str]) -> bool:
-    """Whether a golden curve, or the source of a user's class, is another one than when it was hashed."""
+    """Return whether a golden curve, or the source of a user's class, has changed since it was hashed."""
     now = golden(*names)
     if len(names) > 2 and None in (hashed, now):
         return False  # a record from before sources were hashed, or a source that is not here: nothing is known
@@ -96,7 +96,7 @@ def golden(task: str, model: str, *own: str) -> str | None:
 
 
 def _curve(task: str, model: str) -> Any:
-    """The golden curve of a task and model, or the two that it has instead; None without those."""
+    """Return the golden curve of a task and model, or the two that it has instead; None without those."""
     places = (paths.ROOT / "tests" / "golden_curves.json", paths.PACKAGE / "golden_curves.json")
     path = next((p for p in places if p.is_file()), None)  # of the checkout, or of the installed package
     if path is None:
@@ -110,5 +110,5 @@ def _curve(task: str, model: str) -> Any:
 
 @functools.lru_cache(1)
 def _curves(path: Path, written: int) -> dict[str, object]:
-    """The golden curves as the file held them when it was written: a sweep asks for each of its thousands of runs."""
+    """Read the golden curves once per version of the file: a sweep asks for each of its thousands of runs."""
     return json.loads(path.read_text())

@@ -1,4 +1,4 @@
-"""The record of a run, `record.json` in its directory, and the state that it tells. Imports no torch."""
+"""Read and write `record.json` in a run's directory, and tell the run's state from it."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class Record:
 
     @classmethod
     def of(cls, content: Content) -> Record:
-        """The record of what a file has. Raises KeyError, ValueError or TypeError for what is none."""
+        """Make a record of a file's content. Raises KeyError, ValueError or TypeError if it is not a record."""
         if missing := {"id", "status", "metrics", "seconds"} - set(content):
             raise KeyError(", ".join(sorted(missing)))
         State(content["status"])  # raises ValueError
@@ -98,7 +98,7 @@ class Record:
 
     @classmethod
     def read(cls, directory: Path) -> Record | None:
-        """A run's record, or None if it has none yet. Raises ConfigError for a file that is not a record.
+        """Read a run's record; None if there is none yet. Raises ConfigError for a file that is not a record.
 
         Its "sha256" is compared and left out; a record from before there was one, or with null, is taken as it is.
         """
@@ -121,12 +121,12 @@ class Record:
         write_atomic(directory / "record.json", f"{text}\n".encode())
 
     def content(self) -> Content:
-        """What its file has, but for the checksum."""
+        """Return the content of the record's file, without the checksum."""
         values = {**self.more, **{key: getattr(self, key) for key in KEYS}, "best": self.best and asdict(self.best)}
         return {key: values[key] for key in self.keys}
 
     def __getitem__(self, key: str) -> Any:
-        """What its file has under a key, as code of users' reads it: record["metrics"]."""
+        """Return the value of a key in the record's file. For user code: record["metrics"]."""
         return self.content()[key]
 
     def change(self, **changes: Any) -> None:
@@ -193,13 +193,13 @@ BEGUN: tuple[str, ...] = tuple(
 
 
 def _digest(content: Content) -> str:
-    """The checksum of a record without its "sha256", by which damage on disk is noticed."""
+    """Return the checksum of a record without its "sha256", by which damage on disk is noticed."""
     as_read = json.loads(json.dumps(content))  # tuples are lists then, and keys are words
     return hashlib.sha256(json.dumps(as_read, sort_keys=True).encode()).hexdigest()
 
 
 def _without_nan(value: Any) -> Any:
-    """The same with None for numbers that are not finite: NaN is no JSON."""
+    """Replace numbers that are not finite by None: JSON has no NaN."""
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if isinstance(value, dict):
@@ -208,7 +208,7 @@ def _without_nan(value: Any) -> Any:
 
 
 def has_ended(directory: Path) -> bool:
-    """Whether the run in a directory has its outcome."""
+    """Return whether the run in a directory has its outcome."""
     record = Record.read(directory)
     return record is not None and record.ended
 

@@ -1,4 +1,4 @@
-"""Read the source of users' classes, which decides numbers as golden curves do for the package's. Imports no torch."""
+"""Read the source of users' classes, which decides numbers as golden curves do for the package's."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from pathlib import Path
 
 from timescales.config import Config
 
-KNOWN = ("timescales", "torch")  # the packages whose classes have golden curves and versions
+OUR_PACKAGES = ("timescales", "torch")  # the packages whose classes have golden curves and versions
 
 
 def own_classes(config: Config) -> list[str]:
-    """The classes of a configuration's task, model and optimizer that are neither ours nor torch's."""
+    """Return the classes of a configuration's task, model and optimizer that are neither ours nor torch's."""
     targets = [str(config.get(group, {}).get("_target_", "")) for group in ("task", "model", "optimizer")]
-    return [target for target in targets if "." in target and target.partition(".")[0] not in KNOWN]
+    return [target for target in targets if "." in target and target.partition(".")[0] not in OUR_PACKAGES]
 
 
 @functools.cache  # as the process found it: a class that is loaded does not change with its file
 def code(target: str) -> str | None:
-    """The code of the file that has a class, and of the files beside it that it imports; None if it is not found."""
+    """Return the code of a class's file and of the files beside it that it imports; None if it is not found."""
     path = _file(target.rpartition(".")[0])
     return None if path is None else "\n".join(_codes(path, []))
 
 
 def _file(module: str) -> Path | None:
-    """The file of a module, found as `import` does, but without running anything."""
+    """Return the file of a module, found as `import` does, but without running anything."""
     places: Sequence[str] | None = None  # sys.path
     origin = None
     for name in module.split("."):
@@ -39,7 +39,7 @@ def _file(module: str) -> Path | None:
 
 
 def _codes(path: Path, seen: list[Path]) -> list[str]:
-    """The code of a file, without comments and layout, and of the files beside it that it imports."""
+    """Return the code of a file, without comments and layout, and of the files beside it that it imports."""
     seen.append(path)
     try:
         tree = ast.parse(path.read_bytes())
@@ -54,7 +54,7 @@ def _codes(path: Path, seen: list[Path]) -> list[str]:
 
 
 def _imported(tree: ast.Module) -> set[str]:
-    """The words of all names that a file imports."""
+    """Return the words of all names that a file imports."""
     names: list[str] = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Import | ast.ImportFrom):

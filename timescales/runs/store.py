@@ -1,4 +1,4 @@
-"""The runs that are committed under results/, as rows of runs.csv. Imports no torch and no pandas."""
+"""Read and write the committed runs under results/, as rows of runs.csv."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Row:
     directory: Path | None = None
 
     def value(self, column: str) -> float | None:
-        """The value of a metric; None if it has none."""
+        """Return the value of a metric; None if it has none."""
         return self.values.get(column)
 
     @functools.cached_property
@@ -57,7 +57,7 @@ class Row:
         return bool(self.run) and provenance.changed(self.golden, self.run.split("/"))
 
     def counts(self, allow_partial: bool) -> bool:
-        """Whether it counts as its run: it has ended, on the whole data unless a part will do."""
+        """Return whether the row counts: its run has ended, on the whole data unless a part is accepted."""
         return self.status in ENDED and (allow_partial or not self.partial)
 
 
@@ -68,11 +68,11 @@ COPIED = (
     *("id", "status", "seed", "steps", "diverged_at", "parameters"),
     *("device", "threads", "machine", "commit", "golden"),
 )
-SAME = ("commit", "golden", "seconds", "status")  # in all rows of one training
+TRAINING_COLUMNS = ("commit", "golden", "seconds", "status")  # in all rows of one training
 
 
 def row(record: Record, axes: Axes, size: str, metrics: Iterable[str]) -> Row:
-    """A record as a row of runs.csv.
+    """Convert a record to a row of runs.csv.
 
     Args:
         size: "paper" or the name of a rung, the value of its column "rung".
@@ -90,7 +90,7 @@ def row(record: Record, axes: Axes, size: str, metrics: Iterable[str]) -> Row:
 
 
 def read_rows(path: Path) -> list[Row]:
-    """The rows of a runs.csv; no rows if there is no file. Raises ConfigError for another file of this name."""
+    """Read the rows of a runs.csv; [] if there is no file. Raises ConfigError for another file of this name."""
     if not path.exists():
         return []
     status = path.stat()
@@ -135,12 +135,12 @@ def rows_text(rows: Sequence[Row], seed_in_axes: bool = False) -> str:
 
 
 def committed(results: Path | None = None) -> dict[str, Row]:
-    """All rows under `results` (results/) by the run's id; of a run in several tables with the values of all."""
+    """Read all rows under `results` (results/), by id. A run in several tables has the values of all."""
     found: dict[str, Row] = {}
     for path in sorted((results or paths.RESULTS).glob("*/runs.csv")):
         for line in read_rows(path):
             known = found.get(line.id, line)
-            if all(getattr(known, key) in (None, getattr(line, key)) for key in SAME):
+            if all(getattr(known, key) in (None, getattr(line, key)) for key in TRAINING_COLUMNS):
                 found[line.id] = _joined(known, line)  # else it was trained twice: their values are never mixed
     return found
 

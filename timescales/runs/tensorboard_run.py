@@ -78,7 +78,7 @@ def check() -> None:
 
 
 def _session_start(saved: Record) -> Any:
-    """The HPARAMS event with a run's settings."""
+    """Return the HPARAMS event with a run's settings."""
     from tensorboard.plugins.hparams import metadata, plugin_data_pb2
 
     label = dashboards.label(saved)
@@ -94,7 +94,7 @@ def _session_start(saved: Record) -> Any:
 
 
 def _session_end(finished: bool) -> Any:
-    """The HPARAMS event that says how a run ended."""
+    """Return the HPARAMS event that says how a run ended."""
     from tensorboard.plugins.hparams import api_pb2, metadata, plugin_data_pb2
 
     status = api_pb2.STATUS_SUCCESS if finished else api_pb2.STATUS_FAILURE

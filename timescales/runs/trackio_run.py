@@ -105,11 +105,11 @@ def _remove(project: str, name: str) -> dict[int, dict[str, object]]:
     logs = trackio.SQLiteStorage.get_logs(project, name) if found else []
     for run in found:
         run.delete()
-    kept: dict[int, dict[str, object]] = {}
+    by_step: dict[int, dict[str, object]] = {}
     for row in logs:
         drawn = {key: value for key, value in row.items() if isinstance(value, dict)}
-        kept.setdefault(row["step"], {}).update(drawn)
-    return kept
+        by_step.setdefault(row["step"], {}).update(drawn)
+    return by_step
 
 
 @contextlib.contextmanager

@@ -62,10 +62,10 @@ class Wandb:
             self._send({})
         if record is not None:
             names = ("best", "status", "stopped", "error", "seconds", "parameters", "chance")
-            said = record.content()
-            kept = {key: said[key] for key in names if key in said and (key != "seconds" or said[key])}
+            content = record.content()
+            summary = {key: content[key] for key in names if key in content and (key != "seconds" or content[key])}
             last = {f"last/{name}": value for name, value in record.last.items()}
-            self.run.summary.update({**record.metrics, **last, **kept})
+            self.run.summary.update({**record.metrics, **last, **summary})
         self.run.finish(exit_code=0 if record is not None and record.state is State.FINISHED else 1)
 
 
@@ -92,7 +92,7 @@ def check() -> None:
 
 
 def _mode() -> str:
-    """What W&B's own settings say: WANDB_MODE, or `wandb offline` in this folder."""
+    """Read the mode from W&B's own settings: WANDB_MODE, or `wandb offline` in this folder."""
     os.environ.setdefault("WANDB_SILENT", "true")  # before its settings are read for the first time
     import wandb
 
@@ -131,7 +131,7 @@ def _init(logger: Mapping[str, str | None], directory: Path, **arguments: Any) -
 
 
 def _mode_with_key(directory: Path) -> str:
-    """The mode by W&B's settings; offline, with a line that says so, if there is no key or a wrong one."""
+    """Return W&B's mode. Without a valid key it is offline, and a line says so."""
     mode = _mode()
     import wandb
 
@@ -197,7 +197,7 @@ def publish(
     files: Sequence[Path],
     summary: dict[str, str],
 ) -> None:
-    """A table with its verdicts at W&B: one run "report-<name>", and the artefact <name>, a version each time.
+    """Send a table and its verdicts to W&B: one run "report-<name>", and the artefact <name>, a version each time.
 
     The artefact holds the files and, as "verdicts", the rows; `summary` is what the run says at a glance.
     """

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from timescales import extras, paths
 from timescales.config import Settings
-from timescales.config.identity import NOT_IDENTITY
+from timescales.config.identity import IGNORED_KEYS
 from timescales.errors import ConfigError
 from timescales.files import csv_rows, csv_text
 from timescales.runs import found, store
@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 FOLDER, INDEX, SUFFIX = "weights", "index.csv", ".safetensors"
 KEY = "timescales"  # of the header; the only one, so that the same weights give the same bytes
 HUB = "hf:"  # what the name of a repository begins with
-OF_OURS = ("timescales", "timescales.models", "timescales.tasks")  # where the classes are that files of a hub may name
+# Where the classes are that files of a hub may name.
+TRUSTED = ("timescales", "timescales.models", "timescales.tasks")
 About = dict[str, Any]
 
 
@@ -56,7 +57,7 @@ COLUMNS = tuple(each.name for each in fields(Entry))
 
 
 def read_index(path: Path) -> list[Entry]:
-    """The entries of an index.csv; none if there is no file."""
+    """Read the entries of an index.csv; [] if there is no file."""
     return [
         Entry(
             line["id"],
@@ -82,7 +83,7 @@ def index_text(entries: Sequence[Entry]) -> str:
 
 
 def of_run(directory: Path) -> tuple[dict[str, Tensor], About]:
-    """The best weights of a run's directory, and what is said of them. Raises ConfigError without any.
+    """Read the best weights of a run's directory, and describe them. Raises ConfigError without weights.
 
     Its task is built, for what the model must know about it; where its data are not available, that is left out.
     """
@@ -93,21 +94,21 @@ def of_run(directory: Path) -> tuple[dict[str, Tensor], About]:
     content = checkpoint.load(directory / "best.pt", ("model",))
     if record is None or content is None:
         raise ConfigError(f"{directory} has no record.json and best.pt: give the directory of a run that has ended")
-    config = {key: value for key, value in record.config.items() if key not in NOT_IDENTITY}
+    config = {key: value for key, value in record.config.items() if key not in IGNORED_KEYS}
     try:
         spec = _plain(build.build_task(record.config, "cpu").spec)
     except MissingData:
         spec = None
     data = {"data": record.data} if spec is None and record.data else {}  # the model is built from it
-    said = ("id", "seed", "status", "steps", "metrics", "parameters", "partial", "golden")
-    about = {key: getattr(record, key) for key in said}
+    names = ("id", "seed", "status", "steps", "metrics", "parameters", "partial", "golden")
+    about = {key: getattr(record, key) for key in names}
     trained = {key: getattr(record, key) for key in ("commit", "seconds", "machine", "versions")}
     best = asdict(record.best) if record.best else None
     return content["model"], {**about, **data, "best": best, "trained": trained, "config": config, "spec": spec}
 
 
 def _plain(spec: Spec) -> Mapping[str, Any] | None:
-    """A spec as JSON has it; None with word vectors, which are data."""
+    """Convert a spec for JSON; None if it has word vectors, which are data."""
     plain = {each.name: getattr(spec, each.name) for each in fields(spec)}
     if not isinstance(spec.embedding, int | None):
         return None
@@ -124,7 +125,7 @@ def _spec(plain: Mapping[str, Any]) -> Spec:
 
 
 def packed(tensors: Mapping[str, Tensor], about: About) -> bytes:
-    """The bytes of a file."""
+    """Return the bytes of a file."""
     from safetensors.torch import save
 
     plain = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
@@ -132,7 +133,7 @@ def packed(tensors: Mapping[str, Tensor], about: About) -> bytes:
 
 
 def read(path: Path) -> tuple[dict[str, Tensor], About]:
-    """The tensors of a file, and what it says of them. Raises ConfigError for a file that is none of ours."""
+    """Read the tensors of a file and its description. Raises ConfigError for a file that this package did not write."""
     from safetensors import SafetensorError, safe_open
 
     try:
@@ -148,7 +149,7 @@ def read(path: Path) -> tuple[dict[str, Tensor], About]:
 
 
 def about_file(path: Path) -> About | None:
-    """What a file says of its weights; None if it is not there or says nothing."""
+    """Read the description in a file of weights; None without a file or a description."""
     try:
         with path.open("rb") as opened:
             header = json.loads(opened.read(int.from_bytes(opened.read(8), "little")))
@@ -158,7 +159,7 @@ def about_file(path: Path) -> About | None:
 
 
 def model_of(tensors: Mapping[str, Tensor], about: About, device: str = "cpu") -> SequenceModel:
-    """The model of weights, in evaluation mode, with what is said of it as `card`. Torch's generators stay as they are.
+    """Build the model of stored weights, in evaluation mode, with its `card`. Torch's generators do not change.
 
     Raises ConfigError if the weights are not those of the configuration, or if word vectors that belong to the data
     are not available or are others.
@@ -197,7 +198,7 @@ def load(
     results: str | Path | None = None,
     device: str = "cpu",
 ) -> SequenceModel:
-    """The trained model of a run, at its best validation, in evaluation mode; `card` of it says what it is.
+    """Load the trained model of a run, at its best validation, in evaluation mode. Its `card` describes it.
 
     Args:
         name: one of
@@ -219,7 +220,7 @@ def load(
     text, place = str(name), Path(results or (paths.RESULTS if paths.in_checkout() else "results"))
     if text.startswith(HUB):
         tensors, about = read(_of_hub(text.removeprefix(HUB), seed, where))
-        if not all(about["config"][part]["_target_"].rpartition(".")[0] in OF_OURS for part in ("model", "task")):
+        if not all(about["config"][part]["_target_"].rpartition(".")[0] in TRUSTED for part in ("model", "task")):
             raise ConfigError(f"{text} names a class that is not of timescales: download it, and load its folder")
         return model_of(tensors, about, device)
     path = _file(text, place)
@@ -235,19 +236,19 @@ def load(
             raise ConfigError(f"{text}: {lost}")
         else:
             raise ConfigError(
-                f"{text} is no table and model in {place}, run, file or folder of weights: give TABLE/MODEL such as "
-                "chien_table3/plstm, a path, or hf:OWNER/REPOSITORY"
+                f"there are no weights {text} in {place}: give TABLE/MODEL such as chien_table3/plstm, a run, a file "
+                "or folder of weights, or hf:OWNER/REPOSITORY"
             )
     return model_of(*(of_run(path) if path.is_dir() else read(path)), device)
 
 
 def _folder(path: Path) -> Path | None:
-    """A folder of weights, or that of a table's folder; None for another."""
+    """Return a folder of weights, or that of a table's folder; None for another."""
     return next((p for p in (path, path / FOLDER) if (p / INDEX).is_file()), None)
 
 
 def _file(word: str, results: Path) -> Path | None:
-    """A file of weights, or the directory of a run with best.pt, by its path, name or id."""
+    """Return a file of weights, or the directory of a run with best.pt, by its path, name or id."""
     if word.endswith(SUFFIX):
         return Path(word)
     committed = sorted(results.glob(f"*/{FOLDER}/{word}{SUFFIX}")) if found.is_id(word) else []
@@ -258,7 +259,7 @@ def _file(word: str, results: Path) -> Path | None:
 
 
 def _of_table(table: str, model: str, seed: int, where: Settings | None, results: Path) -> Path:
-    """The weights of a run of a table."""
+    """Return the weights of a run of a table."""
     rows = [row for row in store.read_rows(results / table / "runs.csv") if row.status == "finished"]
     entries = [Entry(row.id, row.seed, row.rung, 0, _file(row.id, results) is not None, row.axes) for row in rows]
     entries = [each for each in entries if each.size == "paper"] or entries
@@ -268,7 +269,7 @@ def _of_table(table: str, model: str, seed: int, where: Settings | None, results
 
 
 def _of_hub(name: str, seed: int, where: Settings | None) -> Path:
-    """The file of a run in a repository of the hub, downloaded into the hub's cache."""
+    """Return the file of a run in a repository of the hub, downloaded into the hub's cache."""
     with extras.module():
         from huggingface_hub import hf_hub_download
         from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
@@ -284,23 +285,23 @@ def _of_hub(name: str, seed: int, where: Settings | None) -> Path:
 
 
 def _chosen(entries: Sequence[Entry], name: str, model: str | None, seed: int, where: Settings | None) -> Entry:
-    """The entry of a run. Raises ConfigError if there is none, or none whose weights are available."""
+    """Return the entry of a run. Raises ConfigError if there is none, or none whose weights are available."""
     wanted: Settings = {**({"model": model} if model else {}), **(where or {})}
     fitting = [each for each in entries if each.id == model] or [
         each
         for each in entries
         if each.seed == seed and all(str(each.settings.get(key)) == str(value) for key, value in wanted.items())
     ]
-    there = [each for each in fitting if each.kept]
-    if not there and fitting:
+    stored = [each for each in fitting if each.kept]
+    if not stored and fitting:
         raise ConfigError(f"{name}: the weights of {fitting[0].id} are not available: train it, or take another seed")
-    if not there:
+    if not stored:
         seeds = ", ".join(map(str, sorted({each.seed for each in entries if each.kept}))) or "none"
         raise ConfigError(f"{name} has no run with seed={seed} and {dict(wanted)}; seeds that have weights: {seeds}")
-    if len(there) > 1:
-        first, keys = there[0], sorted(there[0].settings)
-        varying = [key for key in keys if len({str(each.settings.get(key)) for each in there}) > 1]
+    if len(stored) > 1:
+        first, keys = stored[0], sorted(stored[0].settings)
+        varying = [key for key in keys if len({str(each.settings.get(key)) for each in stored}) > 1]
         shown = ", ".join(f"{key}={first.settings[key]}" for key in varying)
-        line = f"{len(there)} runs of {name} fit; this is the first, {first.id} ({shown}): where={{...}} chooses"
+        line = f"{len(stored)} runs of {name} fit; this is the first, {first.id} ({shown}): where={{...}} chooses"
         warnings.warn(line, stacklevel=4)
-    return there[0]
+    return stored[0]

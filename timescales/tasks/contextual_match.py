@@ -83,7 +83,7 @@ class ContextualMatch(Task):
     def chance(self) -> float:
         return math.log(2)
 
-    def floors(self) -> dict[str, float]:
+    def trivial_baselines(self) -> dict[str, float]:
         """Return the accuracy of a rule that compares the same feature in every sequence."""
         return {"one feature, whatever the cue": 0.75}
 

@@ -96,7 +96,7 @@ class DelayedMatch(StepTask):
     def chance(self) -> float:
         return math.log(self.choices)
 
-    def floors(self) -> dict[str, float]:
+    def trivial_baselines(self) -> dict[str, float]:
         """Return the accuracy of a random choice."""
         return {"a choice at random": 1.0 / self.choices}
 

@@ -77,7 +77,8 @@ class IMDB(Task):
         self.lengths = {split: part.lengths[rows] for split, (part, rows) in parts.items()}
 
         counts = _count(*parts["train"], len(types))
-        frequent = _most_frequent(counts, vocabulary)
+        # The most frequent types that occur, in the order of torchtext: by frequency, then alphabetically.
+        frequent = counts.sort(descending=True, stable=True).indices[: min(vocabulary, int((counts > 0).sum()))]
         self.vocabulary = [types[k] for k in frequent.tolist()]
         token_of = torch.full((len(types),), UNKNOWN, dtype=torch.int32)
         token_of[frequent] = torch.arange(FIRST, FIRST + len(frequent), dtype=torch.int32)
@@ -166,11 +167,6 @@ def _count(reviews: imdb.Reviews, rows: Tensor, n_types: int) -> Tensor:
     """Count how often each type occurs in the reviews of these rows, (n_types,)."""
     counted = torch.zeros(len(reviews.lengths), dtype=torch.bool).index_fill_(0, rows, True)
     return torch.bincount(reviews.tokens[counted.repeat_interleave(reviews.lengths)], minlength=n_types)
-
-
-def _most_frequent(counts: Tensor, n: int) -> Tensor:
-    """Return the n most frequent types that occur, in the order of torchtext: by frequency, then alphabetically."""
-    return counts.sort(descending=True, stable=True).indices[: min(n, int((counts > 0).sum()))]
 
 
 def _missing_vectors(vectors: glove.Vectors, counts: Tensor) -> list[str]:

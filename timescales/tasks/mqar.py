@@ -84,7 +84,7 @@ class MQAR(StepTask):
     def chance(self) -> float:
         return math.log(self.values)
 
-    def floors(self) -> dict[str, float]:
+    def trivial_baselines(self) -> dict[str, float]:
         """Return the accuracy of a random one of the values that were read."""
         return {"a value that was read": 1.0 / self.pairs}
 

@@ -78,7 +78,10 @@ class OwnText(NextSymbol):
             length=length,
             state=state,
             embedding=embedding,
-            in_parallel={s: _streams(len(getattr(read, s)), length) for s in ("valid", "test")},
+            in_parallel={
+                split: max(1, min(STREAMS, len(getattr(read, split)) // (SEGMENTS * length)))
+                for split in ("valid", "test")
+            },
             batch_size=batch_size,
             seed=seed,
             device=device,
@@ -111,8 +114,3 @@ class OwnText(NextSymbol):
         if self.unit == "characters":
             return metrics
         return metrics | {"perplexity": math.exp(min(metrics["loss"], 700.0))}
-
-
-def _streams(symbols: int, length: int) -> int:
-    """Return the number of streams of a validation or test part."""
-    return max(1, min(STREAMS, symbols // (SEGMENTS * length)))

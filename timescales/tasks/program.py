@@ -158,7 +158,7 @@ class Program(StepTask):
         shares, weights = self.places
         return float((torch.special.entr(shares).sum(1) * weights).sum())
 
-    def floors(self) -> dict[str, float]:
+    def trivial_baselines(self) -> dict[str, float]:
         """Return the accuracy of two rules: always each place's most frequent digit; the last literal as the answer."""
         shares, weights = self.places
         found = {"the best digit for each place": float((shares.amax(1) * weights).sum())}

@@ -124,8 +124,8 @@ class Series(Task):
             )
         classes = self.series.target[begins[:-1]] if self.series.classes else np.zeros(len(names))
         part = np.zeros(len(names), int)
-        for one in np.unique(classes):
-            members = sorted(np.flatnonzero(classes == one), key=lambda k: hashlib.sha256(names[k].encode()).digest())
+        for label in np.unique(classes):
+            members = sorted(np.flatnonzero(classes == label), key=lambda k: hashlib.sha256(names[k].encode()).digest())
             n_valid, n_test = (round(share * len(members)) for share in fractions)
             if not self.series.classes:
                 n_valid, n_test = max(1, n_valid), max(1, n_test)
@@ -141,11 +141,11 @@ class Series(Task):
                 raise ValueError(f"{self.path}: {name} has no number in the training part: fill it, or leave it out")
         mean, deviation = _moments(self.series.inputs[training])
         scaled = np.where(known, (self.series.inputs - mean) / np.where(deviation > 0.0, deviation, 1.0), 0.0)
-        there = known.any(1)
-        partly = [k for k in range(len(self.inputs)) if not known[there, k].all()]
+        present = known.any(1)
+        partly = [k for k in range(len(self.inputs)) if not known[present, k].all()]
         seen = [known[:, k : k + 1].astype(float) for k in partly]
         self.values = torch.from_numpy(np.concatenate([scaled, *seen], 1))
-        self.there = torch.from_numpy(there)
+        self.present = torch.from_numpy(present)
         self.channels = [*self.inputs, *(f"{self.inputs[k]} known" for k in partly)]
         if self.kind == "forecast":
             self.channels.append("asked")
@@ -161,7 +161,7 @@ class Series(Task):
         of_training = gaps[within & training[1:] & training[:-1]]
         self.unit = float(np.median(of_training)) if len(of_training) else 1.0
         self.time = torch.from_numpy(self.series.time / self.unit)
-        self.regular = bool(there.all() and (np.abs(gaps[within] - self.unit) <= REGULAR * self.unit).all())
+        self.regular = bool(present.all() and (np.abs(gaps[within] - self.unit) <= REGULAR * self.unit).all())
 
     def _begins(self, part: int) -> np.ndarray:
         """Return the first row of each sequence of a part: of each window of a forecast, or of each series."""
@@ -181,7 +181,7 @@ class Series(Task):
             begin = np.arange(first, end - steps + 1)
             asked = begin[:, None] + np.arange(self.window, steps)
             own_rows = (self.part[asked] == part).all(1) & np.isfinite(self.series.target[asked]).any(1)
-            read = np.cumsum(np.concatenate([[0], self.there[first:end].numpy()]))
+            read = np.cumsum(np.concatenate([[0], self.present[first:end].numpy()]))
             found.append(begin[own_rows & (read[begin - first + self.window] > read[begin - first])])
         return np.concatenate(found) if found else np.empty(0, int)
 
@@ -210,10 +210,10 @@ class Series(Task):
         assert self.window is not None
         steps = torch.arange(self.window + self.horizon).unsqueeze(1)
         rows, asked = begin + steps, (steps >= self.window).expand(-1, len(begin))
-        there = self.there[rows] | asked
+        present = self.present[rows] | asked
         x = torch.cat([self.values[rows].masked_fill(asked.unsqueeze(-1), 0.0), asked.unsqueeze(-1)], -1)
         target = (torch.from_numpy(self.series.target)[rows] - self.mean) / self.deviation
-        return self._made(x, torch.where(asked, target, math.nan), rows, there)
+        return self._made(x, torch.where(asked, target, math.nan), rows, present)
 
     def _whole(self, begin: Tensor) -> Batch:
         """Return whole series, padded at the front."""
@@ -225,14 +225,14 @@ class Series(Task):
         rows = end - longest + torch.arange(longest).unsqueeze(1)
         within = rows >= begin
         rows = torch.maximum(rows, begin)
-        there = self.there[rows] & within
+        present = self.present[rows] & within
         label = torch.from_numpy(self.series.target)[begin].long()
-        return self._made(self.values[rows].masked_fill(~there.unsqueeze(-1), 0.0), label, rows, there)
+        return self._made(self.values[rows].masked_fill(~present.unsqueeze(-1), 0.0), label, rows, present)
 
-    def _made(self, x: Tensor, target: Tensor, rows: Tensor, there: Tensor) -> Batch:
+    def _made(self, x: Tensor, target: Tensor, rows: Tensor, present: Tensor) -> Batch:
         dtype = torch.get_default_dtype()
-        dt = None if self.regular else self.moved(gaps(self.time[rows], there).to(dtype))
-        mask = None if bool(there.all()) else self.moved(there.to(dtype))
+        dt = None if self.regular else self.moved(gaps(self.time[rows], present).to(dtype))
+        mask = None if bool(present.all()) else self.moved(present.to(dtype))
         target = target.to(dtype) if target.is_floating_point() else target
         return Batch(self.moved(x.to(dtype)), self.moved(target), mask, dt)
 
@@ -266,7 +266,7 @@ class Series(Task):
         labels = torch.from_numpy(self.series.target[self.begins[split]]).long()
         return torch.bincount(labels, minlength=len(self.series.classes))
 
-    def floors(self) -> dict[str, float]:
+    def trivial_baselines(self) -> dict[str, float]:
         """Return what simple rules reach on the test split: the rmse, or the accuracy of the most common class."""
         if self.kind == "classification":
             counts = self._counts("test")
@@ -315,7 +315,7 @@ class Series(Task):
         counted = ", ".join(f"{self.size(split):,} for {split}" for split in SPLITS)
         what = "windows" if self.kind == "forecast" else "series"
         lines = [f"{self.path}: {len(self.series.names):,} series, {len(self.series.time):,} rows; {what}: {counted}"]
-        gaps = int((~self.there).sum())
+        gaps = int((~self.present).sum())
         lines.append(
             f"  rows without any input: {gaps:,}; steps: {'regular' if self.regular else 'irregular, with dt'}"
         )
@@ -324,15 +324,15 @@ class Series(Task):
                 f"{rule}: mae {mae:.4g}, rmse {rmse:.4g}" for rule, (mae, rmse) in self.baselines("test").items()
             ]
         else:
-            reached = [f"{rule}: accuracy {value:.4g}" for rule, value in self.floors().items()]
+            reached = [f"{rule}: accuracy {value:.4g}" for rule, value in self.trivial_baselines().items()]
         return [*lines, *(f"  test, simple rule, {line}" for line in reached)]
 
 
-def gaps(time: Tensor, there: Tensor) -> Tensor:
+def gaps(time: Tensor, present: Tensor) -> Tensor:
     """Return the time since the last step that is there, (S, B); 1 at the first such step and at all others."""
-    last = torch.where(there, time, -math.inf).cummax(0).values
+    last = torch.where(present, time, -math.inf).cummax(0).values
     before = torch.cat([last.new_full((1, last.shape[1]), -math.inf), last[:-1]])
-    return torch.where(there & before.isfinite(), time - before, 1.0)
+    return torch.where(present & before.isfinite(), time - before, 1.0)
 
 
 def _errors(logits: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:

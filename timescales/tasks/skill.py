@@ -9,7 +9,7 @@ import torch
 
 from timescales.tasks.task import Task
 
-MOST_ANSWERS = 32  # up to this number of classes, each is tried as the constant answer
+MAX_ANSWERS = 32  # up to this number of classes, each is tried as the constant answer
 
 
 def no_skill(task: Task, metric: str, chance: float | None, batches: int | None = None) -> float | None:
@@ -33,7 +33,7 @@ def no_skill(task: Task, metric: str, chance: float | None, batches: int | None 
 
 def _same_answer(task: Task, metric: str, batches: int | None) -> float | None:
     spec = task.spec
-    if spec.output_size > MOST_ANSWERS:
+    if spec.output_size > MAX_ANSWERS:
         return None
     answers = torch.eye(spec.output_size) if spec.output_size > 1 else torch.tensor([[1.0], [-1.0]])
     sums, n = torch.zeros(len(answers), dtype=torch.float64), 0

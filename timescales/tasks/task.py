@@ -231,7 +231,7 @@ class Task:
         """Return the loss of the best predictor that ignores the input; nan if it is not known."""
         return math.nan
 
-    def floors(self) -> dict[str, float]:
+    def trivial_baselines(self) -> dict[str, float]:
         """Return what simple rules reach without any skill: each rule's name, and its accuracy or selection metric.
 
         Empty for tasks where the loss at chance is enough.

@@ -1,4 +1,4 @@
-"""The best validation of a run. Imports no torch."""
+"""Store the best validation of a run."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def build(config: Config) -> tuple[SequenceModel, Task, torch.optim.Optimizer]:
     """Task, model and optimizer of a resolved configuration, on its device. Sets torch's seed and precision.
 
     The model is built on the CPU and moved, so the same seed gives the same weights everywhere. "auto" in
-    config["device"] and config["model"]["T_max"] is replaced, in `config` itself, by what it came to.
+    config["device"] and config["model"]["T_max"] is resolved in place, in `config` itself.
     Raises ConfigError.
     """
     config["device"] = pick_device(config["device"])
@@ -47,13 +47,13 @@ def build(config: Config) -> tuple[SequenceModel, Task, torch.optim.Optimizer]:
 
 
 def build_task(config: Config, device: str | None = None) -> Task:
-    """The task of a configuration, on its device or on another. Raises ConfigError; MissingData without its data."""
+    """Build the task of a configuration, on its device or on another. Raises ConfigError; MissingData without data."""
     shared = {"seed": config["seed"], "device": device or config["device"], "data_root": config.get("data_root")}
     return construct("task", config["task"], **shared)
 
 
 def build_optimizer(config: Config, device: str, model: SequenceModel) -> torch.optim.Optimizer:
-    """The optimizer of a model's parameters.
+    """Build the optimizer of a model's parameters.
 
     Raises ConfigError for one that cannot do the loop's step, without a closure and on dense gradients; this is found
     by a step on small parameters, one for each number of dimensions.
@@ -90,7 +90,7 @@ def set_up_torch(precision: str, deterministic: bool) -> None:
 
 
 def build_model(config: Config, task: Task) -> SequenceModel:
-    """The model of a configuration, sized by the task, on the configuration's device.
+    """Build the model of a configuration, sized by the task, on the configuration's device.
 
     A T_max of "auto" in config["model"] is replaced, in `config` itself, by the task's horizon in steps.
     Raises ConfigError for an argument that does not exist or does not fit, and for an engine that cannot run here.
@@ -187,7 +187,7 @@ def size_last_layer(arguments: dict[str, Any], width: int) -> None:
 
 
 def pick_device(name: str) -> str:
-    """The device to use for a configuration's word; "auto" is a GPU if there is one."""
+    """Return the device to use for a configuration's word; "auto" is a GPU if there is one."""
     if name == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
     if name.startswith("cuda") and not torch.cuda.is_available():
@@ -249,7 +249,7 @@ def _on_quotes(group: str, key: str, value: Any, hint: Any) -> str:
 
 
 def locate(group: str, target: str) -> Callable:
-    """The class a configuration names: an RNN, a Task or an Optimizer, of this package, torch or one's own module."""
+    """Import the class that a configuration names: an RNN, a Task or an Optimizer, of any module."""
     module, _, name = target.rpartition(".")
     if not module or not all(part.isidentifier() for part in target.split(".")):
         raise ConfigError(f"{group}._target_ must be module.class, such as timescales.LSTM; not {target!r}")
@@ -259,12 +259,12 @@ def locate(group: str, target: str) -> Callable:
         hint = "" if module.split(".")[0] in ("timescales", "torch") else "; PYTHONPATH must name its folder"
         raise ConfigError(f"{group}._target_: there is no {target} ({error}{hint})") from error
     if not (isinstance(target_class, type) and issubclass(target_class, KINDS[group])):
-        raise ConfigError(f"{group}._target_: {target} is no {KINDS[group][0].__name__}")
+        raise ConfigError(f"{group}._target_: {target} is not a subclass of {KINDS[group][0].__name__}")
     return target_class
 
 
 def arguments_of(target: Any) -> dict[str, Any]:
-    """The arguments of a class and their types: Any for one without, or imported under `if TYPE_CHECKING`.
+    """Return the arguments of a class and their types: Any for one without, or imported under `if TYPE_CHECKING`.
 
     In place of `**keywords: Unpack[...]` stand the keys of the TypedDict.
     """

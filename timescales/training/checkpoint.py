@@ -47,7 +47,7 @@ def save(path: Path, content: Checkpoint) -> None:
 
 
 def _without_views(content: Any) -> Any:
-    """The same with copies of tensors that are views: torch.save would write all that they are a view of."""
+    """Copy tensors that are views: torch.save would write the whole tensor that they are a view of."""
     if isinstance(content, dict):
         return {key: _without_views(value) for key, value in content.items()}
     if isinstance(content, list | tuple):
@@ -58,7 +58,7 @@ def _without_views(content: Any) -> Any:
 
 
 def load(path: Path, keys: tuple[str, ...] = (), device: torch.device | str = "cpu") -> Checkpoint | None:
-    """A checkpoint's content on a device; None if there is none.
+    """Load a checkpoint to a device; None if there is none.
 
     Raises ConfigError for a damaged one, and for one that lacks any of `keys`.
     """
@@ -76,7 +76,7 @@ def load(path: Path, keys: tuple[str, ...] = (), device: torch.device | str = "c
 
 
 def rng_state(device: torch.device) -> Generators:
-    """The states of torch's random generators on the CPU and on a run's device."""
+    """Return the states of torch's random generators on the CPU and on a run's device."""
     of_gpu = [torch.cuda.get_rng_state(device)] if device.type == "cuda" else []
     return {"cpu": torch.get_rng_state(), "cuda": of_gpu}
 

@@ -1,4 +1,4 @@
-"""A model's gates, seen at every step. What measures or replaces gates begins here."""
+"""Watch or replace a model's gates at every step."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from timescales.tasks import Batch
 
 
 def needs_forget_gates(rnn: RNN) -> None:
-    """Every layer must have a forget gate, one of the activations that `act` returns to `step`.
+    """Raise NotMadeFor unless every layer has a forget gate: an activation that `act` returns to `step`.
 
     Raises NotMadeFor for a cell without one, and ConfigError for a cell whose `step` or `act` hides it (docs/gates.md).
     """
@@ -37,7 +37,7 @@ def needs_forget_gates(rnn: RNN) -> None:
 
 @torch.no_grad()
 def _act_of_a_step(cell: Any) -> Any:
-    """What `act` returns in a step of two sequences at zero input; None if the step does not call it.
+    """Return what `act` returns in a step of two sequences at zero input; None if the step does not call it.
 
     In evaluation mode, in which no cell draws random numbers.
     """
@@ -60,7 +60,7 @@ def _act_of_a_step(cell: Any) -> Any:
 
 @contextlib.contextmanager
 def replaced(model: SequenceModel, replacement: Callable[[int, Any, Callable], Callable]) -> Iterator[None]:
-    """A context in which the model runs on the eager engine with another `act` in every cell.
+    """Run the model on the eager engine with another `act` in every cell, while the context is open.
 
     replacement: called with layer, cell and the cell's `act`; returns the function to use instead.
     """
@@ -77,7 +77,7 @@ def replaced(model: SequenceModel, replacement: Callable[[int, Any, Callable], C
 
 
 def watched(model: SequenceModel, read: Callable[[int, Any], None]) -> contextlib.AbstractContextManager[None]:
-    """A context in which `read(layer, act)` is called with the `Cell.act` of every step.
+    """Return a context in which `read(layer, act)` is called with the `Cell.act` of every step.
 
     The steps of a layer come in the order of time, one layer after the other.
     """
@@ -94,7 +94,7 @@ def watched(model: SequenceModel, read: Callable[[int, Any], None]) -> contextli
 
 
 def part(batch: Batch, sequences: slice) -> Batch:
-    """Some sequences of a batch, as a model's input. The targets are left out."""
+    """Return some sequences of a batch, as a model's input. The targets are left out."""
     parts = (batch.mask, batch.dt, batch.reset)
     mask, dt, reset = (None if values is None else values[:, sequences] for values in parts)
     return Batch(batch.x[:, sequences], batch.x[:, sequences], mask, dt, reset=reset)

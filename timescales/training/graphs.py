@@ -28,7 +28,7 @@ from timescales.tasks import Batch
 from timescales.torch_private import tree_leaves, tree_map_only
 from timescales.training.checkpoint import rng_state, set_rng_state
 
-KEPT = 4  # graphs of one training: whole and last batches
+MAX_GRAPHS = 4  # graphs of one training: whole and last batches
 TOLERANCE = 1e-3  # of the largest number of a gradient, TF32 included
 Compute = Callable[[Batch, State], tuple[Tensor, Output]]  # a step's loss and output; gradients are left in .grad
 
@@ -57,11 +57,11 @@ def capture(launch: Callable[[], None], device: torch.device) -> Callable[[], No
     with torch.cuda.device(device):
         replay = _capture(launch)
 
-    def again() -> None:
+    def replay_on_device() -> None:
         with torch.cuda.device(device):
             replay()
 
-    return again
+    return replay_on_device
 
 
 def _capture(launch: Callable[[], None]) -> Callable[[], None]:
@@ -95,8 +95,8 @@ class StepGraph:
     ) -> None:
         self.parameters = parameters
         self.inputs = [v.clone() for v in tensors_of(batch, state)]
-        mine = iter(self.inputs)
-        copies = tree_map_only(Tensor, lambda _: next(mine), (batch, state))
+        fixed = iter(self.inputs)
+        copies = tree_map_only(Tensor, lambda _: next(fixed), (batch, state))
         results: list[tuple[Tensor, Output]] = []
 
         def launch() -> None:
@@ -121,8 +121,8 @@ class StepGraph:
 
     def __call__(self, batch: Batch, state: State) -> tuple[Tensor, Output]:
         """Run the step on other tensors of the same shapes."""
-        for mine, value in zip(self.inputs, tensors_of(batch, state), strict=True):
-            mine.copy_(value)
+        for fixed, value in zip(self.inputs, tensors_of(batch, state), strict=True):
+            fixed.copy_(value)
         self.replay()
         for p, gradient in zip(self.parameters, self.gradients, strict=True):
             p.grad = gradient
@@ -155,7 +155,7 @@ class StepGraphs(contextlib.AbstractContextManager[Any]):
         self.seen[key] += 1
         if key in self.graphs:
             return self.graphs[key](batch, state)
-        if self.wanted and len(self.graphs) < KEPT and self.seen[key] == 3:
+        if self.wanted and len(self.graphs) < MAX_GRAPHS and self.seen[key] == 3:
             return self.captured(key, compute, batch, state)
         versions = [v._version for v in self.buffers]
         results = compute(batch, state)

@@ -82,27 +82,27 @@ class Interrupt:
 
     def _acknowledge(self) -> None:
         """Print that a signal has come; the thread's function."""
-        came = 0
+        signals = 0
         while number := os.read(self.reader, 1)[0]:
             if number not in self.handlers or number == PASSED_ON:
                 continue
-            came += 1
-            if came == 1:
+            signals += 1
+            if signals == 1:
                 say(STOPPING)
-            elif came > 1 and not self.ended.wait(PATIENCE) and self.handled < 2:
+            elif signals > 1 and not self.ended.wait(PATIENCE) and self.handled < 2:
                 say(ENDS_AT_ONCE)
                 os._exit(130)
 
 
 def caught() -> list[signal.Signals]:
-    """The signals that an Interrupt catches; SIGHUP stays ignored under nohup."""
+    """Return the signals that an Interrupt catches; SIGHUP stays ignored under nohup."""
     warned = callable(signal.getsignal(signal.SIGUSR2))  # by submitit
     numbers = [signal.SIGINT, signal.SIGUSR2 if warned else signal.SIGTERM, PASSED_ON]
     return numbers if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else [*numbers, signal.SIGHUP]
 
 
 def active() -> Interrupt | None:
-    """The Interrupt that signals reach now."""
+    """Return the Interrupt that signals reach now."""
     owner = getattr(signal.getsignal(signal.SIGINT), "__self__", None)
     return owner if isinstance(owner, Interrupt) else None
 

@@ -1,4 +1,4 @@
-"""The training loop: fit on "train", validate on "valid". "test" is read when training has ended (`outcome.py`)."""
+"""Train: fit on "train", validate on "valid". "test" is read when training has ended (`outcome.py`)."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Clock:
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
-        """A block that does not count."""
+        """Leave the time of this block out of the run's seconds."""
         self.stop()
         try:
             yield
@@ -109,7 +109,7 @@ def validate(run: TrainingRun, clock: Clock) -> None:
 
 @torch.no_grad()
 def evaluate(model: SequenceModel, task: Task, split: str, max_batches: int | None = None) -> dict[str, float]:
-    """The task's metrics over a split (or its first max_batches batches); the model's mode stays as it was."""
+    """Compute the task's metrics over a split, or its first max_batches batches. The model's mode does not change."""
     scores, state, mode = Scores(task), None, model.training
     model.eval()
     try:
@@ -138,7 +138,7 @@ class Scores:
         return output.state if self.task.spec.carried else None
 
     def means(self) -> dict[str, float]:
-        """The metrics' means, and what follows from them, as plain floats whatever a user's task returns.
+        """Compute the metrics' means, and what is derived from them, as plain floats whatever a user's task returns.
 
         Raises ConfigError for a metric that is no number.
         """
@@ -147,7 +147,7 @@ class Scores:
 
 
 def plain(name: str, value: Any) -> float:
-    """A metric as a plain float: a record holds nothing else. Raises ConfigError for what is no number."""
+    """Convert a metric to a plain float, which a record can hold. Raises ConfigError if it is not a number."""
     try:
         return float(value)
     except (TypeError, ValueError, RuntimeError) as error:

@@ -1,4 +1,4 @@
-"""How long units remember: their time scales at zero input, and T_1/e on data. docs/memory.md explains both."""
+"""Measure how long units remember: time scales at zero input, and T_1/e on data. See docs/memory.md."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from timescales.training.interrupt import raise_if_requested
 
 QUANTILES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
 SEQUENCES = 200  # that an analysis reads
-IN_PARALLEL = 20  # sequences, whose gates of all steps are in memory
+BATCH_SIZE = 20  # sequences, whose gates of all steps are in memory
 STEPS = 2000  # of a text, whose windows are joined
 SMALLEST = 1e-40  # a gate below counts as this: ln 0 would end the sums
 
@@ -28,12 +28,12 @@ def timescale_quantiles(model: SequenceModel) -> list[list[float]]:
 
 
 def unit_timescales(model: SequenceModel) -> list[Tensor]:
-    """The units' time scales at zero input, one tensor (H,) per layer; none for a model that is not made of cells."""
+    """Return the units' time scales at zero input, (H,) for each layer; [] for a model that is not made of cells."""
     return model.rnn.timescales() if isinstance(model.rnn, RNN) else []
 
 
 def quantiles(times: Tensor, q: Sequence[float] = QUANTILES) -> list[float]:
-    """The quantiles q of the times of units (H,): each is one of these times. All are NaN if any time is."""
+    """Return the quantiles q of the times of units (H,): each is one of these times. All are NaN if any time is."""
     points = torch.tensor(q, dtype=torch.float64)
     return times.cpu().double().quantile(points, interpolation="nearest").tolist()
 
@@ -44,7 +44,7 @@ def timescale_values(layers: list[list[float]]) -> dict[str, float]:
 
 
 def first_values(model: SequenceModel, task: Task, most: int | None) -> dict[str, float]:
-    """What is logged before the first step: `timescale_values` and `one_over_e_values`."""
+    """Return what is logged before the first step: `timescale_values` and `one_over_e_values`."""
     return timescale_values(timescale_quantiles(model)) | one_over_e_values(model, task, most)
 
 
@@ -63,12 +63,12 @@ def one_over_e_values(model: SequenceModel, task: Task, most: int | None) -> dic
 
 
 def share_beyond(t_1e: Tensor) -> float:
-    """The share of units that keep more than 1/e up to the longest lag; NaN if any T_1/e is."""
+    """Return the share of units that keep more than 1/e up to the longest lag; NaN if any T_1/e is."""
     return math.nan if t_1e.isnan().any() else float(t_1e.isinf().double().mean())
 
 
 def named(prefix: str, layers: Iterable[list[float]]) -> dict[str, float]:
-    """The quantiles of each layer by the names under which they are logged."""
+    """Return the quantiles of each layer by the names under which they are logged."""
     return {
         f"{prefix}/layer{k}/q{100 * q:.0f}": value
         for k, layer in enumerate(layers, 1)
@@ -110,13 +110,13 @@ def by_lag(values: Tensor) -> Tensor:
 
 
 def added(total: Tensor, more: Tensor) -> Tensor:
-    """The sum of two tables by lag, of which one may be longer."""
+    """Add two tables by lag, one of which may be longer."""
     longer, shorter = (total, more) if len(total) > len(more) else (more, total)
     return torch.cat([longer[: len(shorter)] + shorter, longer[len(shorter) :]])
 
 
 def crossing(mean_log: Tensor, lag: Tensor) -> Tensor:
-    """The lag (H,) at which mean_log (L, H) first is -1 or less, between two lags (L, 1) by a straight line."""
+    """Return the lag (H,) at which mean_log (L, H) first is -1 or less, between two lags (L, 1) by a straight line."""
     if not len(lag):
         return mean_log.new_full(mean_log.shape[1:], torch.inf)
     zero = mean_log.new_zeros(1, 1)
@@ -152,19 +152,19 @@ def sequences(model: SequenceModel, task: Task, split: str, most: int) -> Iterat
 
 
 def segments(task: Task, split: str, most: int) -> Iterator[list[Batch]]:
-    """Batches of at most IN_PARALLEL sequences: lists of one, or of the windows of the same streams."""
+    """Batches of at most BATCH_SIZE sequences: lists of one, or of the windows of the same streams."""
     if task.spec.carried:
         windows: list[Batch] = []
         for batch in task.batches(split):
-            windows.append(part(batch, slice(0, min(most, IN_PARALLEL))))
+            windows.append(part(batch, slice(0, min(most, BATCH_SIZE))))
             if sum(len(window.x) for window in windows) >= STEPS:
                 break
         yield windows
         return
     left = most
     for batch in task.batches(split):
-        for first in range(0, min(left, batch.x.shape[1]), IN_PARALLEL):
-            yield [part(batch, slice(first, min(first + IN_PARALLEL, left)))]
+        for first in range(0, min(left, batch.x.shape[1]), BATCH_SIZE):
+            yield [part(batch, slice(first, min(first + BATCH_SIZE, left)))]
         left -= batch.x.shape[1]
         if left <= 0:
             return

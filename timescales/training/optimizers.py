@@ -1,4 +1,4 @@
-"""What the training loop does with any optimizer: its learning rate, weights to evaluate with, validation losses."""
+"""Give every optimizer its learning rate, weights to evaluate with, and validation losses."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from timescales.errors import ConfigError
 
 
 def eval_weights(optimizer: Optimizer) -> contextlib.AbstractContextManager[None]:
-    """The context in which to evaluate: the optimizer's own `eval_weights`, or nothing if it has none."""
+    """Return the context in which to evaluate: the optimizer's own `eval_weights`, or nothing if it has none."""
     return optimizer.eval_weights() if hasattr(optimizer, "eval_weights") else contextlib.nullcontext()
 
 
@@ -23,8 +23,8 @@ def observe(optimizer: Optimizer, loss: float) -> None:
         optimizer.observe(loss)
 
 
-def schedule(optimizer: Optimizer, settings: LoopSettings, last_step: int, taken: int) -> LambdaLR | None:
-    """The scheduler of the learning rate, which is to be stepped after each training step; None for a constant one.
+def schedule(optimizer: Optimizer, settings: LoopSettings, last_step: int, steps_taken: int) -> LambdaLR | None:
+    """Return the scheduler of the learning rate, to be stepped after each training step; None for a constant rate.
 
     The rate depends only on the step: a resume needs the optimizer's state, which has the rate to begin with.
 
@@ -38,7 +38,7 @@ def schedule(optimizer: Optimizer, settings: LoopSettings, last_step: int, taken
         raise ConfigError(f"loop.warmup={settings.warmup} must be below the number of training steps, {last_step}")
 
     def factor(step: int) -> float:
-        """Of the learning rate, after so many steps."""
+        """Return the factor of the learning rate after a number of steps."""
         if step < settings.warmup:
             return (step + 1) / (settings.warmup + 1)
         done = min((step - settings.warmup) / (last_step - settings.warmup), 1.0)
@@ -49,7 +49,7 @@ def schedule(optimizer: Optimizer, settings: LoopSettings, last_step: int, taken
             return settings.gamma ** ((step - settings.warmup) // settings.step_size)
         return 1 - done if settings.schedule == "linear" else 1.0
 
-    return LambdaLR(optimizer, factor, last_epoch=taken - 1)
+    return LambdaLR(optimizer, factor, last_epoch=steps_taken - 1)
 
 
 def step(optimizer: Optimizer, lr_scale: float | None = None) -> None:

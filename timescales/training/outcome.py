@@ -1,4 +1,4 @@
-"""What the record says of a run whose training has ended."""
+"""Compute what the record stores of a run whose training has ended."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Outcome:
 
 
 def outcome(run: TrainingRun) -> Outcome:
-    """What the record says of a run that has ended: metrics at the best validation and, as `last`, at the last step.
+    """Return what the record stores of a run that has ended: metrics at the best validation and at the last step.
 
     Leaves the model at its best weights, and writes these to best.pt.
     """
@@ -56,6 +56,6 @@ def outcome(run: TrainingRun) -> Outcome:
 
 
 def metrics_on_test(run: TrainingRun, row: dict[str, float]) -> dict[str, float]:
-    """The metrics of the test split, with those of the validation in a row of the curve."""
+    """Return the metrics of the test split, with those of the validation in a row of the curve."""
     metrics = loop.evaluate(run.model, run.task, "test", run.settings.max_eval_batches)
     return {f"test/{k}": v for k, v in metrics.items()} | {k: v for k, v in row.items() if k.startswith("valid/")}

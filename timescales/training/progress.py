@@ -1,4 +1,4 @@
-"""A progress bar for what takes long, such as a validation or an analysis."""
+"""Show a progress bar for what takes long, such as a validation or an analysis."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Item = TypeVar("Item")
 
 
 def progress(items: Iterable[Item], label: str, total: int | None = None) -> Iterable[Item]:
-    """The items, with a progress bar if they take more than two seconds.
+    """Iterate over the items, with a progress bar if they take more than two seconds.
 
     Without a terminal it is a line every half minute.
     """

@@ -83,7 +83,7 @@ class TrainingRun:
         return self.in_step or (not self.progress.stopped and self.progress.step < self.last_step)
 
     def draw_batch(self) -> Batch:
-        """The batch of the next training step; the same one until that step is taken."""
+        """Return the batch of the next training step; the same one until that step is taken."""
         if self.batch is None:
             self.batch = next(self.batches, None)
         if self.batch is None:  # a new epoch, or the rest of one
@@ -118,7 +118,7 @@ class TrainingRun:
             self.schedule.step()
 
     def validation_due(self) -> bool:
-        """Whether a validation follows the step that was just taken: at the end of epochs or every so many steps."""
+        """Return whether a validation follows the step just taken: at the end of epochs or every `eval_every` steps."""
         step, every = self.progress.step, self.settings.eval_every
         due = step % every == 0 if every else self.task.position(step)[1] == 0
         return not self.progress.stopped and (due or step == self.last_step)
@@ -227,17 +227,17 @@ def load_optimizer(optimizer: torch.optim.Optimizer, content: dict[str, Any]) ->
 
 
 def first_not_finite(losses: Sequence[float], step: int) -> int | None:
-    """The first step whose loss is not finite, or None; `losses` end with that of `step`."""
+    """Return the first step whose loss is not finite, or None; `losses` end with that of `step`."""
     return next((step - len(losses) + 1 + k for k, loss in enumerate(losses) if not math.isfinite(loss)), None)
 
 
 def better(value: float, best: Best | None, direction: str) -> bool:
-    """Whether a validation value beats the best so far."""
+    """Return whether a validation value beats the best so far."""
     return best is None or (value > best.value if direction == "max" else value < best.value)
 
 
 def resume_step(directory: Path, partial: list[str] | None = None, data: dict[str, str] | None = None) -> int:
-    """The last step that a run in this directory has finished, from which it would continue.
+    """Return the last step that a run in this directory has finished, from which it would continue.
 
     partial: what its data lack now (`Task.partial`). data: the digests of its data now (`Task.data`).
     Raises ConfigError if they lacked something else, or were others, when it began.

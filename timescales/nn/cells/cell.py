@@ -242,8 +242,8 @@ class Cell(nn.Module):
             mask: only with `run`, see `eager.run`.
             run: an engine, which runs the cell over a sequence.
 
-        Returns: the new state, a `State` of h and further fields, each (B, H). It may be unpacked: `h, c = cell(x, (h,
-        c))`. For a cell with only h, the tensor h. With `run`, the results of `run`.
+        Returns: the new state, a `State` of h and further fields, each (B, H). It may be unpacked:
+        `h, c = cell(x, (h, c))`. For a cell with only h, the tensor h. With `run`, the results of `run`.
         """
         # No parameter may be read before: hooks may bring or change them (FSDP, accelerate's cpu_offload, pruning).
         if run is None:

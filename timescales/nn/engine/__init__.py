@@ -131,7 +131,7 @@ def pick_fastest(
         return eager.run
     code = fused.compiled(cell, timed)
     if isinstance(code, str):
-        caches.warn_once(cell, f"{code}; {caches.TO_SILENCE}")
+        caches.warn_once(cell, f"{code}; {caches.HOW_TO_SILENCE}")
         return eager.run
     return functools.partial(fused.run, given=code)
 
@@ -140,6 +140,6 @@ def why_not_compiled(cell: Cell) -> str | None:
     """Return why the C++ engine has no library for a cell, and warn once. Return None if it has one."""
     code = fused.compiled(cell, timed=False)
     if isinstance(code, str):
-        caches.warn_once(cell, f"{code}; {caches.TO_SILENCE}")
+        caches.warn_once(cell, f"{code}; {caches.HOW_TO_SILENCE}")
         return code
     return None

@@ -19,7 +19,7 @@ from torch import nn
 P = ParamSpec("P")
 T = TypeVar("T")
 
-TO_SILENCE = "engine='eager' silences this, as does compiled = False in the cell's class"
+HOW_TO_SILENCE = "engine='eager' silences this, as does compiled = False in the cell's class"
 
 WARNED: set[str] = set()  # reasons that a warning has given
 TRIAL_RESULTS: dict[Any, str | None] = {}  # results of trials, by the key of what was tried

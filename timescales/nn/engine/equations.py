@@ -48,11 +48,6 @@ class Block(NamedTuple):
         """Return whether the block contains the recurrent share."""
         return self.kind != "x"
 
-    @property
-    def is_expanded(self) -> bool:
-        """Return whether a kernel computes something over all units before a step's expressions."""
-        return self.is_row or self.divisor > 1
-
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Equations:
@@ -95,7 +90,8 @@ class Equations:
     @property
     def is_scan(self) -> bool:
         """Return whether a step has no recurrent product, and nothing to compute over all units."""
-        return not any(block.has_h or block.is_expanded for block in self.blocks) and not self.has_means
+        over_units = any(block.is_row or block.divisor > 1 for block in self.blocks) or any(self.means)
+        return not over_units and not any(block.has_h for block in self.blocks)
 
     @functools.cached_property
     def means(self) -> tuple[list[list[Node]], list[list[Node]]]:
@@ -105,11 +101,6 @@ class Equations:
         """
         forward = _stages(self.new, [])
         return forward, _stages(self.backward, [mean for stage in forward for mean in stage])
-
-    @property
-    def has_means(self) -> bool:
-        """Return whether a step has means over the units."""
-        return any(self.means)
 
     @property
     def reads_h(self) -> bool:
@@ -309,7 +300,10 @@ def _equations(t: Trace, fields: tuple[str, ...]) -> Equations:
         separate = set(range(len(t.heights)))
     else:
         separate |= {k for k, (a, b) in enumerate(zip(t.d_gx, t.d_gh, strict=True)) if a is not b}
-    replaced = {expressions.input("pre", k): _sum_of_shares(expressions, k) for k in separate}
+    replaced = {}
+    for k in separate:  # the pre-activation is the sum of two shares that are computed separately
+        shares = expressions.input("x", k), expressions.input("h", k)
+        replaced[expressions.input("pre", k)] = expressions.make("add", *shares)
     parts = parts.map(lambda nodes: substitute(expressions, nodes, replaced))
     read = in_order(parts.all())
     rows = {node.value[0] for node in read if node.op == "row"} | rows_x | rows_h
@@ -341,11 +335,6 @@ def _equations(t: Trace, fields: tuple[str, ...]) -> Equations:
         hoisted=t.hoisted,
         expressions=expressions,
     )
-
-
-def _sum_of_shares(expressions: Expressions, gate: int) -> Node:
-    """Return x + h of a gate whose two shares are computed separately."""
-    return expressions.make("add", expressions.input("x", gate), expressions.input("h", gate))
 
 
 def _without_row_gradients(gradients: Iterable[Node]) -> tuple[list[Node], set[int]]:

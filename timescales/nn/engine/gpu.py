@@ -123,9 +123,9 @@ def compiled(
                 raise  # the capture is broken, not the cell
             found = eager.run(cell, *arguments)  # if the call itself is wrong, this raises its error
             reason = caches.TRIAL_RESULTS[key] = _one_line(error)
-            caches.warn_once(cell, f"{reason}; {caches.TO_SILENCE}")
+            caches.warn_once(cell, f"{reason}; {caches.HOW_TO_SILENCE}")
             return found
-    caches.warn_once(cell, f"{reason}; {caches.TO_SILENCE}")
+    caches.warn_once(cell, f"{reason}; {caches.HOW_TO_SILENCE}")
     return eager.run(cell, *arguments)
 
 

@@ -260,9 +260,9 @@ def schedule(results: Sequence[Node], given: Container[Node]) -> list[tuple[Node
             if opposite in needed:
                 opposites[node] = opposite
                 second.add(opposite)
-    used, kept = set(results), []
+    used, nodes = set(results), []
     for node in reversed(order):  # a negation that only the second sigmoid needed is left out
         if node not in second and (node in used or opposites.get(node) in used):
             used.update(node.args)
-            kept.append(node)
-    return [(node, opposites.get(node)) for node in reversed(kept)]
+            nodes.append(node)
+    return [(node, opposites.get(node)) for node in reversed(nodes)]

@@ -39,7 +39,7 @@ PLAIN += (torch.dtype, torch.device, torch.layout, torch.memory_format)
 
 CHANGED = "computes something else when it runs again"
 FIX = "numbers that change by themselves cannot be compiled; for random ones use torch.rand_like"
-WITHOUT_GRADIENTS = (
+STEP_WITHOUT_GRADIENTS = (
     "computes something else under torch.no_grad(): do not ask for torch.is_grad_enabled(), "
     "and in an autograd.Function that returns its argument return x.view_as(x)"
 )
@@ -89,7 +89,7 @@ class Call(NamedTuple):
     result: Any
 
 
-NO_MORE_CALLS = Call(None, (), (), (), None)  # stands after the last call, and equals no call
+END_OF_CALLS = Call(None, (), (), (), None)  # stands after the last call, and equals no call
 
 
 class Watch:
@@ -254,7 +254,7 @@ class _CompareCalls(TorchFunctionMode):
         self.in_backward = InBackward() if self.gradients and watch.gradients else None
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        call = self.calls[self.place] if self.place < len(self.calls) else NO_MORE_CALLS
+        call = self.calls[self.place] if self.place < len(self.calls) else END_OF_CALLS
         self.place += 1
         same = (func is call.function or func == call.function) and not kwargs and len(args) == len(call.quick)
         if not (same and all(map(operator.is_, args, call.quick)) and self.error is None and func is not set_gradients):
@@ -281,6 +281,6 @@ class _CompareCalls(TorchFunctionMode):
     def check(self, same: bool, reason: str | None = None) -> None:
         """Store and raise an error if something is not the same."""
         if not same:
-            usual = f"{CHANGED}; {FIX}" if self.gradients else WITHOUT_GRADIENTS
+            usual = f"{CHANGED}; {FIX}" if self.gradients else STEP_WITHOUT_GRADIENTS
             self.error = self.error or NotTraceable(reason or usual)
             raise self.error

@@ -1,4 +1,4 @@
-"""The list of all data sets."""
+"""List all data sets."""
 
 from timescales.tasks.data import cifar, glove, imdb, mnist, released, text
 

@@ -74,7 +74,7 @@ class File(NamedTuple):
 
 
 def plain_text(text: str) -> str:
-    r"""Return a text without a byte order mark, with all lines ending in `\n`."""
+    r"""Return a string without a byte order mark, with all lines ending in `\n`."""
     return text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
 
 

@@ -84,7 +84,7 @@ def _download(base: Path) -> None:
             with urllib.request.urlopen(f"{URL}/{file}", timeout=30) as answer:
                 target.write_bytes(answer.read())
         if differs := CORPUS.differs(_counts(_read(folder / FOLDER))):
-            raise ValueError(f"{URL} sent something else than what was released ({', '.join(differs)})")
+            raise ValueError(f"the download from {URL} differs from the published files ({', '.join(differs)})")
 
 
 CORPUS = Corpus(
