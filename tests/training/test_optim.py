@@ -240,6 +240,35 @@ def test_each_optimizer_of_torch_trains_or_is_refused_in_one_line(tmp_path, name
     assert all(p.isfinite().all() for p in model.parameters())
 
 
+@pytest.mark.parametrize(
+    ("name", "form"),
+    [("Adam", "fused"), ("AdamW", "fused"), ("SGD", "fused"), ("RMSprop", "foreach"), ("Rprop", "foreach")],
+)
+def test_the_fastest_form_of_an_optimizer_takes_the_steps_of_its_loop(name, form):
+    """In float64, where an order of operations shows in the last digits only."""
+    after = []
+    for setting in ({}, {"foreach": False}):
+        model = model_and_task()[0].double()
+        config = {"_target_": f"torch.optim.{name}", "name": "mine", "lr": 0.01} | setting
+        optimizer = build.build_optimizer(config, "cpu", model)
+        assert bool(optimizer.param_groups[0].get(form)) is not bool(setting)
+        for step in range(5):
+            for k, p in enumerate(model.parameters()):
+                p.grad = torch.full_like(p, 0.1).normal_(generator=torch.Generator().manual_seed(100 * step + k))
+            optimizer.step()
+        after.append([p.detach() for p in model.parameters()])
+    for fast, plain in zip(*after, strict=True):
+        torch.testing.assert_close(fast, plain, rtol=1e-12, atol=1e-14)
+
+
+def test_a_form_that_cannot_update_the_parameters_is_not_taken():
+    """torch's fused kernels have no complex numbers."""
+    model = torch.nn.ParameterList([torch.zeros(3, dtype=torch.complex64), torch.zeros(2)])
+    config = {"_target_": "torch.optim.Adam", "name": "adam", "lr": 0.01}
+    group = build.build_optimizer(config, "cpu", model).param_groups[0]
+    assert (group["fused"], group["foreach"]) == (None, True)
+
+
 def test_settings_that_exclude_each_other_are_one_line():
     config = {"_target_": "torch.optim.Adam", "name": "adam", "lr": 0.01, "fused": True, "foreach": True}
     with pytest.raises(ConfigError, match=r"optimizer=adam: .*`fused` and `foreach` cannot be `True` together"):

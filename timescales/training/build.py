@@ -53,29 +53,37 @@ def build_task(config: Config, device: str | None = None) -> Task:
 
 
 def build_optimizer(config: Config, device: str, model: SequenceModel) -> torch.optim.Optimizer:
-    """Build the optimizer of a model's parameters.
+    """Build the optimizer of a model's parameters, in the fastest form that it has on this device.
 
-    Raises ConfigError for one that cannot do the loop's step, without a closure and on dense gradients; this is found
-    by a step on small parameters, one for each number of dimensions.
+    torch updates all parameters in one call with `fused`, or in one call for each operation with `foreach`. If the
+    settings name a form, it is kept.
+
+    Raises ConfigError for an optimizer that cannot do the loop's step, without a closure and on dense gradients; this is
+    found by a step on small parameters, one for each type and number of dimensions.
     """
-    # torch updates all parameters in one kernel
-    more = {"fused": True} if device.startswith("cuda") and "fused" not in config else {}
-    dimensions = sorted({parameter.dim() for parameter in model.parameters()})
-    sample = [torch.zeros((2,) * n, device=device, requires_grad=True) for n in dimensions]
+    named = {"fused", "foreach", "capturable", "differentiable"} & set(config)
+    known = () if named else arguments_of(locate("optimizer", config["_target_"]))
+    forms = [*({key: True} for key in ("fused", "foreach") if key in known), {}]
+    kinds = sorted({(parameter.dim(), parameter.dtype) for parameter in model.parameters()}, key=str)
+    sample = [torch.zeros((2,) * n, device=device, dtype=dtype, requires_grad=True) for n, dtype in kinds]
     for parameter in sample:
         parameter.grad = torch.ones_like(parameter)
-    try:
-        optimizer = construct("optimizer", config, params=model.parameters(), **more)
-        with torch.random.fork_rng(devices=[]):
-            construct("optimizer", config, params=sample, **more).step()
-    except ConfigError:
-        raise
-    except Exception as error:  # torch's raise AssertionError, too
-        why = (str(error) or type(error).__name__).splitlines()[0]
-        raise ConfigError(
-            f"optimizer={config.get('name')}: {config['_target_']} cannot train with these settings ({why}); "
-            "take another optimizer, such as optimizer=adam"
-        ) from error
+    for form in forms:
+        try:
+            optimizer = construct("optimizer", config, params=model.parameters(), **form)
+            with torch.random.fork_rng(devices=[]):
+                construct("optimizer", config, params=sample, **form).step()
+            break
+        except ConfigError:
+            raise
+        except Exception as error:  # torch's raise AssertionError, too
+            if form:
+                continue
+            why = (str(error) or type(error).__name__).splitlines()[0]
+            raise ConfigError(
+                f"optimizer={config.get('name')}: {config['_target_']} cannot train with these settings ({why}); "
+                "take another optimizer, such as optimizer=adam"
+            ) from error
     return optimizer
 
 
