@@ -25,7 +25,7 @@ ROWS = 60  # of a CSV that is shown
 DOTS_BELOW = 10  # fewer points of a curve are drawn as dots, too
 NAMES = 24  # in a key
 PLAIN = ("archived", "engineering")  # folders whose pages stay as they are
-MAX_RUNS = 150  # runs in a picture or a table of the site: of more only the file
+MAX_RUNS = 180  # runs in a picture or a table of the site: of more only the file
 Points = Sequence[Mapping[str, float]]
 Line = tuple[str, str, str, Points]  # name, colour, style, points
 

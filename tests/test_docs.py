@@ -174,7 +174,7 @@ def test_links_have_titles_and_pictures_lead_to_their_files(built):
     index = (built / "docs/README.html").read_text()
     assert re.search(r'href="memory\.html"[^>]*><span[^>]*>How long a unit remembers</span>', index)
     table = (built / "results/chien_table3/table.html").read_text()
-    picture = re.search(r'<a[^>]*href="([^"]+)"[^>]*><img[^>]*src="([^"]+figure[^"]*\.png)"', table)
+    picture = re.search(r'<a[^>]*href="([^"]+)"[^>]*><img[^>]*src="([^"]+verdicts[^"]*\.png)"', table)
     assert picture[1] == picture[2]
     assert (built / "results/chien_table3" / picture[1]).is_file()
 
