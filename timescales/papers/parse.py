@@ -6,6 +6,7 @@ cannot express.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import re
@@ -220,12 +221,17 @@ def checked(kind: type[Any], node: Any, where: str, inherited: Node | None = Non
         verb = "is missing" if len(missing) == 1 else "are missing"
         keys = ", ".join([missing[0], *(key.partition(": ")[2] for key in missing[1:])])
         raise ConfigError(f"{keys} {verb}; see {DOCUMENTATION}")
-    hints = get_type_hints(kind)
+    hints = _hints(kind)
     for key, value in node.items():
         if key not in known:
             raise ConfigError(f"{where}.{key}: no such key{nearest(key, known)}")
         _check_value(f"{where}.{key}", key, value, known[key].metadata.get("yaml", hints[known[key].name]))
     return {known[key].name: value for key, value in node.items()}
+
+
+@functools.cache
+def _hints(kind: type[Any]) -> dict[str, Any]:
+    return get_type_hints(kind)
 
 
 def _check_value(where: str, key: str, value: Any, kind: Any) -> None:

@@ -468,10 +468,13 @@ def varying(runs: Sequence[Axes]) -> list[str]:
 
 def matches(axes: Axes, where: Where) -> bool:
     """Return whether a run has all the settings that a cell or a claim names; a list means any of its values."""
-    return all(
-        key in axes and (axes[key] in value if isinstance(value, list) else axes[key] == value)
-        for key, value in where.items()
-    )
+    for key, value in where.items():  # a loop, not all(...): it is called two million times for a report of all tables
+        if key not in axes:
+            return False
+        own = axes[key]
+        if own not in value if isinstance(value, list) else own != value:
+            return False
+    return True
 
 
 def agrees(axes: Axes, view: Where) -> bool:
