@@ -20,7 +20,7 @@ sys.path.insert(0, str(ROOT))
 
 from timescales import commands, files, paths  # noqa: E402
 from timescales.papers import reanalysed  # noqa: E402
-from timescales.reports import cards, figures, index, leads, markdown, readme, reanalysis, verdicts  # noqa: E402
+from timescales.reports import cards, figures, index, leads, markdown, pictures, readme, reanalysis, verdicts  # noqa: E402
 from timescales.reports.report import Report  # noqa: E402
 from timescales.runs import cost  # noqa: E402
 
@@ -73,9 +73,15 @@ def write_pages(reports: Sequence[Report]) -> None:
     """Write the index of all tables, the pages of the papers, the README's parts, and the pictures that pages share."""
     for path, text in pages(reports).items():
         files.write_atomic(path, text.encode())
-    readme.draw(readme.pictured(reports))
-    leads.draw(paths.RESULTS)
-    figures.draw_times([found for found in reports if found.table.name in TIMES], paths.RESULTS / "times.png")
+    times = [found for found in reports if found.table.name in TIMES]
+
+    def draw() -> None:
+        readme.draw(readme.pictured(reports))
+        leads.draw(paths.RESULTS)
+        figures.draw_times(times, paths.RESULTS / "times.png")
+
+    shown = [*map(pictures.shown, times), leads.rows(paths.RESULTS)]
+    pictures.unless_drawn(paths.RESULTS, ("front.png", "speed.png", "times.png"), shown, draw)
     readme.write(readme.parts(reports))
     for path, text in cards.pages(reports).items():
         files.write_atomic(path, text.encode())

@@ -76,7 +76,7 @@ class Composer:
 
         Requests that only differ in values are composed once, as long as nothing refers to these values.
         """
-        values = {o.get_key_element(): o.value() for o in map(parse, overrides) if _is_plain(o)}
+        values = {parse(text).get_key_element(): parse(text).value() for text in overrides if _is_plain(text)}
         request = (*(text for text in overrides if parse(text).get_key_element() not in values), *values)
         if request in self.settings:
             return [self.settings[request].with_values({key.lstrip("+"): value for key, value in values.items()})]
@@ -90,10 +90,11 @@ class Composer:
         """Compose what the overrides choose, without the values that they set."""
         chosen = [o for o in map(parse, overrides) if self.chooses(o)]
         key = tuple(str(o.input_line) for o in chosen)
-        if key not in self.composed:
-            self.composed[key] = pickle.dumps(self._of_model(chosen) or self._of_choice(chosen))
-        composed: DictConfig = pickle.loads(self.composed[key])
-        return composed
+        if key in self.composed:
+            return pickle.loads(self.composed[key])  # type: ignore[no-any-return]
+        cfg = self._of_model(chosen) or self._of_choice(chosen)
+        self.composed[key] = pickle.dumps(cfg)
+        return cfg
 
     def _of_choice(self, chosen: Sequence[Override]) -> DictConfig:
         found = create_defaults_list(self.repository, "base", list(chosen), prepend_hydra=False, skip_missing=False)
@@ -131,9 +132,10 @@ class Composer:
         return [f"{override.get_key_element()}={value}" for value in swept.sweep_string_iterator()]
 
 
-def _is_plain(override: Override) -> bool:
+@functools.cache
+def _is_plain(text: str) -> bool:
     """Whether an override only sets a number or a word that Hydra would neither check nor convert."""
-    value = override.value()
+    override, value = parse(text), parse(text).value()
     if override.key_or_group == "seed":
         return type(value) is int
     key = re.fullmatch(r"(model|task|optimizer)\.(\w+)", override.key_or_group)

@@ -21,6 +21,8 @@ NOT_IDENTITY = (
 # log_one_over_e only reaches the loggers, so the record is the same with and without it.
 NOT_IDENTITY_LOOP = ("checkpoint_every", "log_one_over_e")
 NOT_IDENTITY_TASK = ("allow_partial",)  # the record of a run on part of the data names what is missing
+BASE_DEFAULTS = {each.name: each.default for each in fields(BaseConfig)}
+LOOP_DEFAULTS = vars(LoopSettings())
 OF_THE_MODEL = ("model.forget_init", "model.T_max")  # what tells models from one another, whatever their recipes
 
 
@@ -69,8 +71,8 @@ def identity(config: Config) -> str:
     kept = {key: value for key, value in config.items() if key not in (*NOT_IDENTITY, "loop", "task")}
     if isinstance(kept.get("model"), dict):
         kept["model"] = _without(kept["model"], MODEL_DEFAULTS | LATER_MODEL_DEFAULTS)
-    kept = _without(kept, {f.name: f.default for f in fields(BaseConfig)})
-    kept |= {"loop": _without(loop, vars(LoopSettings())), "task": _without(task, TASK_DEFAULTS)}
+    kept = _without(kept, BASE_DEFAULTS)
+    kept |= {"loop": _without(loop, LOOP_DEFAULTS), "task": _without(task, TASK_DEFAULTS)}
     return hashlib.sha256(json.dumps(_one_number(kept), sort_keys=True).encode()).hexdigest()[:12]
 
 

@@ -11,7 +11,7 @@ import re
 import types
 import typing
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, TextIO
 
 import yaml
 from omegaconf import DictConfig, OmegaConf
@@ -113,9 +113,9 @@ def _loader() -> Any:
     return Loader
 
 
-def parse_yaml(text: str) -> Any:
+def parse_yaml(source: str | TextIO) -> Any:
     """Read YAML as OmegaConf reads a file, where 1e-3 is a number and a key cannot come twice. Raises YAMLError."""
-    return _loader()(text).get_single_data()
+    return _loader()(source).get_single_data()
 
 
 def read_yaml(text: str) -> Any:

@@ -39,31 +39,31 @@ def gather(
     """
     own = {row.id: row for row in store.read_rows(results_dir / table.name / "runs.csv")}
     committed = store.committed(results_dir) | own
-    rows: dict[str, list[Row]] = {}
+    names, rows = columns(table), dict[str, list[Row]]()
     for size, of_size in planned.items():
         rows[size] = []
         for run in of_size:
             there = found.look(runs_dir / run.name if runs_dir else None, committed.get(run.id))
             if isinstance(there.outcome, Record) and runs_dir:
-                rows[size].append(_local_row(table, run, there.outcome, size, runs_dir))
+                rows[size].append(_local_row(table, names, run, there.outcome, size, runs_dir))
             elif isinstance(there.outcome, Row):
-                row = _committed_row(table, there.outcome, results_dir)
+                row = _committed_row(table, names, there.outcome, results_dir)
                 rows[size].append(replace(row, axes=run.axes, rung=size))
     return rows, len(set(own) - {run.id for of_size in planned.values() for run in of_size})
 
 
-def _local_row(table: Table, run: Run, saved: Record, size: str, runs_dir: Path) -> Row:
+def _local_row(table: Table, names: Sequence[str], run: Run, saved: Record, size: str, runs_dir: Path) -> Row:
     """Make the row of a record in `runs_dir`."""
     further = [f"probe/{key}" for key in saved.probes if f"probe/{key}".startswith(_prefixes(table))]
-    row = store.row(saved, run.axes, size, dict.fromkeys([*columns(table), *further]))
+    row = store.row(saved, run.axes, size, dict.fromkeys([*names, *further]))
     directory = runs_dir / run.name
     return replace(row, curve=saved.curve, blocks=_text(directory / "blocks.csv"), directory=directory)
 
 
-def _committed_row(table: Table, committed: Row, results_dir: Path) -> Row:
+def _committed_row(table: Table, names: Sequence[str], committed: Row, results_dir: Path) -> Row:
     """Make the row of a committed run, with only the values that this table reads."""
     further = [key for key in committed.values if key.startswith(_prefixes(table))]
-    values = {key: committed.value(key) for key in [*columns(table), *further]}
+    values = {key: committed.value(key) for key in [*names, *further]}
     return replace(committed, values=values, blocks=_text(results_dir / table.name / "blocks" / f"{committed.id}.csv"))
 
 
