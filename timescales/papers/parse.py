@@ -162,13 +162,9 @@ def _rung(where: str, node: Any, table: Table, measure: Node, over: str, base: N
         "sets": sets,
     }
     if (node := values.get("competence")) is not None:
-        if not {"reach", "share"} <= node.keys() <= set(Competence.KEYS):
-            raise ConfigError(f"{where}.competence needs reach, share and, optionally, ceiling; see {DOCUMENTATION}")
-        _check_value(f"{where}.competence.share", "share", node["share"], Number)
-        thresholds = {
-            key: _threshold(f"{where}.competence", node[key]) for key in ("reach", "ceiling") if node.get(key)
-        }
-        values["competence"] = Competence(**{**node, **thresholds})
+        checked(Competence, node, f"{where}.competence")
+        own = {key: _threshold(f"{where}.competence", node[key]) for key in ("reach", "ceiling") if node.get(key)}
+        values["competence"] = Competence(**{**node, **own})
     rung = Rung(**vars(table) | values)
     if over and rung.at is None:
         size, *others = (grid.settings.get(over) for grid in rung.runs)
@@ -225,7 +221,7 @@ def checked(kind: type[Any], node: Any, where: str, inherited: Node | None = Non
     if not isinstance(node, Mapping):
         plain.require(where, node, dict)
     known = {f.metadata.get("key", f.name): f for f in fields(kind)}
-    known = {key: known[key] for key in kind.KEYS}
+    known = {key: known[key] for key in getattr(kind, "KEYS", known)}
     needed = [key for key, f in known.items() if f.default is f.default_factory is MISSING]
     if missing := [f"{where}.{key}" for key in needed if key not in node and key not in (inherited or {})]:
         verb = "is missing" if len(missing) == 1 else "are missing"
