@@ -20,7 +20,7 @@ sys.path.insert(0, str(ROOT))
 
 from timescales import commands, files, paths  # noqa: E402
 from timescales.papers import reanalysed  # noqa: E402
-from timescales.reports import cards, figures, index, leads, markdown, readme, reanalysis, verdicts  # noqa: E402
+from timescales.reports import cards, figures, index, leads, markdown, pictures, readme, reanalysis, verdicts  # noqa: E402
 from timescales.reports.report import Report  # noqa: E402
 from timescales.runs import cost  # noqa: E402
 
@@ -71,22 +71,26 @@ def reanalyse(check: bool) -> None:
 
 def write_pages(reports: Sequence[Report]) -> None:
     """Write the index of all tables, the pages of the papers, the README's parts, and the pictures that pages share."""
-    for path, text in pages(reports).items():
-        files.write_atomic(path, text.encode())
-    readme.draw(readme.pictured(reports))
-    leads.draw(paths.RESULTS)
-    figures.draw_times([found for found in reports if found.table.name in TIMES], paths.RESULTS / "times.png")
+    times = [found for found in reports if found.table.name in TIMES]
+
+    def draw() -> None:
+        readme.draw(readme.pictured(reports))
+        leads.draw(paths.RESULTS)
+        figures.draw_times(times, paths.RESULTS / "times.png")
+
+    shown = [*map(pictures.shown, times), leads.rows(paths.RESULTS)]
+    pictures.unless_drawn(paths.RESULTS, ("front.png", "speed.png", "times.png"), shown, draw)
     readme.write(readme.parts(reports))
-    for path, text in cards.pages(reports).items():
+    for path, text in pages(reports).items():
         files.write_atomic(path, text.encode())
     print(f"written: the pages of results/, {readme.README.name}, {cards.FOLDER.relative_to(ROOT)}/")
 
 
 def pages(reports: Sequence[Report]) -> dict[Path, str]:
-    """Return the pages of results/ that are about all tables."""
+    """Return the pages that are about all tables or all of a paper's."""
     evidence = reanalysis.page(reanalysed.read(paths.RESULTS), reports)
     own = {paths.RESULTS / "README.md": index.index(reports), paths.RESULTS / "reanalysed" / "README.md": evidence}
-    return own | verdicts.texts(reports, paths.RESULTS)
+    return own | verdicts.texts(reports, paths.RESULTS) | cards.pages(reports)
 
 
 def check(reports: Sequence[Report], whole: bool) -> None:
@@ -101,7 +105,6 @@ def check(reports: Sequence[Report], whole: bool) -> None:
         ]
         if (text := readme.README.read_text()) != readme.put(text, readme.parts(reports)):
             wrong.append("README.md")
-        wrong += [os.path.relpath(path, ROOT) for path in cards.stale(reports)]
     if wrong:
         sys.exit(f"these differ from what the committed runs give: {', '.join(wrong)}; run make report and commit")
     n = len(reports)

@@ -21,8 +21,8 @@ with extras.command():
     from timescales.errors import ConfigError, one_line
     from timescales.papers import load
     from timescales.papers.table import PAPER
+    from timescales.reports import pictures, status, verdicts, weights, wording, write
     from timescales.reports import report as reports
-    from timescales.reports import status, verdicts, weights, wording, write
     from timescales.reports.report import Report
     from timescales.runs import cost
 
@@ -124,15 +124,11 @@ def add_report_options(parser: argparse.ArgumentParser) -> None:
 
 def write_reports(made: Sequence[Report], composer: Composer | None) -> None:
     """Write reports, and say in lines what was seen and where the pages are; with a composer put them at W&B."""
-    from timescales.reports import figures, forest
-
     for found in made:
-        written = write.write(found)
+        write.write(found)
         weights.write(found)
-        if written:
-            figures.draw(found)
-            forest.draw(found)
-        if written and composer is not None:
+        pictures.draw(found)
+        if composer is not None:
             _publish(found, composer)
         print("\n".join(summary(found)))
         notes = [*(f"cannot run here: {line}" for line in found.missing), *found.unread]

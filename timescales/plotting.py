@@ -168,19 +168,24 @@ def write(draw: Callable[[Any], None], path: Path, title: str, svg: bool = False
 
 def small_png(figure: Any) -> bytes:
     """Return the figure as PNG, with fewer colours or pixels if it is larger than LARGEST."""
-    for dpi, colours in ((DPI, None), (DPI, 256), (80, 256), (60, 256), (45, 256)):
+
+    def drawn(dpi: int) -> bytes:
         content = io.BytesIO()
         figure.savefig(content, dpi=dpi)
-        png = _with_colours(content, colours) if colours else content.getvalue()
+        return content.getvalue()
+
+    png = whole = drawn(DPI)
+    for dpi in (DPI, 80, 60, 45):
         if len(png) <= LARGEST:
             break
+        png = _with_colours(whole if dpi == DPI else drawn(dpi), 256)
     return png
 
 
-def _with_colours(png: io.BytesIO, colours: int) -> bytes:
+def _with_colours(png: bytes, colours: int) -> bytes:
     """Reduce the colours of a PNG: hundreds of thin lines take half the bytes and look the same."""
     from PIL import Image
 
     reduced = io.BytesIO()
-    Image.open(png).convert("RGB").quantize(colours).save(reduced, "png", optimize=True)
+    Image.open(io.BytesIO(png)).convert("RGB").quantize(colours).save(reduced, "png", optimize=True)
     return reduced.getvalue()

@@ -14,6 +14,7 @@ from quick import QUICK
 from timescales import paths
 from timescales.config import compose, folders, identity, schema, values
 from timescales.config.run import run_of
+from timescales.errors import ConfigError
 from timescales.experiment import plan
 from timescales.papers import load
 from timescales.runs.record import Record
@@ -235,3 +236,35 @@ def test_a_group_is_added_to_the_runs_of_a_table(folder, capsys):
         assert f"runs that fill no cell of chien_copy: {len(plain)} of {len(both)}" in capsys.readouterr().out
         with pytest.raises(HydraException, match="Could not find 'experiment/lnog'"):
             requests("+experiment=long,lnog")
+
+
+def test_runs_that_differ_in_plain_values_are_those_that_hydra_would_compose():
+    """The first request is composed; the others are the first with other values, unless something refers to them."""
+    setting = ["model=plstm", "task=frequency", "loop.max_epochs=3"]
+    values = [("regular", 0.1, 1, 0), ("async", 1e-4, True, 7), ("regular", 1, "a", 2)]
+    keys = ("task.sampling", "optimizer.lr", "+model.own", "seed")
+    requests = [[*setting, *(f"{k}={v}" for k, v in zip(keys, each, strict=True))] for each in values]
+    requests += [["model=chrono", "task=variable_copy", f"task.high={high}"] for high in (20, 30)]  # sets T_max
+    requests += [["task=copy", "task.T=${seed}", f"seed={seed}"] for seed in (5, 6)]
+    requests += [["task=copy", "model.hidden_size=${task.T}", f"task.T={T}"] for T in (5, 6)]
+    with compose.composing() as composer:
+        for request in requests:
+            (found,) = composer.runs(request)
+            expected = run_of(composer(request))
+            assert (found.config, found.id, found.directory) == (expected.config, expected.id, expected.directory)
+            assert repr(found.config) == repr(expected.config), "types are the same, too"
+    assert len(composer.settings) == 1
+
+
+@pytest.mark.parametrize(
+    "text", ["seed=true", "task.name=other", "task.T=null", "task.T='${seed}'", "~task.T", "loop.max_steps=5"]
+)
+def test_values_that_hydra_checks_or_converts_are_not_plain(text):
+    assert not compose._is_plain(text)
+
+
+def test_a_seed_out_of_range_is_refused_also_if_its_setting_is_known():
+    with compose.composing() as composer:
+        composer.runs(["task=copy", "seed=1"])
+        with pytest.raises(ConfigError, match="seed must be at least 0"):
+            composer.runs(["task=copy", "seed=-1"])

@@ -8,7 +8,7 @@ from made_up import TABLE, made_row, report_of, rows
 from timescales import paths, plotting
 from timescales.files import csv_rows
 from timescales.papers.table import Figure as PanelOf
-from timescales.reports import figures, leads, readme, write
+from timescales.reports import figures, leads, pictures, readme, write
 from timescales.runs.metrics import Censored
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -57,6 +57,26 @@ def test_the_picture_is_drawn(made):
         path = figures.draw(made(figure=kind))
         assert path.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
         assert path.stat().st_size < 200_000
+
+
+def test_pictures_are_drawn_again_if_runs_or_pictures_or_code_change(made, monkeypatch):
+    calls = []
+    monkeypatch.setattr(pictures.figures, "draw", lambda found: calls.append("figure"))
+    monkeypatch.setattr(pictures.forest, "draw", lambda found: (found.folder / "verdicts.png").write_text("drawn"))
+
+    def drawn(found):
+        calls.clear()
+        pictures.draw(found)
+        return bool(calls)
+
+    found = made()
+    assert [drawn(found), drawn(found), drawn(made())] == [True, False, False]
+    (found.folder / "verdicts.png").unlink()
+    assert [drawn(found), drawn(found)] == [True, False]
+    found.rows["paper"].pop()
+    assert [drawn(found), drawn(found)] == [True, False]
+    monkeypatch.setattr(pictures, "_code", lambda: ["other code"])
+    assert [drawn(found), drawn(found)] == [True, False]
 
 
 @pytest.fixture

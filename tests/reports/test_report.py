@@ -312,7 +312,7 @@ def test_a_users_report_is_written_beside_the_runs_and_says_what_was_seen(made, 
     commands.write_reports([found], None)
     folder = tmp_path / "runs" / "reports" / "made_up"
     written = {path.name for path in folder.iterdir()}
-    assert written == {"table.md", "runs.csv", "curves", "verdicts.png", "ladder.png", "figure.png"}
+    assert written == {"table.md", "runs.csv", "curves", "verdicts.png", "ladder.png", "figure.png", ".drawn"}
     assert not (tmp_path / "results").exists()
     assert {line["table"] for line in verdicts.read(folder.parent)} == {"made_up"}
     printed = capsys.readouterr().out

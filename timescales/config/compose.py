@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import pickle
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -27,7 +28,7 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from timescales.config import folders, values
-from timescales.config.run import Run, names_the_seed, runs_of
+from timescales.config.run import Run, refers_to, runs_of
 from timescales.errors import ConfigError
 
 # What is wrong in a user's command line, files or folders: such an error is one line (`errors.one_line`).
@@ -63,7 +64,7 @@ class Composer:
     def __init__(self, loader: ConfigLoaderImpl) -> None:
         self.loader, self.repository = loader, Files(loader.repository)
         self.composed: dict[tuple[str, ...], bytes] = {}  # pickled, by the overrides that choose files
-        self.settings: dict[tuple[str, ...], Run] = {}  # one of the seeds, by the overrides but for the seed
+        self.settings: dict[tuple[str, ...], Run] = {}  # one of the runs that only differ in values, by the rest
 
     def __call__(self, overrides: Sequence[str]) -> DictConfig:
         cfg = self.of_files(overrides)
@@ -71,25 +72,29 @@ class Composer:
         return cfg
 
     def runs(self, overrides: Sequence[str]) -> list[Run]:
-        """Make the runs of overrides, one of many requests (`runs_of`). A setting is composed once for its seeds."""
-        setting = tuple(text for text in overrides if parse(text).key_or_group != "seed")
-        seed = next((o.value() for o in map(parse, reversed(overrides)) if o.key_or_group == "seed"), None)
-        if setting in self.settings and isinstance(seed, int):
-            return [self.settings[setting].with_seed(seed)]
+        """Make the runs of overrides, one of many requests (`runs_of`).
+
+        Requests that only differ in values are composed once, as long as nothing refers to these values.
+        """
+        values = {parse(text).get_key_element(): parse(text).value() for text in overrides if _is_plain(text)}
+        request = (*(text for text in overrides if parse(text).get_key_element() not in values), *values)
+        if request in self.settings:
+            return [self.settings[request].with_values({key.lstrip("+"): value for key, value in values.items()})]
         cfg = self(overrides)
         made = runs_of(cfg, several=True)
-        if seed is not None and len(made) == 1 and not names_the_seed(cfg):
-            self.settings[setting] = made[0]
+        if len(made) == 1 and not refers_to(cfg, *values):
+            self.settings[request] = made[0]
         return made
 
     def of_files(self, overrides: Sequence[str]) -> DictConfig:
         """Compose what the overrides choose, without the values that they set."""
         chosen = [o for o in map(parse, overrides) if self.chooses(o)]
         key = tuple(str(o.input_line) for o in chosen)
-        if key not in self.composed:
-            self.composed[key] = pickle.dumps(self._of_model(chosen) or self._of_choice(chosen))
-        composed: DictConfig = pickle.loads(self.composed[key])
-        return composed
+        if key in self.composed:
+            return pickle.loads(self.composed[key])
+        cfg = self._of_model(chosen) or self._of_choice(chosen)
+        self.composed[key] = pickle.dumps(cfg)
+        return cfg
 
     def _of_choice(self, chosen: Sequence[Override]) -> DictConfig:
         found = create_defaults_list(self.repository, "base", list(chosen), prepend_hydra=False, skip_missing=False)
@@ -125,6 +130,17 @@ class Composer:
             raise ConfigError(f"{text}: a range is for hydra/sweeper=optuna; give values here")
         swept = replace(override, config_loader=self.loader)  # glob(*) asks for files
         return [f"{override.get_key_element()}={value}" for value in swept.sweep_string_iterator()]
+
+
+@functools.cache
+def _is_plain(text: str) -> bool:
+    """Whether an override only sets a number or a word that Hydra would neither check nor convert."""
+    override, value = parse(text), parse(text).value()
+    if override.key_or_group == "seed":
+        return type(value) is int
+    key = re.fullmatch(r"(model|task|optimizer)\.(\w+)", override.key_or_group)
+    word = isinstance(value, bool | int | float) or (isinstance(value, str) and re.fullmatch(r"[\w./-]+", value))
+    return bool(key and key[2] not in ("name", "_target_") and word and not override.is_delete())
 
 
 @functools.cache

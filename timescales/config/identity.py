@@ -21,6 +21,8 @@ IGNORED_KEYS = (
 # log_one_over_e only reaches the loggers, so the record is the same with and without it.
 IGNORED_LOOP_KEYS = ("checkpoint_every", "log_one_over_e")
 IGNORED_TASK_KEYS = ("allow_partial",)  # the record of a run on part of the data names what is missing
+BASE_DEFAULTS = {each.name: each.default for each in fields(BaseConfig)}
+LOOP_DEFAULTS = vars(LoopSettings())
 MODEL_KEYS = ("model.forget_init", "model.T_max")  # what tells models from one another, whatever their recipes
 
 
@@ -69,8 +71,8 @@ def identity(config: Config) -> str:
     hashed = {key: value for key, value in config.items() if key not in (*IGNORED_KEYS, "loop", "task")}
     if isinstance(hashed.get("model"), dict):
         hashed["model"] = _without(hashed["model"], MODEL_DEFAULTS | LATER_MODEL_DEFAULTS)
-    hashed = _without(hashed, {f.name: f.default for f in fields(BaseConfig)})
-    hashed |= {"loop": _without(loop, vars(LoopSettings())), "task": _without(task, TASK_DEFAULTS)}
+    hashed = _without(hashed, BASE_DEFAULTS)
+    hashed |= {"loop": _without(loop, LOOP_DEFAULTS), "task": _without(task, TASK_DEFAULTS)}
     return hashlib.sha256(json.dumps(_one_number(hashed), sort_keys=True).encode()).hexdigest()[:12]
 
 

@@ -6,6 +6,7 @@ import functools
 import re
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from omegaconf import DictConfig
 
@@ -57,10 +58,19 @@ class Run:
         """Return the name that all seeds of a setting share."""
         return identity.family(self.config, self.id)
 
-    def with_seed(self, seed: int) -> Run:
-        """Return the same run with another seed, beside it. No other key of the configuration may name the seed."""
-        schema.check_range("seed", seed)
-        config = {**self.config, "seed": seed}
+    def with_values(self, values: Settings) -> Run:
+        """Return the same run with another seed, or other values of keys such as task.T, beside it.
+
+        Nothing else in the configuration may refer to these keys.
+        """
+        config: dict[str, Any] = {**self.config}
+        for key, value in values.items():
+            group, _, name = key.rpartition(".")
+            if group:
+                config[group] = {**config[group], name: value}
+            else:
+                schema.check_range(key, value)
+                config[key] = value
         run = replace(self, config=config, id=identity.identity(config))
         return run.within(self.directory.parent)
 
@@ -94,15 +104,16 @@ def runs_of(cfg: DictConfig, several: bool = False) -> list[Run]:
     runs = [run.within(place) if place else run]
     # Seeds are trained one after another. A batch dimension over seeds was no faster, and complicated every cell.
     for seed in range(cfg.seed + 1, cfg.seed + cfg.seeds):
-        if names_the_seed(cfg):
+        if refers_to(cfg, "seed"):
             cfg.seed = seed
             run = run_of(cfg)
         else:
-            run = run.with_seed(seed)
+            run = run.with_values({"seed": seed})
         runs.append(run.within(place) if place else run)
     return runs
 
 
-def names_the_seed(cfg: DictConfig) -> bool:
-    """Return whether a value of a configuration refers to its seed, as in task.noise_seed=${seed}."""
-    return re.search(r"\$\{[^}]*seed", str(cfg)) is not None
+def refers_to(cfg: DictConfig, *keys: str) -> bool:
+    """Return whether a value of a configuration may refer to a key or to its group, as in task.noise_seed=${seed}."""
+    names = "|".join({name for key in keys for name in key.lstrip("+").split(".")})
+    return re.search(rf"\$\{{[^}}]*(\$\{{|\b({names})\b)", str(cfg)) is not None

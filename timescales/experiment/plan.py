@@ -37,13 +37,14 @@ def fitting(requests: Sequence[list[str]], composer: Composer) -> list[list[str]
     """
     choices = [tuple(text for text in request if composer.chooses(parse(text))) for request in requests]
     firsts = dict(zip(choices, requests, strict=True))
-    keys = dict.fromkeys(parse(text).key_or_group for request in firsts.values() for text in request)
+    given: dict[str, bool] = {}  # by key, whether it is added somewhere, as +model.head_size=16
+    for override in (parse(text) for request in firsts.values() for text in request):
+        given[override.key_or_group] = given.get(override.key_or_group, False) or override.is_add()
+    keys = [key for key, added in given.items() if key.startswith(GROUP_PREFIXES) and not added and len(firsts) > 1]
+    files = {choice: composer.of_files(request) for choice, request in firsts.items() if keys}
     absent: dict[str, list[tuple[str, ...]]] = {}  # by key, the choices of files without it
-    for key in keys if len(firsts) > 1 else ():
-        set_here = [parse(text) for request in firsts.values() for text in request]
-        if not key.startswith(GROUP_PREFIXES) or any(o.is_add() for o in set_here if o.key_or_group == key):
-            continue
-        without = [choice for choice, request in firsts.items() if not has(composer.of_files(request), key)]
+    for key in keys:
+        without = [choice for choice, cfg in files.items() if not has(cfg, key)]
         if without and len(without) < len(firsts):
             absent[key] = without
             group = key.partition(".")[0]

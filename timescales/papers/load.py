@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from omegaconf import OmegaConf
 from yaml import YAMLError
 
 from timescales import analysis
 from timescales.config import folders
 from timescales.config.compose import setting
 from timescales.config.run import Axes
+from timescales.config.values import parse_yaml
 from timescales.errors import ConfigError, nearest, one_line
 from timescales.papers.parse import Node, parse
 from timescales.papers.table import Table
@@ -33,13 +33,13 @@ def table(name: str) -> Table:
 def _node(path: Path) -> Node:
     """Return the `table` node of a table's file. Raises ConfigError if Hydra could not read the file as a table."""
     try:
-        content = OmegaConf.to_container(OmegaConf.load(path))
+        with path.open() as file:
+            content = parse_yaml(file)
     except YAMLError as error:
         raise ConfigError(one_line(error)) from error
     node = content.get("table") if isinstance(content, dict) else None
     if not isinstance(node, dict) or node.get("name") != path.stem:
         raise ConfigError(f"{path}: it must have table.name: {path.stem}")
-    assert isinstance(content, dict)
     if others := [str(key) for key in content if key != "table"]:
         raise ConfigError(f"{path}: {others[0]}: a table has only the key `table`; put settings into table.runs")
     if not re.search(r"^# @package _global_\s*$", path.read_text(), re.MULTILINE):

@@ -6,6 +6,7 @@ cannot express.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import re
@@ -67,14 +68,25 @@ def parse(node: Node) -> Table:
         "data": _each(_of_data, f"{where}.data", values.get("data", []), measure),
         "cited": _each(_cited, f"{where}.cited", values.get("cited", [])),
         "figure": _each(_figure, f"{where}.figure", _listed(values.get("figure", []))),
-        "assumed": _assumed(f"{where}.assumed", values.get("assumed", {})),
-        "question": _question(f"{where}.question", values["question"]) if "question" in values else None,
+        "assumed": {
+            key: Assumption(**checked(Assumption, entry, f"{where}.assumed.{key}"))
+            for key, entry in values.get("assumed", {}).items()
+        },
     }
-    table = Table(**values | _texts(where, values))
+    if "question" in values:
+        values["question"] = Question(**checked(Question, values["question"], f"{where}.question"))
+    for key in ("notes", "needs", "probe"):
+        if wrong := [text for text in values.get(key, ()) if not isinstance(text, str)]:
+            raise ConfigError(f"{where}.{key}: {wrong[0]!r} is not a string: put quotes around text with a colon")
+    table = Table(**values)
+    if not all(other in SELECTS for other in table.other_selections()):
+        raise ConfigError(f"{where}.assumed.select.try must be a list of best or last, not {table.other_selections()}")
     _check_runs(file, table)
     if table.layout and set(table.layout) != {"columns", "rows"}:
         raise ConfigError(f"{where}.layout takes columns, a setting, and rows, a list of settings")
-    _check_calibrated(file, table)
+    chosen = any(item.calibrated for part in (table.cells, table.claims) for item in part)
+    if chosen and not any(assumption.calibrated for assumption in table.assumed.values()):
+        raise ConfigError(f"{file}: no setting of assumed has calibrated: true; add it to the one that was chosen")
     runs = expand(table)
     table = replace(
         table,
@@ -148,8 +160,11 @@ def _rung(where: str, node: Any, table: Table, measure: Node, over: str, base: N
         "ladder": None,
         "claims": _each(parse_claim, f"{where}.claims", values.get("claims", []), _inherited(values)),
         "sets": sets,
-        "competence": _competence(f"{where}.competence", values["competence"]) if "competence" in values else None,
     }
+    if (node := values.get("competence")) is not None:
+        checked(Competence, node, f"{where}.competence")
+        own = {key: _threshold(f"{where}.competence", node[key]) for key in ("reach", "ceiling") if node.get(key)}
+        values["competence"] = Competence(**{**node, **own})
     rung = Rung(**vars(table) | values)
     if over and rung.at is None:
         size, *others = (grid.settings.get(over) for grid in rung.runs)
@@ -172,14 +187,6 @@ def stands_for(claims: Sequence[Claim], of: str) -> Claim | None:
         each.number: each for each in reversed(claims) if of == each.claim
     }
     return next(iter(found.values())) if len(found) == 1 else None
-
-
-def _competence(where: str, node: Any) -> Competence:
-    if not isinstance(node, Mapping) or not {"reach", "share"} <= node.keys() <= set(Competence.KEYS):
-        raise ConfigError(f"{where} needs reach, share and, optionally, ceiling; see {DOCUMENTATION}")
-    _check_value(f"{where}.share", "share", node["share"], Number)
-    ceiling = node.get("ceiling")
-    return Competence(_threshold(where, node["reach"]), node["share"], ceiling and _threshold(where, ceiling))
 
 
 def _inherited(values: Node) -> Node:
@@ -214,18 +221,23 @@ def checked(kind: type[Any], node: Any, where: str, inherited: Node | None = Non
     if not isinstance(node, Mapping):
         plain.require(where, node, dict)
     known = {f.metadata.get("key", f.name): f for f in fields(kind)}
-    known = {key: known[key] for key in kind.KEYS}
+    known = {key: known[key] for key in getattr(kind, "KEYS", known)}
     needed = [key for key, f in known.items() if f.default is f.default_factory is MISSING]
     if missing := [f"{where}.{key}" for key in needed if key not in node and key not in (inherited or {})]:
         verb = "is missing" if len(missing) == 1 else "are missing"
         keys = ", ".join([missing[0], *(key.partition(": ")[2] for key in missing[1:])])
         raise ConfigError(f"{keys} {verb}; see {DOCUMENTATION}")
-    hints = get_type_hints(kind)
+    hints = _hints(kind)  # type: ignore[arg-type]
     for key, value in node.items():
         if key not in known:
             raise ConfigError(f"{where}.{key}: no such key{nearest(key, known)}")
         _check_value(f"{where}.{key}", key, value, known[key].metadata.get("yaml", hints[known[key].name]))
-    return {known[key].name: value for key, value in node.items()}
+    return {known[key].name: tuple(value) if isinstance(value, list) else value for key, value in node.items()}
+
+
+@functools.cache
+def _hints(kind: type[Any]) -> dict[str, Any]:
+    return get_type_hints(kind)
 
 
 def _check_value(where: str, key: str, value: Any, kind: Any) -> None:
@@ -253,16 +265,7 @@ def _file(where: str) -> str:
 
 def _listed(node: Any) -> list[Any]:
     """Return the nodes of a key that has a list of them, or a single one."""
-    return node if isinstance(node, list) else [node]
-
-
-def _texts(where: str, values: Node) -> dict[str, tuple[str, ...]]:
-    """Return the values of the keys that have lists of strings."""
-    lists = {key: tuple(values.get(key, ())) for key in ("notes", "needs", "probe")}
-    for key, texts in lists.items():
-        if wrong := [text for text in texts if not isinstance(text, str)]:
-            raise ConfigError(f"{where}.{key}: {wrong[0]!r} is not a string: put quotes around text with a colon")
-    return lists
+    return list(node) if isinstance(node, list | tuple) else [node]
 
 
 def _check_spread(where: str, values: Node, of_runs: bool) -> None:
@@ -316,22 +319,10 @@ def _planned(table: Table, runs: Sequence[Where]) -> tuple[Cell, ...]:
     return tuple(replace(cell, gap=of[0], planned=of[1]) for cell, of in zip(table.cells, each, strict=True))
 
 
-def _check_calibrated(file: str, table: Table) -> None:
-    """Raise ConfigError for an item with `calibrated: true` if no setting of `assumed` has it."""
-    settings = any(assumption.calibrated for assumption in table.assumed.values())
-    if any(item.calibrated for part in (table.cells, table.claims) for item in part) and not settings:
-        raise ConfigError(f"{file}: no setting of assumed has calibrated: true; add it to the one that was chosen")
-
-
 def _cited(where: str, node: Any) -> Cited:
     values = checked(Cited, node, where)
     _check_spread(where, values, of_runs=False)
     return Cited(**values)
-
-
-def _question(where: str, node: Any) -> Question:
-    values = checked(Question, node, where)
-    return Question(asks=values["asks"], by=tuple(values["by"]))
 
 
 def _figure(where: str, node: Any) -> Figure:
@@ -341,14 +332,6 @@ def _figure(where: str, node: Any) -> Figure:
     if figure.trivial_baselines and figure.kind != "curves":
         raise ConfigError(f"{where}.trivial_baselines: only kind: curves can draw them; leave it out")
     return figure
-
-
-def _assumed(where: str, node: Node) -> dict[str, Assumption]:
-    assumed = {key: checked(Assumption, entry, f"{where}.{key}") for key, entry in node.items()}
-    others = assumed.get("select", {}).get("tries", [])
-    if not all(other in SELECTS for other in others):
-        raise ConfigError(f"{where}.select.try must be a list of best or last, not {others}")
-    return {key: Assumption(**values | {"tries": tuple(values.get("tries", ()))}) for key, values in assumed.items()}
 
 
 def _grid(where: str, node: Any) -> Grid:

@@ -1,9 +1,9 @@
 """The classes of a paper's table: printed values, claims, and the runs that they need.
 
 `parse.py` makes a `Table` of the `table` node of conf/table/<name>.yaml. The classes below document the keys of that
-file. A class is a node; its KEYS are the allowed keys. A key is the field of the same name, unless a comment says
-otherwise. A key without a default is required. A cell or a claim inherits from its table what it does not set itself
-(unit, better, tolerance, ...).
+file. A class is a node; its KEYS, or else its fields, are the allowed keys. A key is the field of the same name, unless
+a comment says otherwise. A key without a default is required. A cell or a claim inherits from its table what it does
+not set itself (unit, better, tolerance, ...).
 """
 
 from __future__ import annotations
@@ -232,7 +232,6 @@ class Claim(Measure):
 class Cited:
     """A value that the paper cites from somebody else's model. It is never measured here."""
 
-    KEYS: ClassVar[tuple[str, ...]] = ("label", "value", "source", "sd", "se")
     label: str
     value: Number
     source: str
@@ -244,7 +243,6 @@ class Cited:
 class Assumption:
     """A setting that the paper does not state."""
 
-    KEYS: ClassVar[tuple[str, ...]] = ("said", "try", "calibrated", "shown")
     said: str  # what is assumed, and from which source
     # Whether it was chosen by looking at a result. The values and claims that it was chosen by are marked too: reports
     # show them but do not count them.
@@ -259,10 +257,6 @@ class Assumption:
 class Figure:
     """A panel of figure.png."""
 
-    KEYS: ClassVar[tuple[str, ...]] = (
-        *("kind", "where", "metric", "chance", "trivial_baselines", "probe", "x", "xlabel", "ylabel"),
-        *("xscale", "yscale"),
-    )
     kind: Literal["curves", "line", "probe", "times"]
     where: Where = field(default_factory=dict, metadata={"yaml": dict})  # the runs that it shows; by default all
     metric: str = ""  # drawn as curves or over `x`; by default the table's
@@ -280,7 +274,6 @@ class Figure:
 class Question:
     """What people want to know from a table. by: the lines of the claims that answer it."""
 
-    KEYS: ClassVar[tuple[str, ...]] = ("asks", "by")
     asks: str
     by: tuple[str, ...] = field(metadata={"yaml": list})
 
@@ -305,9 +298,7 @@ class Table(Measure):
     assumed: Mapping[str, Assumption] = field(default_factory=dict, metadata={"yaml": dict})
     notes: tuple[str, ...] = field(default=(), metadata={"yaml": list})  # contradictions in the paper
     needs: tuple[str, ...] = field(default=(), metadata={"yaml": list})  # data sets (scripts/fetch_data.py)
-    probe: tuple[str, ...] = field(
-        default=(), metadata={"yaml": list}
-    )  # analyses that are measured for each finished run
+    probe: tuple[str, ...] = field(default=(), metadata={"yaml": list})  # analyses measured for each finished run
     figure: tuple[Figure, ...] = field(default=(), metadata={"yaml": dict | list})
     ladder: Ladder | None = field(default=None, metadata={"yaml": dict})  # the same experiment at smaller sizes
     # The question that the table answers, in plain words, and in `by` the lines of the claims that answer it.
@@ -355,10 +346,10 @@ class Competence:
     Without this check, a rung whose models all fail, or all succeed at once, would show that they are alike.
     """
 
-    KEYS: ClassVar[tuple[str, ...]] = ("reach", "share", "ceiling")
-    reach: Threshold  # what runs must reach
+    reach: Threshold = field(metadata={"yaml": str})  # what runs must reach
     share: Number  # the share of runs, of at least one setting, that must reach it; else the rung is too short
-    ceiling: Threshold | None = None  # if all runs of all settings reach this, the rung is too easy
+    # If all runs of all settings reach this, the rung is too easy.
+    ceiling: Threshold | None = field(default=None, metadata={"yaml": str | None})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -389,7 +380,6 @@ class Ladder:
     `competence` are defaults for every rung.
     """
 
-    KEYS: ClassVar[tuple[str, ...]] = ("over", "set", "rungs", "rates", "pair", "flat", "none")
     over: str = ""  # what grows from rung to rung: a setting, or words ("parameters")
     shared: Where = field(default_factory=dict, metadata={"key": "set", "yaml": dict})
     rungs: Mapping[str, Rung] = field(default_factory=dict, metadata={"yaml": dict})  # by name, from the smallest
@@ -469,8 +459,11 @@ def varying(runs: Sequence[Axes]) -> list[str]:
 
 def matches(axes: Axes, where: Where) -> bool:
     """Return whether a run has all the settings that a cell or a claim names; a list means any of its values."""
-    for key, value in where.items():  # a large table asks a million times; all() takes twice as long
-        if key not in axes or not (axes[key] in value if isinstance(value, list) else axes[key] == value):
+    for key, value in where.items():  # a loop, not all(...): it is called two million times for a report of all tables
+        if key not in axes:
+            return False
+        own = axes[key]
+        if own not in value if isinstance(value, list) else own != value:
             return False
     return True
 

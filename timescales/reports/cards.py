@@ -23,6 +23,10 @@ CITATIONS = paths.ROOT / "CITATION.cff"
 STUDIES = "ours"  # the page of our own studies is written by hand
 RESULTS = "../../results"  # as seen from FOLDER
 ARXIV = "https://arxiv.org/abs/"
+COMMANDS = """\
+make small TABLE={0}                # the first rung of its ladder: planned for a quarter of an hour on one core
+make reproduce TABLE={0} HOURS=2    # the largest rung that fits into two hours here
+make reproduce TABLE={0}            # the paper's size"""
 
 
 class Entry(TypedDict):
@@ -40,11 +44,6 @@ def pages(reports: Sequence[Report]) -> dict[Path, str]:
     cards = {FOLDER / f"{paper}.md": card(paper, own) for paper, own in papers.items() if paper != STUDIES}
     path = FOLDER / "README.md"
     return cards | {path: readme.put(path.read_text(), {"papers": listed(papers)})}
-
-
-def stale(reports: Sequence[Report]) -> list[Path]:
-    """Return the pages that differ from what the reports give."""
-    return [path for path, text in pages(reports).items() if not path.is_file() or path.read_text() != text]
 
 
 def listed(papers: Mapping[str, Sequence[Report]]) -> str:
@@ -84,7 +83,9 @@ def _notes(entry: Entry) -> str:
 
 def card(paper: str, reports: Sequence[Report]) -> str:
     """Write the page of a paper. reports: those of its tables."""
-    entry, shown = reference(paper), main(reports)
+    entry = reference(paper)
+    # The picture is that of the table with the most runs at the paper's size, then on the ladder.
+    shown = max(reports, key=lambda report: (len(report.rows[PAPER]), len(report.all_rows)))
     name = shown.table.name
     lines = [f"# {title(entry)}", "", "Written by `make report` from the committed runs.", ""]
     lines += [f"{_authors(entry, most=99)}. {_notes(entry)}.", "", *_summary(reports), ""]
@@ -93,16 +94,17 @@ def card(paper: str, reports: Sequence[Report]) -> str:
         body = [[question, answer, link.replace("](", f"]({RESULTS}/")] for question, answer, link in asked]
         lines += ["## Its questions", "", *markdown.grid(["question", "answer so far", "evidence"], body), ""]
     if markdown.verdicts_drawn(shown):
-        link = f"{RESULTS}/{name}"
-        lines += [f"![{shown.table.title}]({link}/verdicts.png)", "", f"*{shown.table.title}: {_link(shown)}.*", ""]
-    lines += ["## How to run it", "", "```bash", *_commands(name), "```", "", "## Tables and figures", ""]
+        link = f"[{name}]({RESULTS}/{name}/table.md)"
+        lines += [f"![{shown.table.title}]({RESULTS}/{name}/verdicts.png)", "", f"*{shown.table.title}: {link}.*", ""]
+    lines += ["## How to run it", "", "```bash", *COMMANDS.format(name).splitlines(), "```", ""]
+    body = []
+    for report in reports:
+        link, _, *decided, runs, missing, rungs = index.row(report)
+        hours = sum(row.seconds for row in report.rows[PAPER]) / 3600
+        spent = f"{hours:.1f}" if hours else ""
+        body.append([link.replace("](", f"]({RESULTS}/"), report.table.title, *decided, runs, spent, missing, rungs])
     head = ("table", "shows", "conclusions", "printed values", "runs", "hours", "missing", "rungs run")
-    return "\n".join([*lines, *markdown.grid(head, [_table_row(each) for each in reports])]) + "\n"
-
-
-def main(reports: Sequence[Report]) -> Report:
-    """Choose the table whose picture the page shows: the most runs at the paper's size, then the most on the ladder."""
-    return max(reports, key=lambda report: (len(report.rows[PAPER]), len(report.all_rows)))
+    return "\n".join([*lines, "## Tables and figures", "", *markdown.grid(head, body)]) + "\n"
 
 
 def models(grids: Iterable[Grid]) -> list[str]:
@@ -138,29 +140,6 @@ def _summary(reports: Sequence[Report]) -> list[str]:
 
 def _hours(runs: Mapping[str, float]) -> str:
     return f", which took {cost.duration(sum(runs.values()))}" if runs else ""
-
-
-def _commands(name: str) -> list[str]:
-    """List the commands that run one table."""
-    commands = {
-        f"make small TABLE={name}": "the first rung of its ladder: planned for a quarter of an hour on one core",
-        f"make reproduce TABLE={name} HOURS=2": "the largest rung that fits into two hours here",
-        f"make reproduce TABLE={name}": "the paper's size",
-    }
-    width = max(map(len, commands))
-    return [f"{command:{width}}    # {what}" for command, what in commands.items()]
-
-
-def _link(report: Report) -> str:
-    name = report.table.name
-    return f"[{name}]({RESULTS}/{name}/table.md)"
-
-
-def _table_row(report: Report) -> list[str]:
-    link, _, conclusions, values_, runs, missing, rungs = index.row(report)
-    hours = sum(row.seconds for row in report.rows[PAPER]) / 3600
-    link = link.replace("](", f"]({RESULTS}/")
-    return [link, report.table.title, conclusions, values_, runs, f"{hours:.1f}" if hours else "", missing, rungs]
 
 
 def counts(reports: Sequence[Report]) -> list[str]:

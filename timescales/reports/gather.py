@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -45,38 +46,27 @@ def gather(
     own = {row.id: row for row in store.read_rows(results_dir / table.name / "runs.csv")}
     last = {row.id: row for row in store.read_rows(out / table.name / "runs.csv")} if out else {}
     committed = last | store.committed(results_dir) | own
+    names, prefixes = columns(table), tuple(f"probe/{name}/" for name in table.probe)
     rows: dict[str, list[Row]] = {}
     for size, of_size in planned.items():
         rows[size] = []
         for run in of_size:
             state = found.look(runs_dir / run.name if runs_dir else None, committed.get(run.id))
-            if isinstance(state.outcome, Record) and runs_dir:
-                rows[size].append(_local_row(table, run, state.outcome, size, runs_dir))
-            elif isinstance(state.outcome, Row):
-                row = _committed_row(table, state.outcome, [results_dir, *filter(None, [out])])
-                rows[size].append(replace(row, axes=run.axes, rung=size))
+            if isinstance(saved := state.outcome, Record) and runs_dir:
+                further = [f"probe/{key}" for key in saved.probes if f"probe/{key}".startswith(prefixes)]
+                row = store.row(saved, run.axes, size, dict.fromkeys([*names, *further]))
+                directory = runs_dir / run.name
+                blocks = _text(directory / "blocks.csv")
+                rows[size].append(replace(row, curve=saved.curve, blocks=blocks, directory=directory))
+            elif isinstance(saved, Row):  # only the values that this table reads
+                further = [key for key in saved.values if key.startswith(prefixes)]
+                values = {key: saved.value(key) for key in [*names, *further]}
+                texts = (
+                    _text(place / table.name / "blocks" / f"{run.id}.csv") for place in (results_dir, out) if place
+                )
+                blocks = next(filter(None, texts), None)
+                rows[size].append(replace(saved, values=values, blocks=blocks, axes=run.axes, rung=size))
     return rows, len(set(own) - {run.id for of_size in planned.values() for run in of_size})
-
-
-def _local_row(table: Table, run: Run, saved: Record, size: str, runs_dir: Path) -> Row:
-    """Make the row of a record in `runs_dir`."""
-    further = [f"probe/{key}" for key in saved.probes if f"probe/{key}".startswith(_prefixes(table))]
-    row = store.row(saved, run.axes, size, dict.fromkeys([*columns(table), *further]))
-    directory = runs_dir / run.name
-    return replace(row, curve=saved.curve, blocks=_text(directory / "blocks.csv"), directory=directory)
-
-
-def _committed_row(table: Table, committed: Row, places: Sequence[Path]) -> Row:
-    """Make the row of a run that a report has stored, with only the values that this table reads."""
-    further = [key for key in committed.values if key.startswith(_prefixes(table))]
-    values = {key: committed.value(key) for key in [*columns(table), *further]}
-    blocks = (_text(place / table.name / "blocks" / f"{committed.id}.csv") for place in places)
-    return replace(committed, values=values, blocks=next(filter(None, blocks), None))
-
-
-def _prefixes(table: Table) -> tuple[str, ...]:
-    """Return the prefixes of the columns of a table's analyses."""
-    return tuple(f"probe/{name}/" for name in table.probe)
 
 
 def _text(path: Path) -> str | None:
@@ -117,14 +107,11 @@ def _unread(table: Table, records: Sequence[Record]) -> Iterator[str]:
         key for saved in records for key in (*saved.metrics, *saved.last, *(k for point in saved.curve for k in point))
     }
     columns_of_records = [name for name in columns(table) if not name.startswith("probe/")]
-    for name in dict.fromkeys(map(_metric, columns_of_records)):
+    # A column is computed from a metric of the record: "last test/accuracy", "steps to valid/loss < 1".
+    metrics = (re.sub(rf"^({STEPS_TO})?(best |last )?", "", name).split()[0] for name in columns_of_records)
+    for name in dict.fromkeys(metrics):
         if name not in have:
             yield f"none of its {len(records)} runs here has {name}{errors.nearest(name, have)}"
-
-
-def _metric(column: str) -> str:
-    """Return the metric of a record that a column of runs.csv is computed from."""
-    return column.removeprefix(STEPS_TO).removeprefix("best ").removeprefix("last ").split()[0]
 
 
 def curve(table: Table, row: Row, results_dir: Path, out: Path) -> list[dict[str, float]]:

@@ -35,10 +35,14 @@ def draw(results: Path) -> list[Path]:
     )
 
 
+def rows(results: Path) -> list[dict[str, str]]:
+    """Return the rows of the benchmark that the picture may show."""
+    return [row for row in csv_rows(results / "bench" / BENCH) if CONFIG.items() <= row.items()]
+
+
 def draw_speed(figure: Any, results: Path) -> None:
     """Draw a bar for each layer, the slowest first."""
-    rows = [row for row in csv_rows(results / "bench" / BENCH) if CONFIG.items() <= row.items()]
-    ratios = {(row["section"], row["variant"]): float(row["ratio"]) for row in rows}
+    ratios = {(row["section"], row["variant"]): float(row["ratio"]) for row in rows(results)}
     shown = sorted((key for key in SPEED if key in ratios), key=lambda key: ratios[key])
     (ax,) = plotting.panels(figure, width=7.0, height=3.2)
     words, colours = zip(*(SPEED[key] for key in shown), strict=True)

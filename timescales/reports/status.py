@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from timescales import paths
-from timescales.config import Config, identity
+from timescales.config import identity
 from timescales.config.compose import WRONG_INPUT, Composer
 from timescales.config.run import Run
 from timescales.errors import ConfigError, nearest, one_line
@@ -20,7 +20,6 @@ from timescales.reports.wording import say
 from timescales.runs import cost, found, store
 from timescales.runs.found import Found
 from timescales.runs.record import Record
-from timescales.runs.store import Row
 
 HEAD = ("table", "size", "done", "committed", "missing", "begun", "stale", "failed", "left", "why not")
 STATES = ("finished", "committed", "missing", "interrupted", "stale")
@@ -69,26 +68,23 @@ class Status:
         self._check(where)
         keys = varying([run.axes for run, _ in self.runs])
         head = [*(key.split(".")[-1] for key in keys), *PLAN_HEAD]
-        chosen = [(run, state) for run, state in self.runs if matches(run.axes, where)]
-        return [head, *([*_settings(run, keys), state.word, run.name] for run, state in chosen)]
+        lines = [head]
+        for run, state in ((run, state) for run, state in self.runs if matches(run.axes, where)):
+            own = [say(run.axes[key]) if key in run.axes else "" for key in keys]
+            lines.append([*own, str(run.axes.get("seed", "")), state.word, run.name])
+        return lines
 
     def _check(self, where: Where) -> None:
         for key, wanted in where.items():
             axes = {name for run, _ in self.runs for name in run.axes}
             if key not in axes:
-                raise ConfigError(f"{key}: no setting of {self.table.name}{nearest(key, axes)}; {_listed(axes)}")
+                names = ", ".join(sorted(axes))
+                raise ConfigError(f"{key}: no setting of {self.table.name}{nearest(key, axes)}; there are {names}")
             values = {str(run.axes[key]) for run, _ in self.runs if key in run.axes}
             for value in wanted if isinstance(wanted, list) else [wanted]:
                 if str(value) not in values:
-                    raise ConfigError(f"{key}={value}: no such run in {self.table.name}; {_listed(values)}")
-
-
-def _listed(words: Iterable[str]) -> str:
-    return f"there are {', '.join(sorted(words))}"
-
-
-def _settings(run: Run, keys: Sequence[str]) -> list[str]:
-    return [*(say(run.axes[key]) if key in run.axes else "" for key in keys), str(run.axes.get("seed", ""))]
+                    names = ", ".join(sorted(values))
+                    raise ConfigError(f"{key}={value}: no such run in {self.table.name}; there are {names}")
 
 
 def status(
@@ -136,7 +132,8 @@ def how_it_was_made(word: str, composer: Composer, results_dir: Path) -> str:
         directory = found.find(run_id)
     saved = None if directory is None else Record.read(directory)
     run_id = run_id if saved is None else saved.id
-    rows = list(_committed(run_id, results_dir)) if run_id else []
+    paths_of = [path for path in sorted(results_dir.glob("*/runs.csv")) if run_id and run_id in path.read_text()]
+    rows = [(path.parent.name, row) for path in paths_of for row in store.read_rows(path) if row.id == run_id]
     if saved is None and not rows:
         place = f"{paths.RUNS}/ or {results_dir.name}/"
         lost = paths.lost_results() if results_dir == paths.RESULTS else ""
@@ -145,8 +142,9 @@ def how_it_was_made(word: str, composer: Composer, results_dir: Path) -> str:
     row = store.committed(results_dir)[str(run_id)] if rows else None
     state = found.Found(saved, row)
     outcome: Any = row if saved is None else saved
-    config = saved.config if saved is not None else identity.resolved(composer(load.request(rows[0][1].axes)))
-    places = [_from_here(directory)] if directory else []
+    config = saved.config if saved else identity.resolved(composer(load.request(rows[0][1].axes)))
+    here = Path.cwd()
+    places = [str(directory.relative_to(here) if directory.is_relative_to(here) else directory)] if directory else []
     places += [f"{results_dir.name}/{name} ({row.rung})" for name, row in rows]
     lines = [
         ("run", identity.slug(config, str(run_id))),
@@ -158,39 +156,16 @@ def how_it_was_made(word: str, composer: Composer, results_dir: Path) -> str:
         ("seconds", f"{outcome.seconds:.0f}"),
         ("steps", outcome.steps),
         ("lacks", outcome.partial if saved is None else "; ".join(saved.partial)),
-        *_metrics(outcome),
-        ("again", _command_for(config, str(run_id), composer)),
     ]
-    return table_text([(name, value) for name, value in lines if value not in (None, "")])
-
-
-def _from_here(path: Path) -> str:
-    """Return a path relative to the working directory, if it is below the working directory."""
-    here = Path.cwd()
-    return str(path.relative_to(here) if path.is_relative_to(here) else path)
-
-
-def _committed(run_id: str, results_dir: Path) -> Iterator[tuple[str, Row]]:
-    """Yield the tables that have a run committed, each with its row."""
-    for path in sorted(results_dir.glob("*/runs.csv")):
-        if run_id in path.read_text():
-            yield from ((path.parent.name, row) for row in store.read_rows(path) if row.id == run_id)
-
-
-def _metrics(outcome: Record | Row) -> Iterator[tuple[str, Any]]:
-    """Return the metrics of a record or a row, without those of analyses."""
-    values = outcome.metrics if isinstance(outcome, Record) else outcome.values
-    for name, value in values.items():
+    for name, value in (outcome.values if saved is None else saved.metrics).items():
         if value is not None and not name.startswith("probe/"):
-            yield name, f"{value:.4f}" if isinstance(value, float) else value
-
-
-def _command_for(config: Config, run_id: str, composer: Composer) -> str:
-    """Return the command that trains a run a second time, or why there is none."""
+            lines.append((name, f"{value:.4f}" if isinstance(value, float) else value))
     try:
-        return command.command(config, run_id, composer)
-    except WRONG_INPUT as error:
-        return one_line(error)
+        again = command.command(config, str(run_id), composer)
+    except WRONG_INPUT as error:  # why there is none
+        again = one_line(error)
+    lines.append(("again", again))
+    return table_text([(name, value) for name, value in lines if value not in (None, "")])
 
 
 def table_text(rows: Sequence[Sequence[Any]]) -> str:

@@ -37,21 +37,9 @@ def settings(axes: Axes) -> str:
 
 # Words for settings whose value would not be understood by itself.
 SETTING_WORDS = {"task.T": "T = {}", "task.high": "T up to {}", "model.power": "p = {}", "model.alpha": "alpha = {}"}
-SETTING_WORDS |= {
-    "model.hidden_size": "{} units",
-    "optimizer.lr": "rate {}",
-    "loop.max_steps": "{} steps",
-    "task": "{}",
-}
-SETTING_WORDS |= {
-    "model": "{}",
-    "task.sampling": "{}",
-    "task.corpus": "{}",
-    "model.core": "{}",
-    "task.length": "length {}",
-}
-
-
+SETTING_WORDS |= {"model.hidden_size": "{} units", "optimizer.lr": "rate {}", "loop.max_steps": "{} steps"}
+SETTING_WORDS |= dict.fromkeys(("task", "model", "task.sampling", "task.corpus", "model.core"), "{}")
+SETTING_WORDS |= {"task.length": "length {}"}
 # Names of the gates of Gu et al.: C(hrono), U(niform), O(rdered), R(efine), and two of them together.
 GATES = {"-": "plain", "c": "C", "u": "U", "o": "O", "r": "R", "om": "OM", "or": "OR", "um": "UM", "ur": "UR"}
 GROWING = {"task.T": "the delay T", "task.high": "the longest delay"}  # what grows on a ladder
@@ -247,13 +235,6 @@ def price(runs: Price) -> str:
 
 def _runs(count: int) -> str:
     return f"{count} run{'s' if count > 1 else ''}"
-
-
-def with_sd(mean: float | None, sd: float | None) -> str:
-    """Write a mean with its standard deviation."""
-    if mean is None:
-        return ""
-    return number(mean) + ("" if sd is None else f" ({sd:.0f})" if sd >= 100 else f" ({sd:.2g})")
 
 
 def printed(cell: Cell | Cited) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from timescales.files import csv_text, make_folder, write_atomic
@@ -11,7 +10,7 @@ from timescales.reports.gather import thinned
 from timescales.reports.report import Report
 from timescales.runs import store
 
-POINTS = 200  # of a committed curve
+POINTS = 200  # of a committed curve, at most; with the first and the last
 
 
 def write(report: Report) -> list[Path]:
@@ -28,16 +27,11 @@ def write(report: Report) -> list[Path]:
     files = {folder / "table.md": markdown.table(report)}
     if rows or older:
         files[folder / "runs.csv"] = store.rows_text([*rows, *older])
-    files |= {folder / "curves" / f"{row.id}.csv": _curve(row.curve) for row in rows if row.curve}
+    for row in (row for row in rows if row.curve):
+        points = thinned(row.curve, POINTS)
+        files[folder / "curves" / f"{row.id}.csv"] = csv_text(points, list(dict.fromkeys(k for p in points for k in p)))
     files |= {folder / "blocks" / f"{row.id}.csv": row.blocks for row in rows if row.blocks}
     for path, text in files.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(path, text.encode())
     return list(files)
-
-
-def _curve(points: Sequence[Mapping[str, float]]) -> str:
-    """Write a curve as CSV, at most POINTS lines, including the first and the last point."""
-    points = thinned(points, POINTS)
-    names = list(dict.fromkeys(key for point in points for key in point))
-    return csv_text(points, names)

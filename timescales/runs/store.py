@@ -136,12 +136,17 @@ def rows_text(rows: Sequence[Row], seed_in_axes: bool = False) -> str:
 
 def committed(results: Path | None = None) -> dict[str, Row]:
     """Read all rows under `results` (results/), by id. A run in several tables has the values of all."""
+    found = sorted((results or paths.RESULTS).glob("*/runs.csv"))
+    return _committed(tuple((path, path.stat().st_mtime_ns, path.stat().st_size) for path in found))
+
+
+@functools.lru_cache(maxsize=4)  # a report of all tables asks for it for each table
+def _committed(files: Sequence[tuple[Path, int, int]]) -> dict[str, Row]:
     found: dict[str, Row] = {}
-    for path in sorted((results or paths.RESULTS).glob("*/runs.csv")):
-        for line in read_rows(path):
-            known = found.get(line.id, line)
-            if all(getattr(known, key) in (None, getattr(line, key)) for key in TRAINING_COLUMNS):
-                found[line.id] = _joined(known, line)  # else it was trained twice: their values are never mixed
+    for line in (line for file in files for line in _rows(*file)):
+        known = found.get(line.id, line)
+        if all(getattr(known, key) in (None, getattr(line, key)) for key in TRAINING_COLUMNS):
+            found[line.id] = _joined(known, line)  # else it was trained twice: their values are never mixed
     return found
 
 

@@ -58,8 +58,8 @@ def build_optimizer(config: Config, device: str, model: SequenceModel) -> torch.
     torch updates all parameters in one call with `fused`, or in one call for each operation with `foreach`. If the
     settings name a form, it is kept.
 
-    Raises ConfigError for an optimizer that cannot do the loop's step, without a closure and on dense gradients; this is
-    found by a step on small parameters, one for each type and number of dimensions.
+    Raises ConfigError for an optimizer that cannot do the loop's step, without a closure and on dense gradients. This
+    is found by a step on small parameters, one for each type and number of dimensions.
     """
     named = {"fused", "foreach", "capturable", "differentiable"} & set(config)
     known = () if named else arguments_of(locate("optimizer", config["_target_"]))

@@ -1,0 +1,58 @@
+"""Draw pictures, unless they are drawn already: those of all tables take a minute."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Callable, Sequence
+from importlib import metadata
+from pathlib import Path
+
+from timescales.config import folders
+from timescales.files import make_folder, write_atomic
+from timescales.reports import figures, forest
+from timescales.reports.report import Report
+
+NOTE = ".drawn"  # beside the pictures; git ignores it
+
+
+def draw(report: Report) -> None:
+    """Draw figure.png, verdicts.png and ladder.png of a table, unless they are drawn already."""
+
+    def all_three() -> None:
+        figures.draw(report)
+        forest.draw(report)
+
+    if any(figure.trivial_baselines for figure in report.table.figure):  # what baselines reach is not in the report
+        all_three()
+    else:
+        unless_drawn(report.folder, ("figure.png", "verdicts.png", "ladder.png"), shown(report), all_three)
+
+
+def shown(report: Report) -> list[object]:
+    """Return what the pictures of a table depend on: its file, its runs, and their curves if they are drawn."""
+    path = folders.file("table", report.table.name)
+    curves = any(figure.kind == "curves" for figure in report.table.figure)
+    return [path and path.read_text(), report.rows, [report.curve(row) for row in report.all_rows if curves]]
+
+
+def unless_drawn(folder: Path, names: Sequence[str], shown: object, draw: Callable[[], object]) -> None:
+    """Draw pictures, unless what they show, the code and the pictures are as after the last drawing here."""
+
+    def state() -> str:
+        pictures = [(folder / name).read_bytes() for name in names if (folder / name).is_file()]
+        return hashlib.sha256(repr([_code(), shown, pictures]).encode()).hexdigest()
+
+    make_folder(folder)
+    note = folder / NOTE
+    if not note.is_file() or note.read_text() != state():
+        draw()
+        write_atomic(note, state().encode())
+
+
+@functools.cache
+def _code() -> list[str]:
+    """Return the code that judges and draws, and the version of matplotlib."""
+    package = Path(__file__).parents[1]
+    paths = [package / "plotting.py", *package.glob("papers/*.py"), *package.glob("reports/*.py")]
+    return [metadata.version("matplotlib"), *(path.read_text() for path in sorted(paths))]
