@@ -91,7 +91,7 @@ class Composer:
         chosen = [o for o in map(parse, overrides) if self.chooses(o)]
         key = tuple(str(o.input_line) for o in chosen)
         if key in self.composed:
-            return pickle.loads(self.composed[key])  # type: ignore[no-any-return]
+            return pickle.loads(self.composed[key])
         cfg = self._of_model(chosen) or self._of_choice(chosen)
         self.composed[key] = pickle.dumps(cfg)
         return cfg

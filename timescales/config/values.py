@@ -104,9 +104,9 @@ def _loader() -> Any:
     if not yaml.__with_libyaml__:
         return theirs
 
-    class Loader(yaml.cyaml.CParser, theirs):  # type: ignore[misc, name-defined]
+    class Loader(yaml.cyaml.CParser, theirs):  # type: ignore[misc, valid-type]
         def __init__(self, stream: Any) -> None:
-            yaml.cyaml.CParser.__init__(self, stream)  # type: ignore[attr-defined]
+            yaml.cyaml.CParser.__init__(self, stream)
             yaml.constructor.SafeConstructor.__init__(self)
             yaml.resolver.Resolver.__init__(self)
 

@@ -49,9 +49,9 @@ def gather(
             if isinstance(saved := there.outcome, Record) and runs_dir:
                 further = [f"probe/{key}" for key in saved.probes if f"probe/{key}".startswith(prefixes)]
                 row = store.row(saved, run.axes, size, dict.fromkeys([*names, *further]))
-                directory = runs_dir / run.name
-                own_files = {"curve": saved.curve, "blocks": _text(directory / "blocks.csv"), "directory": directory}
-                rows[size].append(replace(row, **own_files))
+                place = runs_dir / run.name
+                blocks = _text(place / "blocks.csv")
+                rows[size].append(replace(row, curve=saved.curve, blocks=blocks, directory=place))
             elif isinstance(saved, Row):  # only the values that this table reads
                 further = [key for key in saved.values if key.startswith(prefixes)]
                 values = {key: saved.value(key) for key in [*names, *further]}
