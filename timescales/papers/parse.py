@@ -53,6 +53,7 @@ ABOVE = {"times": 0, "by": 0, "at": 0, "steps": 0, "share": 0, "seeds": 0}
 PERCENT = r"%|\bpct\b|\bper\s?cents?\b|\bpercentages?\b"  # what people write for percent
 NEEDED = {"line": ("x",), "probe": ("probe", "xlabel", "ylabel")}  # keys without which a figure cannot be drawn
 DOCUMENTATION = "timescales/papers/table.py"
+hints_of: Callable[[Any], dict[str, Any]] = functools.cache(get_type_hints)  # as slow as all else in `checked`
 
 
 def parse(node: Node) -> Table:
@@ -227,17 +228,12 @@ def checked(kind: type[Any], node: Any, where: str, inherited: Node | None = Non
         verb = "is missing" if len(missing) == 1 else "are missing"
         keys = ", ".join([missing[0], *(key.partition(": ")[2] for key in missing[1:])])
         raise ConfigError(f"{keys} {verb}; see {DOCUMENTATION}")
-    hints = _hints(kind)  # type: ignore[arg-type]
+    hints = hints_of(kind)
     for key, value in node.items():
         if key not in known:
             raise ConfigError(f"{where}.{key}: no such key{nearest(key, known)}")
         _check_value(f"{where}.{key}", key, value, known[key].metadata.get("yaml", hints[known[key].name]))
     return {known[key].name: tuple(value) if isinstance(value, list) else value for key, value in node.items()}
-
-
-@functools.cache
-def _hints(kind: type[Any]) -> dict[str, Any]:
-    return get_type_hints(kind)
 
 
 def _check_value(where: str, key: str, value: Any, kind: Any) -> None:

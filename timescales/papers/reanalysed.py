@@ -95,7 +95,10 @@ def judge(table: Table, sources: Sequence[Source]) -> list[Evidence]:
     for items, own in ((printed, like), (table.data, sources)):
         for item in items:
             if isinstance(item, Cell):
-                found += [_value(item, source) for source in own if _fills(item, source)]
+                filling = [
+                    source for source in own if item.column in source.values and matches(source.axes, item.where)
+                ]
+                found += [_value(item, item.value, source) for source in filling if item.value is not None]
             elif item.decides and item.sign not in (*FAILING, FAILS_MORE_OFTEN):
                 found += _claim(item, own)
     return found
@@ -106,13 +109,8 @@ def _alike(axes: Axes, run: Axes) -> bool:
     return axes.get("task") == run.get("task") and all(run.get(key, value) == value for key, value in axes.items())
 
 
-def _fills(cell: Cell, source: Source) -> bool:
-    return cell.value is not None and cell.column in source.values and matches(source.axes, cell.where)
-
-
-def _value(cell: Cell, source: Source) -> Evidence:
-    number, printed = source.values[cell.column] * cell.scale, cell.value
-    assert printed is not None, "it is filled"
+def _value(cell: Cell, printed: float, source: Source) -> Evidence:
+    number = source.values[cell.column] * cell.scale
     digits = len(str(printed).partition(".")[2])
     allowed = cell.tolerance if source.kind == "data" else 0.5 * 10.0**-digits
     return Evidence(cell, _word(abs(number - printed) <= allowed + 1e-9), source.of, (number,))

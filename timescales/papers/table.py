@@ -294,7 +294,7 @@ class Table(Measure):
     cells: tuple[Cell, ...] = field(metadata={"yaml": list})
     claims: tuple[Claim, ...] = field(metadata={"yaml": list})
     cited: tuple[Cited, ...] = field(default=(), metadata={"yaml": list})
-    # By setting; `select: {try: [...]}` names other selections, each of which gets a column in the report.
+    # By setting; `select: {try: [...]}` names other selections, which runs.csv has, too.
     assumed: Mapping[str, Assumption] = field(default_factory=dict, metadata={"yaml": dict})
     notes: tuple[str, ...] = field(default=(), metadata={"yaml": list})  # contradictions in the paper
     needs: tuple[str, ...] = field(default=(), metadata={"yaml": list})  # data sets (scripts/fetch_data.py)

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 
 from timescales.papers import judge
 from timescales.papers.judge import AGAINST, FOR
-from timescales.papers.ladder import Climb, kept_signs
+from timescales.papers.ladder import kept_signs
 from timescales.papers.parse import stands_for
-from timescales.papers.table import PAPER, Claim
+from timescales.papers.table import PAPER
 from timescales.reports import wording
 from timescales.reports.markdown import grid, ours_of
-from timescales.reports.report import Judged, Report
+from timescales.reports.report import Report
 
 INTRO = """\
 Written by `make report` from the committed runs. Each answer goes by runs with the paper's own settings; *at smaller
@@ -75,36 +75,29 @@ def questions(reports: Sequence[Report]) -> list[list[str]]:
 def answer(report: Report) -> str:
     """Answer a table's question by the claims that it names, at the paper's size and on the ladder."""
     assert report.table.question is not None
-    own = [each for line in report.table.question.by for each in report.every_claim if _is(report, each, line)]
+    of_lines = [stands_for(report.table.claims, line) for line in report.table.question.by]
+    asked = [claim for claim in of_lines if claim is not None]
+    own = [each for claim in asked for each in report.every_claim if each.item.number == claim.number]
     found = Counter(each.word for each in own)
     if set(found) == {judge.NOT_RUN}:
         text_at_paper = "**Open** at the paper's size"
     else:
         first = wording.lead(found)
-        text_at_paper = f"**{first[0].upper()}{first[1:]}**: " + "; ".join(map(_verdict_of, own))
-    small = [
-        text for line in report.table.question.by for climb in report.climbs for text in _small(report, climb, line)
-    ]
+        words = []
+        for each in own:
+            effect = f" ({ours})" if (ours := ours_of(each)) else ""
+            words.append(f"{wording.claim_in_words(each.item)}: {wording.group_verdict(each)}{effect}")
+        text_at_paper = f"**{first[0].upper()}{first[1:]}**: {'; '.join(words)}"
+    small = []  # such as "plstm faster than chrono: unclear at t20, opposite seen at t200"
+    for climb in (
+        climb
+        for claim in asked
+        for climb in report.climbs
+        if climb.claim.of and stands_for(report.table.claims, climb.claim.of) is claim
+    ):
+        steps = [f"{step.short or step.word} at {step.name}" for step in climb.steps if step.word != judge.NOT_RUN]
+        small += [f"{wording.claim_in_words(climb.claim)}: {', '.join(steps)}"] * bool(steps)
     return f"{text_at_paper}. At smaller sizes: {'; '.join(small)}" if small else text_at_paper
-
-
-def _is(report: Report, each: Judged[Claim], line: str) -> bool:
-    claim = stands_for(report.table.claims, line)
-    return claim is not None and each.item.number == claim.number
-
-
-def _verdict_of(each: Judged[Claim]) -> str:
-    effect = ours_of(each)
-    return f"{wording.claim_in_words(each.item)}: {wording.group_verdict(each)}" + (f" ({effect})" if effect else "")
-
-
-def _small(report: Report, climb: Climb, line: str) -> list[str]:
-    """Write what the rungs show about a claim: "plstm faster than chrono: unclear at t20, opposite seen at t200"."""
-    claim = stands_for(report.table.claims, line)
-    if not climb.claim.of or claim is None or stands_for(report.table.claims, climb.claim.of) is not claim:
-        return []
-    words = [f"{step.short or step.word} at {step.name}" for step in climb.steps if step.word != judge.NOT_RUN]
-    return [f"{wording.claim_in_words(climb.claim)}: {', '.join(words)}"] if words else []
 
 
 def predicts(reports: Sequence[Report]) -> list[str]:

@@ -100,8 +100,12 @@ def climbs(report: Report) -> list[str]:
 
 def _differs(report: Report) -> list[str]:
     """Write how each rung differs from the paper's size, and how many of its runs have ended."""
-    rungs = report.table.ladder.rungs if report.table.ladder else {}
-    return [f"- {name}: {rung.differs}. {_ended(report, name)}." for name, rung in rungs.items()]
+    lines = []
+    for name, rung in report.table.ladder.rungs.items() if report.table.ladder else ():
+        done, planned, missing = len(report.rows[name]), len(report.planned[name]), wording.price(report.price(name))
+        more = f"; missing: {missing}" if missing else ""
+        lines.append(f"- {name}: {rung.differs}. {done} of {planned} runs have ended{more}.")
+    return lines
 
 
 LADDER = """\
@@ -116,12 +120,6 @@ def _commands(report: Report) -> str:
         program = "python train.py" if paths.in_checkout() else "timescales-train"
         return f"`{program}{' --config-dir FOLDER' * report.own} table={name} rung=NAME` runs a rung."
     return f"`make small TABLE={name}` runs the first rung, `make reproduce TABLE={name} RUNG=NAME` another one."
-
-
-def _ended(report: Report, size: str) -> str:
-    done, planned = len(report.rows[size]), len(report.planned[size])
-    open_ = wording.price(report.price(size))
-    return f"{done} of {planned} runs have ended" + (f"; missing: {open_}" if open_ else "")
 
 
 def _rates(report: Report) -> list[str]:
@@ -165,13 +163,16 @@ def _claims(report: Report, shown: Sequence[Judged[Claim]], title: str) -> list[
         body.append([name, lead, ours_of(each), wording.group_verdict(each), wording.notes(each.verdicts), letter])
     head = ["claim", "printed", "ours, 95 %", "verdict", "notes", ""]
     shown_columns = [k for k in range(len(head)) if k in (0, 3, 5) or any(row[k] for row in body)]
-    lines = [
+    lines = grid([head[k] for k in shown_columns], [[row[k] for k in shown_columns] for row in body])
+    return [
         f"## {title}",
         "",
-        *grid([head[k] for k in shown_columns], [[row[k] for k in shown_columns] for row in body]),
+        *lines,
+        "",
+        " ".join(f"**{LETTERS[k]}** {quote}" for k, quote in enumerate(quotes)),
+        *_dagger(shown),
         "",
     ]
-    return [*lines, " ".join(f"**{LETTERS[k]}** {quote}" for k, quote in enumerate(quotes)), *_dagger(shown), ""]
 
 
 def _dagger(shown: Sequence[Judged[Any]]) -> list[str]:
@@ -261,9 +262,8 @@ def evidence(report: Report) -> list[str]:
     """Write what the authors' published models and the data show, beside what our runs show."""
     if not report.reanalysed:
         return []
-    ours = {id(item): verdict.word for items, verdicts in zip(
-        (report.table.claims, report.table.cells), report.judged, strict=True
-    ) for item, verdict in zip(items, verdicts, strict=True)}  # fmt: skip
+    items, verdicts = (*report.table.claims, *report.table.cells), (*report.judged[0], *report.judged[1])
+    ours = {id(item): verdict.word for item, verdict in zip(items, verdicts, strict=True)}
     body = [[*evidence_row(found), ours.get(id(found.item), "")] for found in report.reanalysed]
     head = ["what", "paper", "reanalysed", "of", "verdict", "our runs"]
     return ["## Without a training", "", EVIDENCE, "", *grid(head, body), ""]

@@ -17,7 +17,6 @@ from timescales.papers import judge
 from timescales.papers.table import PAPER, Cell, matches
 from timescales.reports import index, wording
 from timescales.reports.report import Judged, Report
-from timescales.runs.store import Row
 
 README = paths.ROOT / "README.md"
 PICTURE = "ours_elapsed_time"  # the table whose runs the README's picture shows
@@ -80,17 +79,13 @@ def draw(report: Report) -> Path:
         (ax,) = plotting.panels(figure, width=7.0, height=3.8)
         for label, each in cells(report).items():
             rows = [row for row in report.rows[PAPER] if matches(row.axes, each.item.where)]
-            _draw_runs(ax, label, rows[0].axes["model"], [_curve(report, row) for row in rows])
+            curves = [[(p["epoch"], p["valid/accuracy"]) for p in report.curve(row)] for row in rows]
+            _draw_runs(ax, label, rows[0].axes["model"], curves)
         ax.set(xlabel="epoch (thin line: one seed)", ylabel="validation accuracy (%)", xlim=(0, None), ylim=(45, 100))
         ax.legend(frameon=False, fontsize=8, loc="center right", bbox_to_anchor=(1, 0.7))
 
     title = "Irregular waves, with and without the time since the last sample"
     return plotting.write(fill, report.results / "front.png", title)[0]
-
-
-def _curve(report: Report, row: Row) -> list[tuple[float, float]]:
-    """Return epochs and validation accuracy of a run."""
-    return [(point["epoch"], point["valid/accuracy"]) for point in report.curve(row)]
 
 
 def _draw_runs(ax: Any, label: str, model: str, curves: Sequence[Sequence[tuple[float, float]]]) -> None:
