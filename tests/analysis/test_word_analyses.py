@@ -170,7 +170,7 @@ def test_routing_is_measured_of_assigned_time_scales_alone(root):
 
 def test_the_papers_routing_is_drawn_beside_the_papers_model_alone(root, monkeypatch):
     monkeypatch.setattr(routing, "GROUP", 2)
-    monkeypatch.setattr(routing, "OF", 46)  # a small layer for the paper's, with as many groups
+    monkeypatch.setattr(routing, "PAPER_UNITS", 46)  # a small layer for the paper's, with as many groups
     task = words(root)
 
     def drawn(size, **changes):
