@@ -50,7 +50,7 @@ def test_auto_is_filled_in_lists_too():
 
 
 @pytest.mark.parametrize(
-    ("gate", "core"), zip(["-", "c", "o", "u", "r", "om", "um", "or", "ur"], 5 * ["lstm", "gru"], strict=False)
+    ("gate", "core"), list(zip(["-", "c", "o", "u", "r", "om", "um", "or", "ur"], 5 * ["lstm", "gru"], strict=False))
 )
 def test_every_gate_takes_a_step(core, gate):
     small = ["task.T=3", "task.batch_size=4", "task.train_size=8", "task.valid_size=4", "task.test_size=4"]

@@ -83,7 +83,7 @@ def test_a_warm_up_that_never_ends_is_told():
 
 
 # Within an epoch, at its end, and where two of the schedules change.
-@pytest.mark.parametrize(("given", "stop"), zip(SCHEDULES, [5, 3, 7, 3, 5, 7, 3], strict=True), ids=IDS)
+@pytest.mark.parametrize(("given", "stop"), list(zip(SCHEDULES, [5, 3, 7, 3, 5, 7, 3], strict=True)), ids=IDS)
 def test_interrupted_and_resumed_is_bitwise_equal(tmp_path, given, stop):
     settings = LoopSettings(max_epochs=3, log_every=2, **given)
     logged, parts = [], []
