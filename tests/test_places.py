@@ -27,7 +27,7 @@ def test_without_results_a_checkout_is_told_how_they_come_back(without_results):
         timescales.load("chien_table3/plstm")
     (paths.RESULTS).mkdir()
     assert paths.lost_results() == ""
-    with pytest.raises(ConfigError, match="no table and model in"):
+    with pytest.raises(ConfigError, match="there are no weights chien_table3/plstm in"):
         timescales.load("chien_table3/plstm")
 
 

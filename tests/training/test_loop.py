@@ -312,6 +312,7 @@ def test_learns_a_short_copy(tmp_path):
 # --- Trainings of some minutes: `make test-slow` ----------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_demos_point(train, tmp_path, monkeypatch):
     """On irregularly sampled waves a pLSTM tells the periods apart and an LSTM does not (93.0 and 70.2 %)."""
     monkeypatch.syspath_prepend(str(paths.ROOT / "scripts"))
@@ -326,6 +327,7 @@ def test_the_demos_point(train, tmp_path, monkeypatch):
     assert accuracy["lstm"] < 0.80
 
 
+@pytest.mark.slow
 def test_a_plstm_learns_to_copy_over_ten_steps(train, tmp_path):
     """Copy at T = 10 to below a third of the loss of a model without memory: 10 ln 8 / 30 = .693."""
     sizes = ["task.train_size=20000", "task.valid_size=500", "task.test_size=500", "loop.max_epochs=15"]
