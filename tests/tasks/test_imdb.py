@@ -171,7 +171,7 @@ def test_a_run_on_a_part_is_marked(films, train, tmp_path):
     assert "trained on incomplete data (IMDB subset: 400 of" in refused.err
     swept = train("-m", *here[:-1], "task.allow_partial=true")
     assert (swept.status, "1 to train" in swept.out) == (0, True)
-    assert "on a part of the data" in train("-m", *here[:-1]).out
+    assert "on incomplete data" in train("-m", *here[:-1]).out
     forced = train("-m", *here[:-1], "force=true")  # gets as far as the data, which are no more today
     assert "1 to train" in forced.out
     assert "force=true trains it on the complete data" not in forced.out
