@@ -263,6 +263,14 @@ def test_values_that_hydra_checks_or_converts_are_not_plain(text):
     assert not compose._is_plain(text)
 
 
+def test_of_a_key_that_is_given_twice_the_last_value_counts():
+    with compose.composing() as composer:
+        composer.runs(["task=copy", "model.hidden_size=5"])
+        for last in ("null", "7"):
+            (found,) = composer.runs(["task=copy", "model.hidden_size=6", f"model.hidden_size={last}"])
+            assert found.config["model"]["hidden_size"] == (None if last == "null" else 7)
+
+
 def test_a_seed_out_of_range_is_refused_also_if_its_setting_is_known():
     with compose.composing() as composer:
         composer.runs(["task=copy", "seed=1"])

@@ -46,7 +46,7 @@ def made(tmp_path, monkeypatch):
     def made(local=True, own=False, out=None, **changes):
         table = parse(MADE | changes)
         here = {size: planned[size] for size in table.sizes}
-        rows, dropped = gather.gather(table, here, results, runs if local else None)
+        rows, dropped = gather.gather(table, here, results, runs if local else None, out)
         axes = {size: [run.axes for run in of_size] for size, of_size in here.items()}
         return Report(table, rows, axes, results, out or results, dropped=dropped, own=own)
 

@@ -251,6 +251,18 @@ def test_a_run_that_did_not_end_is_no_result_and_hides_none(made, tmp_path, stat
     assert (found.values[0].verdicts[0].n, found.claims[0].verdicts[0].notes) == (2, ["5 of 6 runs"])
 
 
+def test_a_users_last_report_keeps_the_runs_that_were_deleted_and_hides_no_failure(made, tmp_path):
+    write.write(made(out=tmp_path / "reports"))
+    deleted, failed = sorted((tmp_path / "runs").glob("copy-plstm-s?-paper*"))[:2]
+    shutil.rmtree(deleted)
+    path = failed / "record.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"status": "failed", "sha256": None}))
+    names = [row.id for row in made(out=tmp_path / "reports").rows["paper"]]
+    assert len(names) == 5
+    assert deleted.name.endswith(tuple(names))
+    assert not failed.name.endswith(tuple(names))
+
+
 def test_a_run_of_a_rung_never_fills_a_paper_cell(made, tmp_path):
     for directory in (tmp_path / "runs").glob("*paper*"):
         shutil.rmtree(directory)

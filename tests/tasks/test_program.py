@@ -193,7 +193,7 @@ FLOORS = {
 
 
 @pytest.mark.parametrize(("category", "length", "nesting"), FLOORS)
-def test_floors(category, length, nesting):
+def test_trivial_baselines(category, length, nesting):
     """Measured on programs of the released code, of unknown number; 0.006 is twice the error of 10,000 of them."""
     task = Program(category=category, length=length, nesting=nesting)
     best, last = FLOORS[category, length, nesting]
@@ -203,7 +203,7 @@ def test_floors(category, length, nesting):
 
 
 @pytest.mark.parametrize("category", ["control", "program"])
-def test_floors_are_those_of_the_rules_on_the_test_set(category):
+def test_trivial_baselines_are_those_of_the_rules_on_the_test_set(category):
     """Both rules again, on texts: the most frequent digit of each place, and the last literal of a program."""
     task = Program(category=category, length=3, nesting=2, test_size=12_800)
     pairs = [pair for batch in task.batches("test") for pair in shown(batch)]

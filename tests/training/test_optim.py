@@ -269,6 +269,36 @@ def test_a_form_that_cannot_update_the_parameters_is_not_taken():
     assert (group["fused"], group["foreach"]) == (None, True)
 
 
+def test_parameters_that_are_not_contiguous_are_updated_as_by_the_loop():
+    """torch's fused kernels for CPUs read them as if they were, without an error."""
+    after = []
+    for setting in ({}, {"fused": False, "foreach": False}):
+        model = torch.nn.ParameterList([torch.nn.Parameter(torch.arange(24.0).reshape(4, 6)[:, :3])])
+        optimizer = build.build_optimizer(
+            {"_target_": "torch.optim.Adam", "name": "adam", "lr": 0.1} | setting, "cpu", model
+        )
+        for _ in range(3):
+            model[0].grad = torch.arange(12.0).reshape(4, 3) - 6
+            optimizer.step()
+        after.append(model[0].detach())
+    assert torch.equal(*after)
+
+
+class Refusing(torch.optim.SGD):
+    """An optimizer whose argument `foreach` may only be None."""
+
+    def __init__(self, params, lr, foreach=None):
+        if foreach is not None:
+            raise ValueError("foreach is not supported")
+        super().__init__(params, lr)
+
+
+def test_an_optimizer_that_refuses_a_form_trains_without_it():
+    model = model_and_task()[0]
+    optimizer = build.build_optimizer({"_target_": f"{__name__}.Refusing", "name": "mine", "lr": 0.1}, "cpu", model)
+    assert isinstance(optimizer, Refusing)
+
+
 def test_settings_that_exclude_each_other_are_one_line():
     config = {"_target_": "torch.optim.Adam", "name": "adam", "lr": 0.01, "fused": True, "foreach": True}
     with pytest.raises(ConfigError, match=r"optimizer=adam: .*`fused` and `foreach` cannot be `True` together"):

@@ -33,7 +33,7 @@ def table(name: str) -> Table:
 def _node(path: Path) -> Node:
     """Return the `table` node of a table's file. Raises ConfigError if Hydra could not read the file as a table."""
     try:
-        with path.open() as file:
+        with path.open(encoding="utf-8") as file:
             content = parse_yaml(file)
     except YAMLError as error:
         raise ConfigError(one_line(error)) from error
@@ -42,7 +42,7 @@ def _node(path: Path) -> Node:
         raise ConfigError(f"{path}: it must have table.name: {path.stem}")
     if others := [str(key) for key in content if key != "table"]:
         raise ConfigError(f"{path}: {others[0]}: a table has only the key `table`; put settings into table.runs")
-    if not re.search(r"^# @package _global_\s*$", path.read_text(), re.MULTILINE):
+    if not re.search(r"^# @package _global_\s*$", path.read_text("utf-8"), re.MULTILINE):
         raise ConfigError(f"{path} must begin with the line `# @package _global_`")
     return node
 

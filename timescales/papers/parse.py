@@ -164,7 +164,11 @@ def _rung(where: str, node: Any, table: Table, measure: Node, over: str, base: N
     }
     if (node := values.get("competence")) is not None:
         checked(Competence, node, f"{where}.competence")
-        own = {key: _threshold(f"{where}.competence", node[key]) for key in ("reach", "ceiling") if node.get(key)}
+        own = {
+            key: _threshold(f"{where}.competence", node[key])
+            for key in ("reach", "ceiling")
+            if node.get(key) is not None
+        }
         values["competence"] = Competence(**{**node, **own})
     rung = Rung(**vars(table) | values)
     if over and rung.at is None:

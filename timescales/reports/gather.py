@@ -40,18 +40,20 @@ def gather(
     """Read the rows of the runs that have ended, by size. Also count the committed runs that the table no longer has.
 
     Runs are found by their ids: first in `runs_dir` (if it is not None), then as committed in `results_dir`, then in
-    the last report in `out`, so that a report whose runs were deleted keeps their numbers. A run that is in training,
-    or that stopped with an error, has no result yet and is open.
+    the last report in `out`, so that a report keeps the numbers of runs whose directories were deleted. A run that is
+    in training, or that stopped with an error, has no result yet and is open.
     """
     own = {row.id: row for row in store.read_rows(results_dir / table.name / "runs.csv")}
     last = {row.id: row for row in store.read_rows(out / table.name / "runs.csv")} if out else {}
-    committed = last | store.committed(results_dir) | own
+    committed = store.committed(results_dir) | own
     names, prefixes = columns(table), tuple(f"probe/{name}/" for name in table.probe)
     rows: dict[str, list[Row]] = {}
     for size, of_size in planned.items():
         rows[size] = []
         for run in of_size:
-            state = found.look(runs_dir / run.name if runs_dir else None, committed.get(run.id))
+            directory = runs_dir / run.name if runs_dir else None
+            last_row = last.get(run.id) if directory is None or not directory.exists() else None
+            state = found.look(directory, committed.get(run.id, last_row))
             if isinstance(saved := state.outcome, Record) and runs_dir:
                 further = [f"probe/{key}" for key in saved.probes if f"probe/{key}".startswith(prefixes)]
                 row = store.row(saved, run.axes, size, dict.fromkeys([*names, *further]))

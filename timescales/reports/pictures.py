@@ -54,5 +54,6 @@ def unless_drawn(folder: Path, names: Sequence[str], shown: object, draw: Callab
 def _code() -> list[str]:
     """Return the code that judges and draws, and the version of matplotlib."""
     package = Path(__file__).parents[1]
-    paths = [package / "plotting.py", *package.glob("papers/*.py"), *package.glob("reports/*.py")]
+    names = ("plotting.py", "nn/registry.py", "runs/metrics.py")  # the styles, the colours, the numbers that are drawn
+    paths = [*(package / name for name in names), *package.glob("papers/*.py"), *package.glob("reports/*.py")]
     return [metadata.version("matplotlib"), *(path.read_text() for path in sorted(paths))]

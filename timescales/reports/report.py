@@ -166,7 +166,8 @@ def make(
 
     Args:
         results: where committed runs are stored.
-        runs: where trained runs are stored that count too. None: only committed runs count.
+        runs: where trained runs are stored that count too. None: only committed runs count, and those of the last
+            report in `out`.
         own: whether the table is in the user's own folder.
         out: where the report is written, by default `results`.
     """

@@ -64,6 +64,8 @@ def build_optimizer(config: Config, device: str, model: SequenceModel) -> torch.
     named = {"fused", "foreach", "capturable", "differentiable"} & set(config)
     known = () if named else arguments_of(locate("optimizer", config["_target_"]))
     forms = [*({key: True} for key in ("fused", "foreach") if key in known), {}]
+    if device == "cpu" and not all(parameter.is_contiguous() for parameter in model.parameters()):
+        forms = [form for form in forms if "fused" not in form]  # its kernels for CPUs take any tensor for contiguous
     kinds = sorted({(parameter.dim(), parameter.dtype) for parameter in model.parameters()}, key=str)
     sample = [torch.zeros((2,) * n, device=device, dtype=dtype, requires_grad=True) for n, dtype in kinds]
     for parameter in sample:
@@ -74,11 +76,11 @@ def build_optimizer(config: Config, device: str, model: SequenceModel) -> torch.
             with torch.random.fork_rng(devices=[]):
                 construct("optimizer", config, params=sample, **form).step()
             break
-        except ConfigError:
-            raise
         except Exception as error:  # torch's raise AssertionError, too
             if form:
                 continue
+            if isinstance(error, ConfigError):
+                raise
             why = (str(error) or type(error).__name__).splitlines()[0]
             raise ConfigError(
                 f"optimizer={config.get('name')}: {config['_target_']} cannot train with these settings ({why}); "
