@@ -54,10 +54,9 @@ def gather(
             directory = runs_dir / run.name if runs_dir else None
             last_row = last.get(run.id) if directory is None or not directory.exists() else None
             state = found.look(directory, committed.get(run.id, last_row))
-            if isinstance(saved := state.outcome, Record) and runs_dir:
+            if isinstance(saved := state.outcome, Record) and directory:
                 further = [f"probe/{key}" for key in saved.probes if f"probe/{key}".startswith(prefixes)]
                 row = store.row(saved, run.axes, size, dict.fromkeys([*names, *further]))
-                directory = runs_dir / run.name
                 blocks = _text(directory / "blocks.csv")
                 rows[size].append(replace(row, curve=saved.curve, blocks=blocks, directory=directory))
             elif isinstance(saved, Row):  # only the values that this table reads
