@@ -198,12 +198,13 @@ def test_a_run_that_diverged_has_failed_and_one_without_a_value_says_nothing():
 
 def test_a_claim_of_two_metrics_goes_by_the_differences_within_runs():
     found = [
-        made_row({"probe/a": a, "probe/b": b}, row) for row, a, b in zip(rows(HIGH), (9, 1, 5), (4, 0, 4), strict=True)
+        made_row({"probe/made/a": a, "probe/made/b": b}, row)
+        for row, a, b in zip(rows(HIGH), (9, 1, 5), (4, 0, 4), strict=True)
     ]
-    claim = {"claim": "plstm", "metric": "probe/a", "than": "probe/b", "unit": "steps"}
+    claim = {"claim": "plstm", "metric": "probe/made/a", "than": "probe/made/b", "unit": "steps"}
     told = stats.ttest_1samp([5, 1, 1], 0).confidence_interval()
     close(judged_claim(claim, found).interval, told.low, 7 / 3, told.high)
-    found[0].values["probe/b"] = None  # a run that lacks one of them
+    found[0].values["probe/made/b"] = None  # a run that lacks one of them
     assert judged_claim(claim, found).interval.mid == 1
     twice = stats.ttest_1samp([1 - 2 * 0, 5 - 2 * 4], 0).confidence_interval()
     close(judged_claim(claim | {"times": 2}, found).interval, twice.low, -1, twice.high)
@@ -332,6 +333,24 @@ def test_where_runs_are_missing_nothing_is_decided():
     wide = PLANNED + [{**axes, "task": "adding"} for axes in PLANNED]  # a second group without runs
     assert judged_claim("plstm > lstm", found, wide).word == "not run"
     assert judged_claim("lstm > plstm", found, wide).word == "not run", "one group would refute it"
+
+
+def test_a_run_that_was_not_analysed_counts_as_missing_where_a_claim_is_about_the_analysis():
+    values = [9, 8, 7, 1, 2, 3]
+    found = [
+        made_row({"probe/made/a": value, "probe/made/b": 1.0}, row)
+        for value, row in zip(values, rows(HIGH) + rows(LOW, "lstm"), strict=True)
+    ]
+    claim = {"claim": "plstm > lstm", "metric": "probe/made/a", "unit": "steps"}
+    assert judged_claim(claim, found).word == "holds"
+    found[0].values["probe/made/a"] = None  # analysed, but without this value
+    told = judged_claim(claim, found)
+    assert (told.word, told.notes) == ("holds", ["1 runs without a value"])
+    found[0].values["probe/made/b"] = None  # not analysed at all
+    told = judged_claim(claim, found)
+    assert (told.word, told.notes[0]) == ("not run", "5 of 6 runs")
+    lost = replace(found[0], status="diverged")  # there is no network to analyse
+    assert judged_claim(claim, [lost, *found[1:]]).word != "not run"
 
 
 def test_notes_of_a_claim():

@@ -191,7 +191,8 @@ def judge_claim(
     groups, wanted = claim.groups(rows, lambda row: row.axes), claim.groups(planned, lambda axes: axes)
     low, high = region_of(claim, ratio)
     found = {shared: interval for shared, sides in groups.items() if (interval := effect(claim, sides, pair, ratio))}
-    ran, plan = (sum(len(side) for sides in of.values() for side in sides) for of in (groups, wanted))
+    ran = sum(_analysed(row, claim.columns) for sides in groups.values() for side in sides for row in side)
+    plan = sum(len(side) for sides in wanted.values() for side in sides)
     failures = _failures(claim, groups)
     if not found:
         return Verdict(NOT_RUN if ran < plan else UNDECIDED, notes=failures)
@@ -256,6 +257,14 @@ def effect(claim: Claim, sides: Sequence[Sequence[Row]], pair: bool = False, rat
     signed = [[sign * x for _, x in first], [sign * factor * x for _, x in second]]
     # If a table names chance, some runs learn and some stay at chance. Then tests of means lose power, ranks do not.
     return ranks_of(*signed) if claim.chance is not None else contrast_of(*signed)
+
+
+def _analysed(row: Row, columns: Sequence[str]) -> bool:
+    """Return whether the analyses "probe/NAME/..." of some columns have run. A run that diverged is not analysed."""
+    if row.status != "finished":
+        return True
+    names = {"/".join(column.split("/")[:2]) for column in columns if column.startswith("probe/")}
+    return all(any(x is not None and key.startswith(f"{name}/") for key, x in row.values.items()) for name in names)
 
 
 def _by_seed(values: Sequence[tuple[int, float]]) -> dict[int, float]:
