@@ -77,9 +77,12 @@ def test_every_layer_is_used_on_each_of_its_engines():
 
 
 @pytest.mark.parametrize("kind", ["timescales.LSTM", "torch.nn.LSTM"])
-def test_three_models(kind):
+def test_the_pages_models(kind):
     """The code of docs/dropin.md, with either class in the place of the other."""
-    tagger, decoder, classifier = re.findall(r"```python\n(.*?)```", PAGE, re.S)
+    first, tagger, decoder, classifier = re.findall(r"```python\n(.*?)```", PAGE, re.S)
+    names = {}
+    exec(first.replace("timescales.LSTM", kind), names)
+    assert isinstance(names["model"][0], torch.nn.LSTM)
     names = {}
     exec(tagger.replace("timescales.LSTM", kind), names)
     assert names["padded"].shape == (3, 9, 32)
