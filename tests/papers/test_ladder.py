@@ -282,12 +282,14 @@ def test_the_sign_at_a_smaller_size_is_compared_with_that_at_the_largest():
     every = [kept, turned, alone]
     for number, climb in enumerate(every):  # each of runs of its own
         vars(climb)["steps"] = [replace(step, runs=frozenset({f"{number}{step.name}"})) for step in climb.steps]
-    assert ladder.kept_signs(every) == (1, 2, 0.5), "of the larger ones all, of the smaller ones half are positive"
-    assert ladder.kept_signs([kept, turned, kept, turned]) == (1, 2, 0.5), "the same runs count once"
-    assert ladder.kept_signs([]) == (0, 0, 0)
+    whole, decided, accuracy = ladder.kept_signs(every)
+    assert whole[1:] == accuracy[1:] == (1, 2, 0.5), "of the larger ones all, of the smaller ones half are positive"
+    assert (decided.same, decided.total, accuracy.of) == (1, 2, "accuracy"), "seen and opposite seen at the smallest"
+    assert ladder.kept_signs([kept, turned, kept, turned])[0] == whole, "the same runs count once"
+    assert [each.total for each in ladder.kept_signs([])] == [0, 0]
     alone = climb_of(with_ladder(claims=["plstm > lstm"]), t5=at(5, up), t20=at(20, up))
     like = climb_of(with_ladder(claims=[{"claim": "plstm ~ lstm", "of": "plstm ~ lstm"}]), t5=at(5, up), t20=at(20, up))
-    assert ladder.kept_signs([alone, like]) == (0, 0, 0), "of no sentence of the paper, or of no order"
+    assert ladder.kept_signs([alone, like])[0].total == 0, "of no sentence of the paper, or of no order"
 
 
 def test_the_papers_size_is_the_largest_size():
@@ -296,7 +298,7 @@ def test_the_papers_size_is_the_largest_size():
     climb = climb_of(NODE, **small, paper=paper)
     assert climb.signs == [False, False, True]
     assert climb.paper.word == "holds"
-    assert ladder.kept_signs([climb]) == (0, 1, 0)
+    assert ladder.kept_signs([climb])[0] == ("all", 0, 1, 0)
     assert climb_of(NODE, **small, paper=paper[1:]).paper is None, "runs are missing"
     alone = with_ladder(claims=["plstm > lstm"])  # it stands for no claim of the paper
     assert climb_of(alone, **small, paper=paper).paper is None

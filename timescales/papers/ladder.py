@@ -12,6 +12,7 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from timescales.papers import judge
 from timescales.papers.judge import Interval, Verdict
@@ -23,6 +24,7 @@ from timescales.runs.store import Row
 SEEN, OPPOSITE, UNCLEAR = "seen", "opposite seen", "unclear"
 RUNG_WORDS = {"holds": SEEN, "refuted": OPPOSITE, judge.UNDECIDED: UNCLEAR, judge.NOT_RUN: judge.NOT_RUN}
 TRENDS = ("grows", "shrinks", "flat", UNCLEAR)
+ALL, DECIDED = "all", "seen or opposite seen at the smallest size"  # groups of conclusions whose signs are counted
 FLAT_SHARE = 0.1  # for claims about failures: a change of the share of runs up to this counts as none
 FLAT = 1.25  # for times: a change of the ratio over the whole ladder up to this factor counts as none
 
@@ -177,22 +179,49 @@ def too_short_or_easy(competence: Competence | None, rung: Rung, rows: Sequence[
     return ""
 
 
-def kept_signs(climbs: Sequence[Climb]) -> tuple[int, int, float]:
+class Kept(NamedTuple):
+    """How many conclusions keep the sign of their effect from the smallest to the largest size.
+
+    chance: the share that would keep it if signs at both sizes were independent and as frequent as they are.
+    """
+
+    of: str  # which conclusions
+    same: int
+    total: int
+    chance: float
+
+
+def kept_signs(climbs: Sequence[Climb]) -> list[Kept]:
     """Count the conclusions whose effect has the same sign at the smallest and at the largest size.
 
     Counted are claims "A > B" that stand for a sentence of a paper and have runs at two sizes. Tables may share runs;
     the same runs count once.
 
-    Returns: how many keep the sign, of how many, and the share that would keep it by chance, if signs at both sizes
-    were independent and as frequent as they are.
+    Returns: the count of all, of those that are decided at the smallest size, and of each kind of metric that occurs.
     """
     pairs: dict[tuple[object, ...], tuple[bool, bool]] = {}
+    kinds: dict[str, list[tuple[object, ...]]] = {ALL: [], DECIDED: []}
     for climb in climbs:
-        if climb.claim.sign == ">" and climb.quoted and len(climb.signs) >= 2:
-            key = (climb.steps[0].runs, str(climb.claim.sides), climb.claim.metric)
-            pairs.setdefault(key, (climb.signs[0], climb.signs[-1]))
-    if not pairs:
-        return 0, 0, 0.0
-    small, large = (statistics.fmean(pair[k] for pair in pairs.values()) for k in (0, 1))
-    chance = small * large + (1 - small) * (1 - large)
-    return sum(a == b for a, b in pairs.values()), len(pairs), chance
+        key = (climb.steps[0].runs, str(climb.claim.sides), climb.claim.metric)
+        if climb.claim.sign == ">" and climb.quoted and len(climb.signs) >= 2 and key not in pairs:
+            pairs[key] = climb.signs[0], climb.signs[-1]
+            first = next(step for step in climb.steps if step.counts)
+            decided = [DECIDED] * (first.word in (SEEN, OPPOSITE))
+            for kind in (ALL, *decided, _kind(climb.claim)):
+                kinds.setdefault(kind, []).append(key)
+    found = []
+    for kind, keys in kinds.items():
+        own = [pairs[key] for key in keys]
+        small, large = (statistics.fmean(pair[k] for pair in own) if own else 0.0 for k in (0, 1))
+        chance = small * large + (1 - small) * (1 - large) if own else 0.0
+        found.append(Kept(kind, sum(a == b for a, b in own), len(own), chance))
+    return found
+
+
+def _kind(claim: Claim) -> str:
+    """Name the kind of a claim's metric."""
+    if is_steps(claim.column):
+        return "steps to a threshold"
+    if claim.metric.startswith("probe/"):
+        return "values of an analysis"
+    return "accuracy" if claim.higher else "loss or perplexity"
