@@ -5,14 +5,10 @@ import json
 import re
 import shutil
 import sys
-import warnings
 from pathlib import Path
 
 import pytest
 import torch
-
-from timescales import RNN
-from timescales.nn.cells import GRUCell
 
 ROOT = Path(__file__).resolve().parents[2]
 MINE = "docs/tutorial"
@@ -112,22 +108,3 @@ def test_a_cell_without_time_scales_is_one_line(mine, train):
         "return torch.full((self.hidden_size,), torch.nan) where it has none\n"
     )
     assert not list(mine.glob("runs/*"))
-
-
-def test_per_unit_returns_its_argument_and_says_once_that_it_goes():
-    class Scaled(GRUCell):
-        def step(self, gx, gh, state, dt=1.0):
-            return super().step(self.per_unit(self.scale, gx) * gx, gh, state, dt)
-
-    found = []
-    for engine in ("eager", "fused", "compiled"):
-        torch.manual_seed(0)
-        cell = Scaled(2, 3)
-        cell.scale = torch.nn.Parameter(torch.rand(9))
-        with warnings.catch_warnings(record=True) as said:
-            warnings.simplefilter("always")
-            found.append(RNN([cell], engine=engine)(torch.ones(12, 2, 2))[0])
-        about = [str(warning.message) for warning in said if warning.category is DeprecationWarning]
-        assert [text[:22] for text in about] == ["per_unit is deprecated"] * (engine == "eager")
-    for other in found[1:]:
-        torch.testing.assert_close(other, found[0])

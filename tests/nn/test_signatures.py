@@ -1,10 +1,8 @@
 """Arguments are written once, in the cell: the layer, `inspect.signature` and the stub have them, old paths too."""
 
-import importlib
 import inspect
 import subprocess
 import sys
-import warnings
 from pathlib import Path
 
 import pytest
@@ -88,18 +86,3 @@ def test_a_type_checker_sees_wrong_arguments(tmp_path):
     for error, (line, text) in zip(errors, expected, strict=True):
         assert f":{line}: " in error
         assert text.split('"')[0].strip() in error
-
-
-@pytest.mark.parametrize("model", registry.MODELS, ids=lambda model: model.name)
-def test_the_old_import_path_warns_and_works(model):
-    modules = importlib.import_module("timescales.nn.modules")
-    with pytest.warns(DeprecationWarning, match=f"from timescales import {model.layer}"):
-        assert getattr(modules, model.layer) is getattr(timescales, model.layer)
-
-
-def test_the_old_files_are_found_too():
-    with warnings.catch_warnings(record=True) as seen:
-        warnings.simplefilter("always")
-        from timescales.nn.modules.plstm import PGRU, PLSTM
-    assert (PLSTM, PGRU) == (timescales.PLSTM, timescales.PGRU)
-    assert {(w.category, w.filename) for w in seen} == {(DeprecationWarning, __file__)}

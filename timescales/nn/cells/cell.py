@@ -11,10 +11,8 @@ for any leading dimensions.
 
 from __future__ import annotations
 
-import functools
 import inspect
 import math
-import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -299,21 +297,8 @@ class Cell(nn.Module):
         fix = "return torch.full((self.hidden_size,), torch.nan) where it has none"
         raise NotImplementedError(f"{type(self).__name__} needs timescales(), (H,) in steps; {fix}")
 
-    def per_unit(self, value: Tensor, like: Tensor) -> Tensor:
-        """Return `value`, (H,), unchanged. Deprecated: leave it out, since `value` broadcasts."""
-        if not torch.compiler.is_compiling():
-            _warn_per_unit_is_deprecated(type(self).__name__)
-        return value
-
     def extra_repr(self) -> str:
         return f"{self.input_size}, {self.hidden_size}"
-
-
-@functools.cache
-def _warn_per_unit_is_deprecated(name: str) -> None:
-    """Warn, once for each class, by its name."""
-    text = f"per_unit is deprecated: in {name} write self.a instead of self.per_unit(self.a, gx)"
-    warnings.warn(text, DeprecationWarning, stacklevel=3)
 
 
 def distributed_like(tensor: Tensor, value: Tensor) -> Tensor:
