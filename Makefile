@@ -131,7 +131,7 @@ site: .venv/installed ## write documentation, results and API reference for a br
 	rm -rf build/site
 	$(PY) scripts/docs.py
 
-dist: .venv/installed ## build the wheel and the sdist, dist/, and check their version (TAG=v1.1.0)
+dist: .venv/installed ## build the wheel and the sdist, dist/, and check their version (TAG=v1.2.0)
 	$(PY) scripts/release.py --no-isolation $(if $(TAG),--tag $(TAG))
 
 clean: ## remove .venv, caches and build outputs; keep runs/

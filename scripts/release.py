@@ -1,4 +1,4 @@
-"""Build what is released, and check it: `python scripts/release.py [FOLDER] [--tag v1.1.0]`, by default into dist/.
+"""Build what is released, and check it: `python scripts/release.py [FOLDER] [--tag v1.2.0]`, by default into dist/.
 
 The version of the package, CITATION.cff, the newest section of CHANGELOG.md and conda/recipe.yaml must be one, and the
 tag that of it. Then the wheel and the sdist are built and looked into. It needs the package `build`; --no-isolation

@@ -10,7 +10,7 @@ import importlib
 from timescales import extras
 from timescales.nn import registry
 
-__version__ = "1.1.0"
+__version__ = "1.2.0"
 
 # Where each public name is defined. Modules are imported when a name is first used (PEP 562), so that
 # `train.py --help` does not import torch.
