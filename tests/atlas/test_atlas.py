@@ -162,6 +162,34 @@ def test_a_run_that_diverged_has_no_value_even_if_an_earlier_validation_was_good
     assert measured(made_row(values, status="diverged"), rung) is None
 
 
+def test_the_second_map_scores_by_other_metrics_and_leaves_out_what_tells_no_cells_apart(small):
+    """By accuracy both cells have 1 on "keep", by loss not. On "slower" seeds differ more than cells."""
+    second = {
+        "dated": "2026-11-29",
+        "metrics": {"keep": {"metric": "test/loss", "chance": 1.0, "best": 0.0}},
+        "spread": 2,
+    }
+    values = {
+        ("lstm", 0): (0.50, 0.9, 0.33),
+        ("lstm", 1): (0.52, 0.8, 1.00),
+        ("mingru", 0): (0.10, 0.5, 1.00),
+        ("mingru", 1): (0.12, 0.6, 0.33),
+    }
+    rows = []
+    for (model, seed), (loss, same, slower) in values.items():
+        found = {"keep": {"best test/accuracy": 1.0, "best test/loss": loss}}
+        found["same"] = {"best test/accuracy_at_1": same, "best test/accuracy_at_2": slower}
+        for rung, values_of in found.items():
+            axes = {"model": model, "seed": seed, **small.rungs[rung].settings}
+            rows.append(made_row(values_of, seed=seed, axes=axes))
+    shown = page.Shown(dataclasses.replace(small, second=second), None, {}, rows, {})
+    assert [shown.intervals[cell]["hold"].value for cell in ("lstm", "mingru")] == [1.0, 1.0]
+    assert [shown.second.intervals[c]["hold"].value for c in ("lstm", "mingru")] == pytest.approx([0.49, 0.89])
+    assert list(shown.second.atlas.rungs) == ["keep", "same"]
+    assert shown.spreads["slower"] == pytest.approx(0.0, abs=1e-9)
+    assert list(shown.second.by_ability) == ["mingru", "lstm"], "the first stands out in hold, the second in rescale"
+
+
 @pytest.mark.slow
 def test_a_whole_atlas_from_its_tables_to_its_page(small, train, tmp_path, monkeypatch):
     """Two cells, two tests, few steps: rates are chosen by runs of a table, then the rungs run, then all is shown."""
@@ -220,7 +248,8 @@ def test_a_whole_atlas_from_its_tables_to_its_page(small, train, tmp_path, monke
     for name, cell in shown.cells.items():
         assert again[name].of(small.rungs.values()) == pytest.approx(cell.of(small.rungs.values()), abs=1e-4)
     main = found[page.PAGE]
-    assert main.split(page.END.format("heat_map"))[0].count("](models/lstm.md#scores-in-the-atlas)") == 1
+    numbers = found[results / "small_atlas" / "scores.md"]
+    assert numbers.count("](../../docs/models/lstm.md#scores-in-the-atlas)") == 1
     assert "Not run" not in main.split("## Protocol")[0]
     assert "14 runs, **0.0 core hours** together." in main
     assert "Scores of each cell and ability" in main

@@ -45,6 +45,14 @@ class Choice(TypedDict):
     margin: float
 
 
+class Second(TypedDict):
+    """The second map: its date, the metrics of some rungs, and the least spread of a rung that is shown."""
+
+    dated: str
+    metrics: Mapping[str, Mapping[str, Any]]
+    spread: float
+
+
 @dataclass(frozen=True)
 class Atlas:
     """The content of conf/atlas.yaml. The fields are its keys."""
@@ -62,6 +70,8 @@ class Atlas:
     models: Mapping[str, Settings]
     left_out: Mapping[str, str] = field(default_factory=dict)
     hypotheses: Sequence[Mapping[str, str]] = ()  # written before the runs: first > second on a rung, why, and the date
+    second: Second | None = None  # how the second map of the same runs is made
+    later: Sequence[Mapping[str, Any]] = ()  # rungs for a later study: rung, like, times, tells
     plain: Atlas | None = None  # the second atlas, of one plain layer; the key `plain` has the differences
 
     @property
@@ -92,6 +102,11 @@ class Atlas:
             name = first.setdefault(str(sorted(rung.settings.items())), rung.name)
             found.setdefault(name, []).append(rung)
         return found
+
+    def rescored(self) -> Atlas:
+        """Return the atlas with the metrics of its second map."""
+        metrics = self.second["metrics"] if self.second else {}
+        return replace(self, rungs={name: replace(rung, **metrics.get(name, {})) for name, rung in self.rungs.items()})
 
     def run(self, rung: Rung, model: Settings, rate: float, seed: int) -> Settings:
         """Return the settings of a run. model: those of the model, with its units."""

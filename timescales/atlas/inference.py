@@ -130,6 +130,18 @@ def ranks(means: Mapping[str, Sequence[float]]) -> Ranks | None:
     return Ranks(found, tests, p, float(q * np.sqrt(cells * (cells + 1) / (6 * tests))))
 
 
+def spread(values: Any) -> float:
+    """Return how many times as much cells differ as the seeds of a cell do, by standard deviations.
+
+    values: scores, (cells, seeds). Infinite if the seeds of no cell differ.
+    """
+    import numpy as np
+
+    values = np.asarray(values, float)
+    between, within = values.mean(1).std(ddof=1), np.sqrt(values.var(1, ddof=1).mean())
+    return float(between / within) if within else float("inf")
+
+
 def joined(words: Sequence[str], text: Callable[[str], str] = str) -> str:
     """Join words as a list in a sentence."""
     shown = [text(word) for word in words]

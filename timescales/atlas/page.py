@@ -1,14 +1,15 @@
-"""Write docs/atlas.md, and the scores of each model on its page in docs/models.
+"""Write docs/atlas.md, the scores of all cells in results/, and those of each model on its page in docs/models.
 
-docs/atlas.md has scores, intervals and ranks of the committed runs, prices, and the protocol's numbers. A model's page
-has the score of every run with its curve, and the commands of the runs.
+docs/atlas.md has the maps and ranks of the committed runs, prices, and the protocol's numbers. scores.md, beside the
+runs, has the numbers of the maps with intervals. A model's page has the score of every run with its curve, and the
+commands of the runs.
 """
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from timescales import paths
 from timescales.atlas import pictures, scores
 from timescales.atlas.card import in_words
 from timescales.atlas.definition import Atlas, Rung
-from timescales.atlas.inference import Bootstrap, Interval, Ranks, joined, ranks
+from timescales.atlas.inference import Bootstrap, Interval, Ranks, joined, ranks, spread
 from timescales.atlas.scores import Cell
 from timescales.atlas.sizes import UNITS
 from timescales.atlas.tables import Tables
@@ -97,16 +98,48 @@ class Shown:
         }
         return ranks(means)
 
+    @cached_property
+    def spreads(self) -> dict[str, float]:
+        """By rung, how many times as much cells differ as seeds do. Empty with one cell or one seed."""
+        if len(self.cells) < 2 or len(self.atlas.seeds) < 2:
+            return {}
+        rungs = self.atlas.rungs.values()
+        return {rung.name: spread([cell.of([rung])[0] for cell in self.cells.values()]) for rung in rungs}
+
+    @cached_property
+    def second(self) -> Shown:
+        """The second map: other metrics of the same runs, without the rungs that do not tell cells apart."""
+        least = self.atlas.second["spread"] if self.atlas.second else 0.0
+        every = replace(self, atlas=self.atlas.rescored())
+        telling = {name: rung for name, rung in every.atlas.rungs.items() if every.spreads.get(name, least) >= least}
+        return replace(every, atlas=replace(every.atlas, rungs=telling))
+
+    @property
+    def by_ability(self) -> dict[str, dict[str, float]]:
+        """The mean score of each cell and ability; cells in the order of the ability in which they stand out most."""
+        means = {cell: {a: of_cell[a].value for a in self.atlas.abilities} for cell, of_cell in self.intervals.items()}
+        order = []
+        for cell, of_cell in means.items():
+            above = {}
+            for ability, value in of_cell.items():
+                column = [other[ability] for other in means.values()]
+                above[ability] = (value - statistics.fmean(column)) / (statistics.pstdev(column) or 1.0)
+            best = max(above, key=above.__getitem__)
+            order.append((list(above).index(best), -of_cell[best], cell))
+        return {cell: means[cell] for _, _, cell in sorted(order)}
+
 
 def texts(*atlases: Shown) -> dict[Path, str]:
     """Return the text of each page, by path."""
     text = PAGE.read_text()
     found: dict[Path, str] = {}
     for shown in atlases:
-        for block in (rungs, rates, sizes, prices, heat_map, says):
+        for block in (rungs, rates, sizes, prices, heat_map, says, second_map, later):
             name = shown.prefix + block.__name__
             if BEGIN.format(name) in text:  # the rungs are on the page once
                 text = replaced(text, name, block(shown))
+        if shown.cells:
+            found[shown.pictures / "scores.md"] = score_page(shown)
     for model in dict.fromkeys(name for shown in atlases for name in shown.cells):
         page = (MODELS / f"{model}.md").read_text()
         if BEGIN.format("atlas") not in page:
@@ -128,10 +161,11 @@ def draw(shown: Shown) -> None:
     if not shown.cells:
         return
     shown.pictures.mkdir(parents=True, exist_ok=True)
-    values = {cell: {a: i.value for a, i in of_cell.items()} for cell, of_cell in shown.intervals.items()}
-    pictures.heat_map(
-        shown.pictures / "atlas.png", values, f"{shown.tables.title}: mean scores, 0 at chance and 1 at best"
-    )
+    title = f"{shown.tables.title}: mean scores, 0 at chance and 1 at best"
+    pictures.heat_map(shown.pictures / "atlas.png", shown.by_ability, title)
+    if shown.atlas.second and not shown.prefix:
+        title += "; the second map"
+        pictures.heat_map(shown.pictures / "second.png", shown.second.by_ability, title)
     if shown.ranks is not None and not shown.state:
         title = "Mean ranks; a line joins cells that are not shown to differ (Nemenyi, 5 %)"
         pictures.rank_diagram(shown.pictures / "ranks.png", shown.ranks, title)
@@ -149,10 +183,11 @@ def rungs(shown: Shown) -> str:
             f"`{rung.metric}`",
             f"{rung.chance:.3g}",
             f"{rung.best:g}",
+            f"{shown.spreads[rung.name]:.1f}" if rung.name in shown.spreads else "",
         ]
         for rung in shown.atlas.rungs.values()
     ]
-    return "\n".join(grid(["ability", "rung", "task", "metric", "chance", "best"], body))
+    return "\n".join(grid(["ability", "rung", "task", "metric", "chance", "best", "spread"], body))
 
 
 def _settings(settings: Settings) -> str:
@@ -208,19 +243,71 @@ def prices(shown: Shown) -> str:
 
 
 def heat_map(shown: Shown) -> str:
-    """Write the scores. The name of a model is a link to the scores of its runs."""
+    """Show the map as a picture, and link its numbers."""
     if not shown.cells:
         return shown.state
+    lines = [shown.state, ""] if shown.state else []
+    lines += [f"![Scores of each cell and ability](../results/{shown.atlas.name}/atlas.png)", ""]
+    lines += [f"[The same numbers with 95 % intervals](../results/{shown.atlas.name}/scores.md), for each cell."]
+    return "\n".join(lines)
+
+
+def second_map(shown: Shown) -> str:
+    """Show the second map, and write what it leaves out and how mean ranks differ from those of the first."""
+    if not shown.atlas.second:
+        return ""
+    if shown.state:
+        return shown.state
+    every, second = replace(shown, atlas=shown.atlas.rescored()), shown.second
+    metrics = joined([f"`{name}` by `{rung['metric']}`" for name, rung in shown.atlas.second["metrics"].items()])
+    out = [f"`{name}` {value:.1f}" for name, value in every.spreads.items() if name not in second.atlas.rungs]
+    first, other = shown.ranks, second.ranks
+    lines = [f"![Scores by the metrics of the second map](../results/{shown.atlas.name}/second.png)"]
+    lines += [
+        f"Scored in another way: {metrics}. Left out are rungs whose spread is "
+        f"below {shown.atlas.second['spread']:g}, that is, on which cells hardly differ more than seeds: {joined(out)}."
+    ]
+    if first and other:
+        moved = sorted(other.mean, key=lambda name: other.mean[name] - first.mean[name])
+        gains, losses = (
+            joined([f"`{name}` ({first.mean[name]:.1f} to {other.mean[name]:.1f})" for name in names])
+            for names in (moved[:3], moved[:-4:-1])
+        )
+        lines += [
+            f"The mean ranks, over {other.tests} tests in place of {first.tests}, are best for "
+            f"{joined([f'`{name}` {other.mean[name]:.1f}' for name in list(other.mean)[:3]])}. Most gain {gains}; most "
+            f"lose {losses}. Two cells are shown to differ if their ranks are more than {other.difference:.1f} apart."
+        ]
+    return "\n\n".join(lines)
+
+
+def later(shown: Shown) -> str:
+    """List the rungs that a later study should have, with what they would take of all models and seeds."""
+    hours = dict.fromkeys(shown.atlas.tests, 0.0)
+    for (_, test), run in shown.runs.items():
+        hours[test] += len(shown.atlas.seeds) * shown.prices.get(run.cost_key, 0.0) / 3600
+    hours["all"] = sum(hours.values())
+    body = [[each["rung"], each["tells"], f"{each['times'] * hours[each['like']]:.1f} h"] for each in shown.atlas.later]
+    return "\n".join(grid(["rung", "what it would tell", "all cells, 3 seeds"], body))
+
+
+def score_page(shown: Shown) -> str:
+    """Write the numbers of the maps with their intervals. The name of a model is a link to the scores of its runs."""
+    lines = [f"# {shown.tables.title}: the scores", "", "A score is 0 at chance and 1 at best. In brackets are 95 %"]
+    lines += [
+        "intervals by a stratified bootstrap over rungs and seeds. [The atlas](../../docs/atlas.md) says what the"
+    ]
+    lines += ["abilities are. Written by `python scripts/pages.py atlas` from the committed runs."]
+    maps = {"The map": shown} | ({"The second map": shown.second} if shown.atlas.second and not shown.prefix else {})
     columns = [*shown.atlas.abilities, "mean"]
     anchor = SECTION.lower().replace(" ", "-")
-    body = [
-        [f"[{name}](models/{name}.md#{anchor})", *(in_words(of_cell[column]) for column in columns)]
-        for name, of_cell in shown.intervals.items()
-    ]
-    lines = [f"![Scores of each cell and ability](../results/{shown.atlas.name}/atlas.png)", ""]
-    lines += [*grid(["cell", *columns], body), ""]
-    lines += ["In brackets: 95 % interval by bootstrap. The name of a cell leads to the scores of its runs."]
-    return "\n".join([*([shown.state, ""] if shown.state else []), *lines])
+    for title, each in maps.items():
+        body = [
+            [f"[{name}](../../docs/models/{name}.md#{anchor})", *(in_words(of_cell[column]) for column in columns)]
+            for name, of_cell in each.intervals.items()
+        ]
+        lines += ["", f"## {title}", "", *grid(["cell", *columns], body)]
+    return "\n".join(lines) + "\n"
 
 
 def says(shown: Shown) -> str:
