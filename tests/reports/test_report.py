@@ -1,6 +1,7 @@
 """Reports are a function of the records alone."""
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -12,8 +13,9 @@ import pytest
 from made_up import LADDER, TABLE, made_row, quoted, report_of, rows
 
 from timescales import commands, paths
-from timescales.config import compose
+from timescales.config import compose, folders
 from timescales.errors import ConfigError
+from timescales.papers import load
 from timescales.papers.table import Table
 from timescales.reports import forest, index, markdown, verdicts, wording, write
 from timescales.runs import cost, metrics, store
@@ -85,6 +87,45 @@ def test_counts_in_words():
     assert [int(word.strip("(),")) for word in text.split() if word.strip("(),").isdigit()] == [5, 16, 1, 3, 7]
     assert "7" in wording.counted({"not run": 7}, "conclusions")
     assert wording.counted({}, "conclusions") == ""
+
+
+@pytest.mark.parametrize(
+    ("table", "line", "words"),
+    [
+        ("chien_reset_units", "plstm task.T=200 > plstm task.T=500", "plstm, T = 200 better than plstm, T = 500"),
+        (
+            "mahto_dyck2",
+            "mts > lstm (probe/longest_pair/above_75, by 5)",
+            "mts: accuracy on strings with a pair of more than 75 steps higher by more than 5 than for lstm",
+        ),
+        (
+            "mahto_dyck2",
+            "lstm >= mts (probe/longest_pair/above_75)",
+            "lstm: accuracy on strings with a pair of more than 75 steps not lower than for mts",
+        ),
+        (
+            "mahto_table1",
+            "mts > lstm @ task=wt2 (probe/bins/below_100)",
+            "mts: perplexity of words seen fewer than 100 times lower than for lstm (wt2)",
+        ),
+        (
+            "mahto_figure1",
+            "task.corpus=ptb (probe/timescale_law/below_10, before probe/timescale_law/from_10, 9 times)",
+            "ptb: share of time scales below 10 steps higher than 9 times share of time scales of 10 steps and more",
+        ),
+    ],
+)
+def test_a_claim_in_words(table, line, words):
+    claim = next(claim for claim in load.table(table).claims if claim.text == line)
+    assert wording.claim_in_words(claim) == words
+
+
+def test_every_value_of_an_analysis_that_a_paper_speaks_of_has_words():
+    claims = [claim for name in folders.choices("table") for claim in load.table(name).claims if not claim.words]
+    values = {name for claim in claims for name in (claim.metric, claim.than) if name.startswith("probe/")}
+    assert {"probe/bins/all", "probe/routing/none"} < values
+    unworded = [name for name in values if not any(re.fullmatch(p, name[6:]) for p in wording.METRIC_WORDS)]
+    assert unworded == []
 
 
 def test_numbers_in_words():

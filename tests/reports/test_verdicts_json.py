@@ -96,6 +96,23 @@ def test_each_rung_of_a_claim_is_a_line():
     assert {word for _, word, _ in lines} <= set(verdicts.WORDS)
 
 
+def test_the_slope_over_two_rungs_is_a_line():
+    """From +30 points at T = 5 to +10 at T = 20: two doublings, so -10 with each."""
+    report = made(claims=[quoted("plstm > lstm")], ladder=LADDER)
+    for name, T, lower in (("t5", 5, 0.6), ("t20", 20, 0.8)):
+        own, other = ([x, x + 0.01, x + 0.02] for x in (0.9, lower))
+        report.rows[name].extend(
+            rows(own, first=200, **{"task.T": T}) + rows(other, "lstm", first=200, **{"task.T": T})
+        )
+        for row in report.rows[name]:
+            vars(row)["id"] = f"{name}{row.id}"
+    line = next(line for line in verdicts.lines(report) if line.of == "slope")
+    assert (line.word, line.n, line.item) == ("shrinks", 3, "plstm > lstm")
+    assert line.mid == pytest.approx(-10)
+    assert line.low < -10 < line.high < 0
+    assert line.region_low == -line.region_high
+
+
 def test_what_needs_no_training_is_a_line(tmp_path):
     folder = tmp_path / "reanalysed"
     folder.mkdir()

@@ -85,15 +85,19 @@ class Climb:
         )
 
     @property
+    def flat(self) -> float:
+        """The largest change with each doubling of the size that counts as none. Needs two rungs."""
+        sizes = [step.at for step in self.steps if step.counts]
+        return self.tolerance / math.log2(sizes[-1] / sizes[0])
+
+    @property
     def trend(self) -> str:
         """Name how the effect changes with size, by the interval of the slope. "" with fewer than two rungs."""
         if self.slope is None:
             return ""
         if self.slope.place(0.0, math.inf):
             return "grows" if self.slope.low > 0 else "shrinks"
-        sizes = [step.at for step in self.steps if step.counts]
-        flat = self.tolerance / math.log2(sizes[-1] / sizes[0])
-        return "flat" if self.slope.place(-flat, flat) == 1 else UNCLEAR
+        return "flat" if self.slope.place(-self.flat, self.flat) == 1 else UNCLEAR
 
     @property
     def signs(self) -> list[bool]:

@@ -19,7 +19,8 @@ from timescales.reports.report import Report
 FILE, SCHEMA = "verdicts.json", "verdicts.schema.json"
 KINDS = ("value", "conclusion", "hypothesis", "question")
 EVIDENCE = ("runs", "reanalysed")
-WORDS = sorted({*judge.WORDS, ladder.SEEN, ladder.OPPOSITE, ladder.UNCLEAR, *map(str, reanalysed.Word)})
+SLOPE = "slope"
+WORDS = sorted({*judge.WORDS, *ladder.TRENDS, ladder.SEEN, ladder.OPPOSITE, ladder.UNCLEAR, *map(str, reanalysed.Word)})
 Number = float | int
 Fields = dict[str, str | Number | None]  # of a `Line`, by name
 
@@ -39,7 +40,12 @@ class Line:
     evidence: str = field(
         metadata=_key("our runs, or what needs no training: the authors' published models, and data", enum=[*EVIDENCE])
     )
-    of: str = field(metadata=_key("of runs their size, paper or the name of a rung; else which model or data"))
+    of: str = field(
+        metadata=_key(
+            "of runs their size, paper or the name of a rung, or slope: how the effect changes over all rungs that "
+            "count, with each doubling of what the ladder grows; else which model or data"
+        )
+    )
     under: str = field(
         metadata=_key("the value of a setting that the paper does not state, where an item is judged under several")
     )
@@ -67,6 +73,11 @@ def lines(report: Report) -> list[Line]:
         for climb in report.climbs
         for step in climb.steps
     ]
+    for climb in report.climbs:
+        if climb.slope is not None:
+            n = min(step.verdict.n for step in climb.steps if step.counts)
+            change = Verdict(climb.trend, climb.slope, (-climb.flat, climb.flat), n=n)
+            found.append(_line(report, climb.claim, change, of=SLOPE))
     for evidence in report.reanalysed:
         mid, word = evidence.numbers[0], str(evidence.word)
         found.append(

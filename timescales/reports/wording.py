@@ -42,6 +42,47 @@ SETTING_WORDS |= dict.fromkeys(("task", "model", "task.sampling", "task.corpus",
 SETTING_WORDS |= {"task.length": "length {}"}
 # Names of the gates of Gu et al.: C(hrono), U(niform), O(rdered), R(efine), and two of them together.
 GATES = {"-": "plain", "c": "C", "u": "U", "o": "O", "r": "R", "om": "OM", "or": "OR", "um": "UM", "ur": "UR"}
+# Words for the values of analyses that claims are about: a pattern of their names, and words for what it finds.
+METRIC_WORDS = {
+    r"ablation/random/kept": "accuracy kept with random units silenced",
+    r"ablation/later_first/kept": "accuracy kept with late units silenced first",
+    r"generalisation/(\d+)": "accuracy at delay {}",
+    r"length_accuracy/above_150": "accuracy on reviews of more than 150 words",
+    r"length_accuracy/drop": "loss of accuracy beyond 150 words",
+    r"reset_units/p_mean": "mean p",
+    r"reset_units/p_below_half": "share of p below 1/2",
+    r"reset_units/later_p_mean": "mean p of units that reset late",
+    r"reset_units/others_p_mean": "mean p of the other units",
+    r"reset_units/units_50": "number of units that reset late",
+    r"reset_units/units_resetting": "number of units that reset constantly",
+    r"reset_units/units_not_resetting": "number of the other units",
+    r"reference_times/late/mean_(both|one|neither)": "number of units that reset late in {} of two sequences",
+    r"forgetting/max": "memory of the slowest unit",
+    r"forgetting/min": "memory of the fastest unit",
+    r"bins/all": "perplexity of all words",
+    r"bins/(.*)": "perplexity of words {}",
+    r"longest_pair/above_(\d+)": "accuracy on strings with a pair of more than {} steps",
+    r"longest_pair/up_to_(\d+)": "accuracy on strings with pairs of up to {} steps",
+    r"longest_pair/wrong_up_to_(\d+)": "errors on strings with pairs of up to {} steps",
+    r"timescale_law/ks_inverse_gamma": "distance of time scales from an inverse gamma distribution",
+    r"timescale_law/ks_normal": "distance from a normal one",
+    r"timescale_law/below_(\d+)": "share of time scales below {} steps",
+    r"timescale_law/from_(\d+)": "share of time scales of {} steps and more",
+    r"routing/none": "no harm",
+    r"routing/not_(long|medium|shortest)/(.*)": "harm to words {1} by silencing the other units",
+    r"routing/(long|medium|shortest)/(.*)": "harm to words {1} by silencing units of {0} time scales",
+    r"assigned/layer(\d)/explained": "share of time scales in layer {} that those assigned explain",
+    r"assigned/layer(\d)/unexplained": "share that they do not explain",
+    r"assigned/layer(\d)/assigned_from_1000": "share of units of layer {} assigned 1,000 steps and more",
+    r"gate_maps/above_0.9": "share of units whose forget gate is above .9",
+    r"gate_maps/in_one_layer": "share of the units with a forget gate above .9 that are in one layer",
+    r"gate_maps/layer(\d)/above_0.9": "share of units of layer {} whose forget gate is above .9",
+    r"word_ablation/layer(\d)/decay": "speed at which layer {} forgets a word",
+    r"word_ablation/(longer|shorter)/decay": "speed at which units of {} time scales forget a word",
+    r"one_over_e/median": "median time after which 1/e is left",
+}
+FREQUENCIES = {"above_10K": "seen more than 10,000 times", "1K_10K": "seen 1,000 to 10,000 times"}
+FREQUENCIES |= {"100_1K": "seen 100 to 1,000 times", "below_100": "seen fewer than 100 times"}
 GROWING = {"task.T": "the delay T", "task.high": "the longest delay"}  # what grows on a ladder
 
 
@@ -76,17 +117,23 @@ def claim_in_words(claim: Claim) -> str:
         return claim.words
     sides = [in_words(side) for side in claim.sides]
     if claim.than:
-        return f"{sides[0]}: {metric_in_words(claim.metric)} {'above' if claim.higher else 'below'} " + (
-            f"{metric_in_words(claim.than)}{_where(claim)}"
-        )
+        more = f"{'higher' if claim.higher else 'lower'} than {f'{number(claim.times)} times ' * (claim.times != 1)}"
+        return f"{sides[0]}: {metric_in_words(claim.metric)} {more}{metric_in_words(claim.than)}{_where(claim)}"
     if len(sides) == 1:
         return f"{sides[0]} {claim.sign}{_where(claim)}"
     faster = is_steps(claim.column) and claim.sign == ">"
     sign = "faster than" if faster else SIGNS.get(claim.sign, claim.sign)
     own = not faster and claim.metric in claim.text  # else the metric is the table's
+    by = f" by more than {number(claim.by)}" if claim.by else ""
+    if own and claim.sign in (">", ">=") and claim.metric.startswith("probe/"):  # more or less of it, not better
+        more = (
+            ("higher" if claim.higher else "lower")
+            if claim.sign == ">"
+            else f"not {'lower' if claim.higher else 'higher'}"
+        )
+        return f"{sides[0]}: {metric_in_words(claim.metric)} {more}{by} than for {sides[1]}{_where(claim)}"
     metric = f" in {metric_in_words(claim.metric)}" if own else ""
     times = f" {number(claim.times)} times" if claim.times != 1 else ""
-    by = f" by more than {number(claim.by)}" if claim.by else ""
     return f"{sides[0]} {sign} {sides[1]}{times}{by}{metric}{_where(claim)}"
 
 
@@ -95,8 +142,12 @@ def _where(claim: Claim) -> str:
 
 
 def metric_in_words(metric: str) -> str:
-    """Write a metric for people: "probe/bins/below_100" becomes "bins, below 100"."""
-    return re.sub(r"^(probe|data)/", "", metric).replace("/", ", ").replace("_", " ")
+    """Write a metric for people: "probe/bins/all" becomes "perplexity of all words"; others lose their slashes."""
+    name = re.sub(r"^(probe|data)/", "", metric)
+    for pattern, words in METRIC_WORDS.items():
+        if found := re.fullmatch(pattern, name):
+            return words.format(*(FREQUENCIES.get(part, part) for part in found.groups()))
+    return name.replace("/", ", ").replace("_", " ")
 
 
 def value_in_words(cell: Cell, assumed: Mapping[str, Any]) -> str:
