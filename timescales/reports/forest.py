@@ -106,14 +106,14 @@ def _legend(printed: bool) -> list[Any]:
     ]
 
 
-def _rows(ax: Any, names: Sequence[str], title: str) -> None:
-    """Label the rows of a panel, the first at the top."""
+def _rows(ax: Any, names: Sequence[str], title: str, letters: int = 70) -> None:
+    """Label the rows of a panel, the first at the top. letters: those that fit into a line of the title."""
     ax.set_yticks(range(len(names)), [textwrap.shorten(name, 78, placeholder=" ...") for name in names], fontsize=8)
     ax.set_ylim(len(names) - 0.4, -0.6)
     ax.tick_params(axis="y", length=0)
     ax.tick_params(axis="x", labelsize=8)
     ax.spines[["top", "right", "left"]].set_visible(False)
-    ax.set_title(textwrap.fill(title, 70), loc="left", fontsize=9)
+    ax.set_title(textwrap.fill(title, letters), loc="left", fontsize=9)
 
 
 def _claims_on(ax: Any, claims: Sequence[Judged[Claim]], unit: str, report: Report) -> None:
@@ -199,6 +199,7 @@ def printed_lead(claim: Claim, report: Report) -> list[float]:
 # --- the ladder -------------------------------------------------------------------------------------------------------
 
 ACROSS = 3  # panels in a row
+LETTERS = 44  # of a title of such a panel, in a line
 
 
 def ladder(report: Report) -> Any:
@@ -209,7 +210,8 @@ def ladder(report: Report) -> Any:
     down = -(-len(climbs) // ACROSS)
     across = min(ACROSS, len(climbs))
     tall = max(len(climb.steps) for climb in climbs) + 1
-    figure = empty_figure(4.9 * across, down * (0.32 * tall + 1.15))
+    lines = max(len(textwrap.wrap(_title(climb), LETTERS)) for climb in climbs)
+    figure = empty_figure(4.9 * across, down * (0.32 * tall + 0.8 + 0.17 * lines))
     axes = figure.subplots(down, across, squeeze=False).flat
     for ax, climb in zip(axes, climbs, strict=False):
         _climb_on(ax, climb, report)
@@ -244,15 +246,19 @@ def _climb_on(ax: Any, climb: Climb, report: Report) -> None:
     own = stands_for(report.table.claims, climb.claim.of) if climb.claim.of else None
     place = f" ({wording.in_words(own.place)})" if own is not None and own.place else ""
     names.append(f"paper's size{place}" + ("" if paper is not None or lead else ": open"))
-    trend = f"; with size it {climb.trend}" if climb.trend in ("grows", "shrinks") else ""
-    trend = {"flat": "; with size flat", "unclear": "; trend unclear"}.get(climb.trend, trend)
-    title = textwrap.fill(f"{wording.claim_in_words(climb.claim)}{trend}", 58)
-    _rows(ax, names, title)
+    _rows(ax, names, _title(climb), LETTERS)
     if climb.ratio:
         spacing = 0.5 if high - low < 2 else max(1, round((high - low) / 4))  # powers of 2 between two ticks
         ticks = [k * spacing for k in range(math.ceil(low / spacing), math.floor(high / spacing) + 1)]
         ax.set_xticks(ticks, [f"{2.0**t:.2g}" for t in ticks])
     ax.set_xlabel("% of runs" if shares else climb.unit, fontsize=8)
+
+
+def _title(climb: Climb) -> str:
+    """Return the title of a claim's panel."""
+    trend = f"; with size it {climb.trend}" if climb.trend in ("grows", "shrinks") else ""
+    trend = {"flat": "; with size flat", "unclear": "; trend unclear"}.get(climb.trend, trend)
+    return f"{wording.claim_in_words(climb.claim)}{trend}"
 
 
 def _lead(climb: Climb, report: Report) -> list[float]:
