@@ -221,8 +221,8 @@ def test_a_folder_that_has_no_reports_is_one_line(installed, tmp_path):
     (tmp_path / "results" / "other").mkdir(parents=True)
     (tmp_path / "results" / "other" / "runs.csv").write_text("run,score\na,b\n")
     status, _, err = call(installed, tmp_path, "timescales-report", "chien_table3")
-    path = "results/other/runs.csv"
-    assert (status, err) == (1, f"error: {path} is not a report's: choose another folder of reports, --out FOLDER\n")
+    line = "results/other/runs.csv is not a file of timescales-report: give another folder, --out FOLDER"
+    assert (status, err) == (1, f"error: {line}\n")
 
 
 def test_results_are_those_of_a_checkout_or_one_line_says_what_is_missing(installed, tmp_path):

@@ -111,7 +111,7 @@ def test_a_changed_number_of_a_record_is_detected(train, tmp_path):
     accuracy = json.loads(text)["metrics"]["test/accuracy"]
     path.write_text(text.replace(f'"test/accuracy": {accuracy}', '"test/accuracy": 0.99'))
     outcome = train(*QUICK, f"run_dir={tmp_path}/run")
-    assert "record.json is damaged (it is not as it was written): delete it" in outcome.err
+    assert "record.json is damaged (its checksum is wrong): delete this file" in outcome.err
     path.write_text(json.dumps(json.loads(text) | {"sha256": None}))  # records written by hand have none
     assert "finished, skipped" in train(*QUICK, f"run_dir={tmp_path}/run").out
     path.unlink()

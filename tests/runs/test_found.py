@@ -51,7 +51,7 @@ def test_a_stale_run_is_restarted_on_request(tmp_path, state):
     write(tmp_path, state, golden="of older code")
     assert decide(tmp_path, "a", force="stale") is Action.RESTART
     if state is State.INTERRUPTED:  # two halves of different numbers make no run
-        with pytest.raises(ConfigError, match="force=stale restarts it"):
+        with pytest.raises(ConfigError, match="restart it with force=stale"):
             decide(tmp_path, "a")
     else:
         assert decide(tmp_path, "a") is (Action.SKIP if state.ended else Action.RESUME)
@@ -70,7 +70,7 @@ def test_what_was_made_of_more_data_counts(tmp_path, here, committed, counts):
 
 def test_the_run_of_another_configuration_is_refused(tmp_path):
     write(tmp_path, State.FINISHED)
-    with pytest.raises(ConfigError, match="holds the run a, this configuration is b: choose another run_dir"):
+    with pytest.raises(ConfigError, match="has another run, a; this command asks for b: choose another run_dir"):
         decide(tmp_path, "b")
     assert decide(tmp_path, "b", force=True) is Action.RESTART
 
@@ -78,7 +78,7 @@ def test_the_run_of_another_configuration_is_refused(tmp_path):
 def test_a_run_on_a_part_of_the_data_will_do_where_it_is_allowed(tmp_path):
     write(tmp_path, State.FINISHED, partial=["MNIST subset"])
     assert decide(tmp_path, "a", allow_partial=True) is Action.SKIP
-    with pytest.raises(ConfigError, match="force=true trains it on the complete data"):
+    with pytest.raises(ConfigError, match="retrain it on the complete data with force=true"):
         decide(tmp_path, "a", allow_partial=False)
 
 

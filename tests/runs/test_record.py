@@ -64,7 +64,7 @@ def test_a_given_run_dir(train, tmp_path):
     assert not (tmp_path / "runs").exists()
     other = train(*QUICK, f"run_dir={tmp_path}/mine", "seed=4")
     assert other.status == 1
-    assert "choose another run_dir, or force=true" in other.err
+    assert "choose another run_dir, or replace the run with force=true" in other.err
     assert train(*QUICK, f"run_dir={tmp_path}/mine", "seed=4", "force=true").status == 0
     assert json.loads((tmp_path / "mine" / "record.json").read_text())["seed"] == 4
 
@@ -157,7 +157,8 @@ def test_a_later_error_keeps_the_outcome(tmp_path, before, after):
 def test_a_shortened_evaluation_is_part_of_the_record():
     assert record.shortened({"loop": {"max_eval_batches": 2}}) == ["loop.max_eval_batches"]
     assert record.shortened({"loop": {"max_eval_batches": None}}) == []
-    assert Record(id="a", status="finished", partial=[record.CUT, "MNIST subset"]).missing_data == ["MNIST subset"]
+    partial = [record.SHORTENED_EVALUATION, "MNIST subset"]
+    assert Record(id="a", status="finished", partial=partial).missing_data == ["MNIST subset"]
 
 
 def test_a_bug_in_building_leaves_nothing_behind(train, tmp_path, monkeypatch):

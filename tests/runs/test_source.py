@@ -58,7 +58,8 @@ def test_an_interrupted_run_does_not_continue_with_another_source(train, folder)
     cell.write_text(cell.read_text().replace("1 / softplus", "2 / softplus"))
     outcome = train(*DECAY, "run_dir=out")
     assert outcome.err == (
-        "error: out was begun before its numbers, or the source of decay.Decay, changed: force=stale restarts it\n"
+        "error: out: the code that decides its numbers or the source of decay.Decay has changed since this run began: "
+        "restart it with force=stale\n"
     )
 
 
@@ -101,7 +102,7 @@ def test_a_word_of_the_source_is_said_where_there_is_one(tmp_path, monkeypatch):
     monkeypatch.setattr(provenance, "golden", lambda task, model: "today")
     config = {"task": {"name": "copy"}, "model": {"name": "lstm"}}
     Record(id="a", status="interrupted", config=config).write(tmp_path)
-    with pytest.raises(ConfigError, match="was begun before its numbers changed: force=stale restarts it"):
+    with pytest.raises(ConfigError, match="numbers has changed since this run began: restart it"):
         found.action(Run({"force": False, "resume": True, "task": {}}, "a", tmp_path), found.look(tmp_path))
 
 
@@ -166,7 +167,8 @@ def test_a_run_is_not_continued_on_a_file_that_has_changed(train, book):
     book.write_text(text.replace("night", "month"))
     done = train(*SMALL, "loop.max_epochs=1")
     assert done.status == 1
-    assert done.err.splitlines()[-1] == f"error: out was begun before {book} changed: force=stale restarts it"
+    changed = f"error: out: {book} has changed since this run began: restart it with force=stale"
+    assert done.err.splitlines()[-1] == changed
     book.write_text(text)
     assert train(*SMALL).status == 0
 

@@ -174,7 +174,7 @@ def test_a_run_on_a_part_is_marked(films, train, tmp_path):
     assert "on incomplete data" in train("-m", *here[:-1]).out
     forced = train("-m", *here[:-1], "force=true")  # gets as far as the data, which are no more today
     assert "1 to train" in forced.out
-    assert "force=true trains it on the complete data" not in forced.out
+    assert "retrain it on the complete data" not in forced.out
 
 
 @pytest.mark.slow

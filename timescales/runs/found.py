@@ -1,4 +1,4 @@
-"""Find a run's files and decide: skip, resume or restart. No other module decides it."""
+"""Decide from the files of a run whether to skip, resume or restart it. No other module decides this."""
 
 from __future__ import annotations
 
@@ -17,28 +17,36 @@ from timescales.runs.store import Row
 
 
 class Action(enum.Enum):
-    """What to do with a run."""
+    """Say what to do with a run."""
 
-    SKIP = "skip"  # it has ended
-    RESUME = "resume"  # go on from the checkpoint, from the beginning if there is none
-    RESTART = "restart"  # remove the files there and start over
+    SKIP = "skip"  # it has a result
+    RESUME = "resume"  # continue from the checkpoint, or from the beginning if there is none
+    RESTART = "restart"  # remove the files of the earlier run and start over
 
 
 @dataclass(frozen=True)
 class Found:
-    """What there is of a run: the record in its directory, and its row in results/; None for what there is not."""
+    """Hold what is known about a run: its record, its row in results/, both, or neither.
+
+    record: the content of record.json in the run's directory: the run was begun on this machine.
+    row: the line of the run in a runs.csv of results/: the run is committed.
+    """
 
     record: Record | None
     row: Row | None = None
 
     @property
     def state(self) -> State:
-        """The state of the run in its directory."""
+        """Return the state of the run on this machine, by its record."""
         return State.ABSENT if self.record is None else self.record.state
 
     @property
     def outcome(self) -> Record | Row | None:
-        """What counts of a run that has ended: its record, unless results/ has it on more data; else its row."""
+        """Return the result to report for the run, or None if it has none.
+
+        The record wins over the row, with one exception. If the record is of a run on incomplete data and the row of
+        one on the complete data, the row wins.
+        """
         row = self.row if self.row is not None and self.row.status in ENDED else None
         if self.record is None or not self.state.ended or (row is not None and self.record.partial and not row.partial):
             return row
@@ -46,26 +54,29 @@ class Found:
 
     @property
     def local(self) -> bool:
-        """Whether what counts is the record in the run's directory."""
+        """Return whether the result to report is the record."""
         return self.outcome is not None and self.outcome is self.record
 
     @property
     def stale(self) -> bool:
-        """Whether its numbers, if it has any, are of older code."""
+        """Return whether the run would have other numbers today, because its code or its data have changed since."""
         if self.record is not None:
             return self.record.stale
         return self.row is not None and self.row.stale
 
     @property
     def word(self) -> str:
-        """The state for people: that of its record; "committed" if only results/ has it; "stale"; "missing"."""
+        """Return the state for people: "missing", "stale", "committed" (only in results/), or that of the record."""
         if self.record is None and self.row is None:
             return "missing"
         return "stale" if self.stale else "committed" if self.record is None else self.state.value
 
 
 def find(word: str) -> Path | None:
-    """Return the directory of a run that has a record: by its path, or its name or id in runs/ or results/archived."""
+    """Return the directory of a run that has a record, or None.
+
+    word: the path of the run, or its name or id, which are searched for in runs/ and results/archived.
+    """
     folders = (paths.RUNS, paths.RESULTS / "archived")
     by_id = [path for folder in folders for path in sorted(folder.glob(f"*-{word}"))] if is_id(word) else []
     return next((p for p in [Path(word), *(f / word for f in folders), *by_id] if (p / "record.json").is_file()), None)
@@ -77,18 +88,18 @@ def is_id(word: str) -> bool:
 
 
 def look(directory: Path | None, row: Row | None = None) -> Found:
-    """Read a run's record and put it beside its row in results/. Raises ConfigError for a damaged record."""
+    """Read the record in a run's directory, and pair it with the run's row. Raises ConfigError for a damaged record."""
     return Found(Record.read(directory) if directory else None, row)
 
 
 def action(run: Run, found: Found) -> Action:
     """Decide whether to skip, resume or restart a run.
 
-    A SLURM job that was put back into the queue goes on with what it began itself, whatever `force` and `resume` say.
+    If SLURM has put a job back into the queue, it continues the run that it began, whatever `force` and `resume` say.
 
     Raises:
-        ConfigError: the directory holds the run of another configuration, or one on a part of the data while the whole
-            is asked for; or the run is interrupted, and its golden curve has changed since.
+        ConfigError: if the directory has a run of another configuration; if its run ended on incomplete data, which
+            `task.allow_partial` does not allow; or if its run is interrupted, and its code or data have changed since.
     """
     force, resume, saved = run.config["force"], run.config["resume"], found.record
     if _is_requeued(saved):
@@ -106,26 +117,30 @@ def action(run: Run, found: Found) -> Action:
 
 
 def _is_requeued(saved: Record | None) -> bool:
-    """Return whether this SLURM job began a run before it was put back into the queue."""
+    """Return whether this SLURM job began the run, and was then put back into the queue."""
     restarted = int(os.environ.get("SLURM_RESTART_COUNT", "0")) > 0
     return restarted and saved is not None and saved.job == os.environ.get("SLURM_JOB_ID", "")
 
 
 def _refuse(run: Run, saved: Record) -> None:
-    """Raise ConfigError for a record that can neither be skipped nor continued."""
+    """Raise ConfigError if the run of this record can be neither skipped nor continued."""
     state, missing, directory = saved.state, saved.missing_data, run.directory
     if state is State.INTERRUPTED and saved.stale:
         if files := saved.changed_files:
-            raise ConfigError(f"{directory} was begun before {', '.join(files)} changed: force=stale restarts it")
-        own = "".join(f", or the source of {name}," for name in provenance.names(saved.config)[2:])
-        raise ConfigError(f"{directory} was begun before its numbers{own} changed: force=stale restarts it")
+            changed = ", ".join(files)
+            raise ConfigError(f"{directory}: {changed} has changed since this run began: restart it with force=stale")
+        own = "".join(f" or the source of {name}" for name in provenance.names(saved.config)[2:])
+        raise ConfigError(
+            f"{directory}: the code that decides its numbers{own} has changed since this run began: "
+            "restart it with force=stale"
+        )
     if saved.id != run.id:
         raise ConfigError(
-            f"{directory} holds the run {saved.id}, this configuration is {run.id}: "
-            "choose another run_dir, or force=true to replace it"
+            f"{directory} has another run, {saved.id}; this command asks for {run.id}: "
+            "choose another run_dir, or replace the run with force=true"
         )
     if state.ended and missing and not run.allow_partial:
         raise ConfigError(
             f"{directory} was trained on incomplete data ({'; '.join(missing)}): "
-            "force=true trains it on the complete data, task.allow_partial=true keeps it"
+            "retrain it on the complete data with force=true, or accept it with task.allow_partial=true"
         )

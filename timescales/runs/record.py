@@ -1,4 +1,4 @@
-"""Read and write `record.json` in a run's directory, and tell the run's state from it."""
+"""Read and write record.json, the file in a run's directory that has its settings, state and result."""
 
 from __future__ import annotations
 
@@ -25,31 +25,32 @@ Content = dict[str, Any]  # of record.json, by its keys
 
 
 class State(enum.Enum):
-    """The state of a run on disk; but for ABSENT the values are the record's "status"."""
+    """Name the state of a run on disk. All values except that of ABSENT are the "status" of a record."""
 
     ABSENT = "absent"  # there is no record
     INTERRUPTED = "interrupted"  # being trained, or stopped before its end
-    FAILED = "failed"  # an exception ended it; not a run whose task stopped it as "failed", which is FINISHED
+    FAILED = "failed"  # an exception ended it. (If its task ends a run as "failed", it is FINISHED.)
     FINISHED = "finished"
     DIVERGED = "diverged"
 
     @property
     def ended(self) -> bool:
-        """Whether the run has its outcome and needs nothing more."""
+        """Return whether the run has its result, so that nothing is left to train."""
         return self in (State.FINISHED, State.DIVERGED)
 
 
 ENDED = tuple(state.value for state in State if state.ended)
-FILES = ("record.json", "last.pt", "best.pt", "curve.csv", "blocks.csv")  # what a run leaves, but for its log
-CUT = "loop.max_eval_batches"  # what "partial" has for a shortened evaluation; its other entries are the data's
+FILES = ("record.json", "last.pt", "best.pt", "curve.csv", "blocks.csv")  # the files of a run, except its log
+# The entry of "partial" if validation and test are shortened. All other entries say what the data lack.
+SHORTENED_EVALUATION = "loop.max_eval_batches"
 
 
 @dataclass
 class Record:
-    """What record.json says of a run; the fields stand in the order of the file.
+    """Hold the content of record.json. The fields are in the order of the file.
 
-    keys: those that the file has, in its order. It lacks what is not known yet, and what did not exist when it was
-    written. more: its other keys, of another version or of somebody else's.
+    keys: the keys that the file has, in its order. It lacks those that are not known yet, and those that this class got
+    after the file was written. more: keys of the file that this class does not have, with their values.
     """
 
     id: str
@@ -63,7 +64,7 @@ class Record:
     seconds: float = 0.0
     stopped: str | None = None  # why training ended (`training.run.Progress`)
     error: str | None = None
-    partial: list[str] = field(default_factory=list)  # CUT, and what the data do not have
+    partial: list[str] = field(default_factory=list)  # SHORTENED_EVALUATION, and what the data lack
     device: str = ""
     golden: str | None = None
     group: str | None = None  # the same for all seeds of a setting
@@ -81,7 +82,7 @@ class Record:
     diverged_at: int | None = None
     probes: dict[str, float | None] = field(default_factory=dict)  # of analyses that were measured
     data: dict[str, str] = field(default_factory=dict)  # `Task.data`: digests of the user's files, by path, and others
-    keys: list[str] = field(default_factory=lambda: [*BEGUN])
+    keys: list[str] = field(default_factory=lambda: [*KEYS_AT_START])
     more: Content = field(default_factory=dict)
 
     @classmethod
@@ -100,22 +101,23 @@ class Record:
     def read(cls, directory: Path) -> Record | None:
         """Read a run's record; None if there is none yet. Raises ConfigError for a file that is not a record.
 
-        Its "sha256" is compared and left out; a record from before there was one, or with null, is taken as it is.
+        The checksum "sha256" is compared and left out. A record without one, of an older version, is accepted.
         """
         path = directory / "record.json"
         try:
             content = json.loads(path.read_text())
             record = cls.of(content)
             if (digest := content.pop("sha256", None)) is not None and digest != _digest(content):
-                raise ValueError("it is not as it was written")
+                raise ValueError("its checksum is wrong")
             return record
         except FileNotFoundError:
             return None
         except (ValueError, KeyError, TypeError) as error:
-            raise ConfigError(f"{path} is damaged ({error}): delete it, and the run starts or continues") from error
+            fix = "delete this file; the run then continues from its checkpoint, or starts"
+            raise ConfigError(f"{path} is damaged ({error}): {fix}") from error
 
     def write(self, directory: Path) -> None:
-        """Write it as a run's record.json."""
+        """Write the record into a run's directory."""
         plain = _without_nan(self.content())
         text = json.dumps(plain | {"sha256": _digest(plain)}, indent=1, allow_nan=False)
         write_atomic(directory / "record.json", f"{text}\n".encode())
@@ -130,39 +132,39 @@ class Record:
         return self.content()[key]
 
     def change(self, **changes: Any) -> None:
-        """Set some of its fields."""
+        """Set some fields of the record."""
         for key, value in changes.items():
             setattr(self, key, _without_nan(value))
         self.keys += [key for key in changes if key not in self.keys]
 
     @property
     def state(self) -> State:
-        """The state of its run."""
+        """Return the state of the run."""
         return State(self.status)
 
     @property
     def ended(self) -> bool:
-        """Whether its run has its outcome and needs nothing more."""
+        """Return whether the run has its result, so that nothing is left to train."""
         return self.status in ENDED
 
     @property
     def missing_data(self) -> list[str]:
-        """What its data did not have of what its task's name promises."""
-        return [part for part in self.partial if part != CUT]
+        """Return what was missing from the data set on which the run was trained, a line each."""
+        return [part for part in self.partial if part != SHORTENED_EVALUATION]
 
     @property
     def stale(self) -> bool:
-        """Whether its numbers are not today's.
+        """Return whether the run would have other numbers today.
 
-        That is, the golden curve of its task and model, the source of a user's class, or a user's file that
-        is its data, has changed since.
+        It would if the golden curve of its task and model, the source of a user's class, or a user's data file has
+        changed since.
         """
         changed = bool(self.config) and provenance.changed(self.golden, provenance.names(self.config))
         return changed or bool(self.changed_files)
 
     @property
     def changed_files(self) -> list[str]:
-        """Return the user's files that are its data and have changed since. A missing file has not."""
+        """Return the user's data files that have changed since. A missing file does not count as changed."""
         found = []
         for path, digest in self.data.items():
             with contextlib.suppress(OSError):
@@ -171,7 +173,7 @@ class Record:
 
     @property
     def what_changed(self) -> str:
-        """In words, why the numbers of a stale record are not today's."""
+        """Say why a stale run would have other numbers today."""
         if files := self.changed_files:
             return f"{', '.join(files)} has changed"
         own = provenance.names(self.config)[2:]
@@ -181,25 +183,25 @@ class Record:
 
     @property
     def summary(self) -> str:
-        """The outcome of its run in one line."""
+        """Return the outcome of the run in one line."""
         metrics = ", ".join(f"{k} {v:.4f}" for k, v in sorted(self.metrics.items()) if v is not None)
         return f"{self.status}: {metrics or self.error or 'no metrics'} ({self.seconds:.0f} s)"
 
 
 KEYS = tuple(each.name for each in fields(Record) if each.name not in ("keys", "more"))
-BEGUN: tuple[str, ...] = tuple(
+KEYS_AT_START: tuple[str, ...] = tuple(
     key for key in KEYS if key not in ("steps", "diverged_at", "probes", "data")
-)  # what a run says from its start
+)  # the keys of a record when its run begins
 
 
 def _digest(content: Content) -> str:
-    """Return the checksum of a record without its "sha256", by which damage on disk is noticed."""
+    """Return the checksum of a record without its "sha256". It shows whether the file was damaged on disk."""
     as_read = json.loads(json.dumps(content))  # tuples are lists then, and keys are words
     return hashlib.sha256(json.dumps(as_read, sort_keys=True).encode()).hexdigest()
 
 
 def _without_nan(value: Any) -> Any:
-    """Replace numbers that are not finite by None: JSON has no NaN."""
+    """Replace numbers that are not finite by None, because JSON has no NaN."""
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if isinstance(value, dict):
@@ -208,15 +210,15 @@ def _without_nan(value: Any) -> Any:
 
 
 def has_ended(directory: Path) -> bool:
-    """Return whether the run in a directory has its outcome."""
+    """Return whether the run in a directory has its result."""
     record = Record.read(directory)
     return record is not None and record.ended
 
 
 def start(directory: Path, run: Run, restart: bool = False) -> Record:
-    """Write the record of a run that begins or goes on; its status is "interrupted" until it ends. Returns it.
+    """Write the record of a run that begins or continues, and return it. Its status is "interrupted" until the end.
 
-    restart: the files there are removed first.
+    restart: whether to remove the files of an earlier run first.
     """
     if restart:
         clear(directory)
@@ -238,26 +240,26 @@ def start(directory: Path, run: Run, restart: bool = False) -> Record:
 
 
 def update(directory: Path, **changes: Any) -> None:
-    """Change a run's record, if it has one: it has none if it failed before `start`."""
+    """Change the record of a run. Do nothing if it has none, as after a failure before `start`."""
     if (record := Record.read(directory)) is not None:
         record.change(**changes)
         record.write(directory)
 
 
 def failed(directory: Path, error: Exception) -> None:
-    """Write into a run's record why it failed, if that can be written (not on a full disk). An outcome stays."""
+    """Write into a run's record why it failed, unless it has a result. Errors of writing (a full disk) are ignored."""
     with contextlib.suppress(OSError):
         if not has_ended(directory):
             update(directory, status=State.FAILED.value, error=f"{type(error).__name__}: {error}")
 
 
 def shortened(config: Config) -> list[str]:
-    """[CUT] if the configuration shortens evaluations, for the record's "partial"; else []."""
-    return [CUT] if config["loop"]["max_eval_batches"] is not None else []
+    """Return the entries of the record's "partial" for a configuration that shortens evaluations; else []."""
+    return [SHORTENED_EVALUATION] if config["loop"]["max_eval_batches"] is not None else []
 
 
 def clear(directory: Path) -> None:
-    """Remove a run: its record, checkpoints, curve, and what it has for W&B and TensorBoard (its log stays)."""
+    """Remove the files of a run: record, checkpoints, curve, and those of W&B and TensorBoard. Its log stays."""
     if (record := Record.read(directory)) is not None:
         for folder in (directory / "wandb").glob(f"*run-*-{record.id}"):  # the folder may hold other runs' too
             shutil.rmtree(folder, ignore_errors=True)

@@ -20,10 +20,11 @@ from timescales.runs.record import ENDED, Record
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """A run that has ended, as reports know it: its columns of results/<table>/runs.csv, in their order.
+    """Hold a run that has ended, as reports read it. Most fields are columns of results/<table>/runs.csv, in its order.
 
-    Then what is no column by itself. values: a column for each metric that a table reads, None without a value. curve:
-    its points, if the run is in runs/. blocks: the text of its blocks.csv. directory: its directory in runs/.
+    values: the value of each metric that the table reads, None if there is none; in the file a column for each metric.
+    The file does not have the following fields, which need the run's directory in runs/:
+    curve: the points of the run's curve. blocks: the text of its blocks.csv. directory: its directory.
     """
 
     id: str
@@ -53,11 +54,11 @@ class Row:
 
     @functools.cached_property
     def stale(self) -> bool:
-        """Whether its numbers are not today's."""
+        """Return whether the run would have other numbers today, because its code has changed since."""
         return bool(self.run) and provenance.changed(self.golden, self.run.split("/"))
 
     def counts(self, allow_partial: bool) -> bool:
-        """Return whether the row counts: its run has ended, on the whole data unless a part is accepted."""
+        """Return whether the run counts as done: it has ended, and on the complete data unless a part is allowed."""
         return self.status in ENDED and (allow_partial or not self.partial)
 
 
@@ -99,10 +100,10 @@ def read_rows(path: Path) -> list[Row]:
 
 @functools.lru_cache(maxsize=256)
 def _rows(path: Path, written: int, size: int) -> tuple[Row, ...]:
-    """Parse a runs.csv, once while it stays as it is: a report of all tables asks for all of them for each table."""
+    """Parse a runs.csv. Cached until the file changes: a report of all tables reads every file once for each table."""
     lines = csv_rows(path)
     if lines and not lines[0].keys() >= set(COLUMNS):
-        raise ConfigError(f"{path} is not a report's: choose another folder of reports, --out FOLDER")
+        raise ConfigError(f"{path} is not a file of timescales-report: give another folder, --out FOLDER")
     return tuple(_read(line) for line in lines)
 
 
@@ -114,7 +115,7 @@ def _read(line: Mapping[str, str]) -> Row:
 
 
 def _value(key: str, text: str) -> Any:
-    """Numbers as numbers, empty fields as None."""
+    """Convert the text of a field: numbers to int or float, an empty field to None."""
     if text == "":
         return None if key != "partial" else ""
     if key in ("seed", "steps", "parameters", "threads", "diverged_at") or is_steps(key):
@@ -123,7 +124,7 @@ def _value(key: str, text: str) -> Any:
 
 
 def rows_text(rows: Sequence[Row], seed_in_axes: bool = False) -> str:
-    """Rows as the text of a runs.csv. What no row has a value of makes no column."""
+    """Write rows as the text of a runs.csv. A metric without a value in any row gets no column."""
     known = {name for line in rows for name, value in line.values.items() if value is not None}
     names = sorted(known)
     lines = []
@@ -135,7 +136,10 @@ def rows_text(rows: Sequence[Row], seed_in_axes: bool = False) -> str:
 
 
 def committed(results: Path | None = None) -> dict[str, Row]:
-    """Read all rows under `results` (results/), by id. A run in several tables has the values of all."""
+    """Read the committed runs of all tables under `results` (default: results/), by id.
+
+    A run that is in several tables has the values of all of them.
+    """
     found = sorted((results or paths.RESULTS).glob("*/runs.csv"))
     return _committed(tuple((path, path.stat().st_mtime_ns, path.stat().st_size) for path in found))
 
@@ -151,7 +155,7 @@ def _committed(files: Sequence[tuple[Path, int, int]]) -> dict[str, Row]:
 
 
 def _joined(known: Row, line: Row) -> Row:
-    """Two rows of one training as one."""
+    """Combine two rows of the same training into one."""
     columns = {key: value for key in COLUMNS if (value := getattr(line, key)) is not None}
     values = {key: value for key, value in {**known.values, **line.values}.items() if value is not None}
     return replace(known, **columns, values=values)
