@@ -100,7 +100,10 @@ def test_wandb_offline(train_process, tmp_path, monkeypatch):
     out, _ = train_process(
         *QUICK, "model=plstm", "engine=eager", "logger=wandb", f"run_dir='{directory}'"
     ).communicate()
-    assert f"W&B: no key, logging offline; later: wandb login && wandb sync '{directory}'/wandb/offline-run-*" in out
+    assert (
+        f"W&B: no key, logging offline. To upload it later: wandb login && wandb sync '{directory}'/wandb/offline-run-*"
+        in out
+    )
     (run,) = (directory / "wandb").glob("offline-run-*/run-*.wandb")
     shown = json.dumps(inspected(run))
     for word in ("global_step", "train/loss_nats", "timescale/layer1/q50", "test/accuracy", "hidden_size", "chien"):

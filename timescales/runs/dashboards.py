@@ -15,7 +15,7 @@ Timescales = Callable[[], Sequence[Tensor]]  # of every layer, (H,) steps
 
 
 class Label(NamedTuple):
-    """By what a run is found: its name, the group that all seeds of a setting share, and its tags."""
+    """Hold what users find a run by: its name, its tags, and the group that all seeds of a configuration share."""
 
     name: str
     group: str | None
@@ -23,7 +23,7 @@ class Label(NamedTuple):
 
 
 def label(saved: Record) -> Label:
-    """Return the label of a recorded run; the table whose sweep trained it is among the tags."""
+    """Return the label of a run. If the sweep of a table trained it, the table is among the tags."""
     config = saved.config
     words = [config["task"]["name"], config["model"]["name"]]
     name = "-".join([*words, f"s{saved.seed}", saved.id])

@@ -24,15 +24,15 @@ from timescales.runs.record import Record
 from timescales.tasks.skill import no_skill
 from timescales.training.gates import needs_forget_gates
 
-Row = dict[str, str | float]  # of curve.csv: numbers, as texts where they were read
+Row = dict[str, str | float]  # a row of curve.csv; values that were read from the file are strings
 
 
 class Bar:
-    """Epoch, step, newest loss (and what it is at chance) and metric, steps per second, time left.
+    """Show a progress bar: epoch, step, newest loss and metric beside their values at chance, speed, time left.
 
-    chance: the loss at chance. floor: the metric without skill, which is what a simple rule reaches
-    (`Task.trivial_baselines`), or else what the same answer to all does. nan where it is not known.
-    Without a terminal a line every half minute.
+    Without a terminal it is a line every half minute.
+
+    chance: the loss at chance, nan if unknown. metric_at_chance: see the function of this name.
     """
 
     def __init__(
@@ -43,11 +43,11 @@ class Bar:
         label: str,
         shown: str,
         chance: float,
-        floor: float = math.nan,
+        metric_at_chance: float = math.nan,
     ) -> None:
         self.per_epoch, self.shown, self.words = per_epoch, shown, {}  # type: ignore[var-annotated]
         self.chance = "" if math.isnan(chance) else f" (chance {chance:.4f})"
-        self.floor = "" if math.isnan(floor) else f" (chance {floor:.4f})"
+        self.metric_at_chance = "" if math.isnan(metric_at_chance) else f" (chance {metric_at_chance:.4f})"
         quiet = not sys.stderr.isatty()
         self.bar = tqdm(
             total=last_step,
@@ -61,7 +61,8 @@ class Bar:
         )
 
     def log(self, values: dict[str, float], step: int) -> None:
-        for key, word, note in (("train/loss_nats", "loss", self.chance), (self.shown, self.shown, self.floor)):
+        noted = (("train/loss_nats", "loss", self.chance), (self.shown, self.shown, self.metric_at_chance))
+        for key, word, note in noted:
             if key in values:
                 self.words[word] = f"{values[key]:.4f}{note}"
         if values:
@@ -74,9 +75,11 @@ class Bar:
 
 
 class Curve:
-    """curve.csv: one row per logged step, one column per value, and the row's checksum.
+    """Write curve.csv: a row for each logged step, a column for each value, and a checksum of the row.
 
-    Rows of an earlier process after `step` are dropped. every: there should be a row at least every so many steps.
+    A resumed run continues the file. Rows after `step`, from which it continues, are dropped.
+
+    every: the run logs at least every so many steps. If later rows are missing, a line says so.
     """
 
     CHECK = "crc32"
@@ -89,32 +92,35 @@ class Curve:
             self._read(step)
             last = int(self.rows[-1]["step"]) if self.rows else 0
             if every and last < step - step % every:
-                print(f"{self.path} ends at step {last}: rows up to step {step} are lost", file=sys.stderr)
+                print(f"{self.path} ends at step {last}: its rows from there to step {step} are lost", file=sys.stderr)
         self._rewrite()
 
     def _read(self, step: int) -> None:
-        """Keep what an earlier process wrote up to `step`; a damaged file is restarted."""
+        """Read the rows that an earlier process wrote up to `step`. If the file is damaged, keep none of them."""
         try:
             text = self.path.read_bytes().decode()
             whole = text[: text.rfind("\n") + 1]  # a kill or a full disk may leave half a row
             reader = csv.DictReader(io.StringIO(whole, newline=""))
             rows = list(reader)
             if "step" not in (reader.fieldnames or ()) or any(None in row for row in rows):
-                raise csv.Error("columns do not fit")
+                raise csv.Error("the header does not fit the rows")
             for row in rows:
                 given = row.pop(self.CHECK, None)
-                _ = [float(value) for value in row.values() if value]  # raises ValueError for what is no number
+                _ = [float(value) for value in row.values() if value]  # raises ValueError if one is not a number
                 if given != self._check(row) and self.CHECK in (reader.fieldnames or ()):
-                    raise csv.Error(f"the row of step {row['step']} is not as it was written")
+                    raise csv.Error(f"the checksum of step {row['step']} is wrong")
             self.columns = [c for c in reader.fieldnames or () if c != self.CHECK]
             self.rows = [row for row in rows if int(row["step"]) <= step]
         except FileNotFoundError:
             return
         except (csv.Error, ValueError) as error:
-            print(f"{self.path} is damaged ({error}): restarted from step {step}", file=sys.stderr)
+            print(
+                f"{self.path} is damaged ({error}): its rows up to step {step} are lost; the run itself continues",
+                file=sys.stderr,
+            )
 
     def _check(self, row: Row) -> str:
-        """Return the checksum of a row and its columns' names; the x keeps it from being read as a number."""
+        """Return the checksum of a row and the names of its columns. Because of the x it is never read as a number."""
         fields = [f"{k}={v}" for k, v in sorted(row.items()) if v not in ("", None) and k != self.CHECK]
         return f"x{zlib.crc32(chr(0).join(fields).encode()):08x}"
 
@@ -130,7 +136,7 @@ class Curve:
         write_atomic(self.path, self._text(self.rows, header=True).encode())
 
     def repeats(self, values: dict[str, float], step: int) -> bool:
-        """Return whether a row repeats the last one: the run was killed after the row, before its record."""
+        """Return whether a row repeats the last one. It may, if the run was killed before the checkpoint of a row."""
         return bool(self.rows) and self._check({"step": step, **values}) == self._check(self.rows[-1])
 
     def log(self, values: dict[str, float], step: int) -> None:
@@ -148,9 +154,10 @@ class Curve:
 
 
 class Loggers:
-    """All of a run's loggers as one: the training loop's log(values, step). It calls `check` before them.
+    """Pass the values of a step to all loggers of a run. The training loop calls it as `log(values, step)`.
 
-    curve: the one among them that knows what an earlier process has logged, if there is one.
+    check: called first, before anything is logged. curve: the logger that knows what an earlier process has logged, or
+    None.
     """
 
     def __init__(self, loggers: list[Any], check: Callable[[], None], curve: Curve | None) -> None:
@@ -164,14 +171,14 @@ class Loggers:
             logger.log(values, step)
 
     def finish(self, record: Record | None) -> None:
-        """Finish each logger, once: nothing is logged any more."""
+        """Finish every logger. Later calls log nothing."""
         loggers, self.all = self.all, []
         for logger in loggers:
             logger.finish(record)
 
 
 def check(config: Config, rnn: RNN) -> None:
-    """Raise ConfigError if the configuration's logger cannot log here, or is to log T_1/e of layers without it."""
+    """Raise ConfigError if the chosen logger cannot log here, or if T_1/e is to be logged and the layers have none."""
     checks = {"wandb": wandb_run.check, "tensorboard": tensorboard_run.check, "trackio": trackio_run.check}
     if config["logger"]["name"] in checks:
         checks[config["logger"]["name"]]()
@@ -179,7 +186,7 @@ def check(config: Config, rnn: RNN) -> None:
         try:
             needs_forget_gates(rnn)
         except ConfigError as error:
-            raise ConfigError(f"loop.log_one_over_e must be null here: {error}") from error
+            raise ConfigError(f"loop.log_one_over_e must be null for this model: {error}") from error
 
 
 def open_all(
@@ -191,10 +198,10 @@ def open_all(
     unit_timescales: Timescales,
     check: Callable[[], None],
 ) -> Loggers:
-    """Open the bar and the loggers that `logger` names. Drop what an earlier process logged after `step`.
+    """Open the progress bar and the loggers that the configuration names. Drop what was logged after `step`.
 
-    saved: the run's record. check: is called before anything is logged or saved; it raises if another process has taken
-    over the run.
+    saved: the run's record. check: called before anything is logged or saved; it raises an error if another process has
+    taken over the run.
     """
     config, per_epoch = saved.config, task.start_of(settings.max_epochs) / settings.max_epochs
     label = f"{config['task']['name']} {config['model']['name']} seed {config['seed']}"
@@ -212,12 +219,16 @@ def open_all(
         opened.append(trackio_run.Trackio(saved, unit_timescales, curve.rows if curve else []))
     shown = f"valid/{task.spec.select[0]}"
     chance = math.nan if saved.chance is None else saved.chance
-    opened.append(Bar(step, settings.last_step(task.start_of), per_epoch, label, shown, chance, floor_of(task, chance)))
+    opened.append(
+        Bar(step, settings.last_step(task.start_of), per_epoch, label, shown, chance, metric_at_chance(task, chance))
+    )
     return Loggers(opened, check, curve)
 
 
-def floor_of(task: Any, chance: float) -> float:
-    """Return what the metric that selects is without skill, by the task's simple rules if it has some; nan if unknown.
+def metric_at_chance(task: Any, chance: float) -> float:
+    """Return the value of the task's selecting metric without any skill; nan if unknown.
+
+    It is that of the best simple rule (`Task.trivial_baselines`) or, for a task without such rules, `no_skill`.
 
     chance: the loss at chance.
     """
@@ -226,6 +237,6 @@ def floor_of(task: Any, chance: float) -> float:
         return float((max if best == "max" else min)(rules.values()))
     try:
         found = no_skill(task, name, chance, batches=1)
-    except Exception:  # a user's task, whose metrics take other answers: no run ends by its progress bar
+    except Exception:  # a user's task may not accept constant answers: a progress bar must not end its run
         found = None
     return math.nan if found is None else found

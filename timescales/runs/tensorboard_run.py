@@ -1,4 +1,4 @@
-"""TensorBoard: a run's values, histograms and settings, in event files. The only module that imports it."""
+"""Log runs to event files of TensorBoard. Only this module imports TensorBoard."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from timescales.runs.record import Record, State, remove_events
 
 
 class TensorBoard:
-    """A run for `tensorboard --logdir runs`; each value is on disk when `log` returns.
+    """Log a run for `tensorboard --logdir runs`. Each value is on disk when `log` returns.
 
-    A resumed run writes a further event file, whose first event makes TensorBoard drop what came after `step`. Seeds of
-    one configuration are one session group of the HPARAMS tab.
-    saved: the run's record. timescales: gives a (H,) tensor of steps for each layer.
+    A resumed run writes another event file. Its first event makes TensorBoard drop the values after `step`. In the
+    HPARAMS tab, the seeds of a configuration are one session group.
+
+    saved: the run's record. timescales: returns the time scales of each layer, a tensor (H,) of steps.
     """
 
     def __init__(self, directory: Path, saved: Record, timescales: Timescales, step: int) -> None:
@@ -57,11 +58,11 @@ class TensorBoard:
             self.writer.add_scalar(name, value, step)
 
     def _add(self, summary: Any) -> None:
-        # Not `add_hparams`: it knows no groups, and makes a run of its own.
+        # Not `add_hparams`: it has no groups, and makes a separate run.
         self.writer._get_file_writer().add_summary(summary)
 
     def finish(self, record: Record | None) -> None:
-        """Close the file; of a run that has ended write the outcome. An interrupted one stays open: it may continue."""
+        """Close the file. If the run has ended, write its outcome first; an interrupted run may still continue."""
         if record is not None and record.state is not State.INTERRUPTED:
             self._scalars(dashboards.outcome(record), record.steps or 0)
             self._add(_session_end(record.state is State.FINISHED))

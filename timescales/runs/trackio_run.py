@@ -1,4 +1,4 @@
-"""trackio: a run's values, histograms and settings, in a database on this machine. The only module that imports it."""
+"""Log runs to trackio, a database on this machine. Only this module imports trackio."""
 
 from __future__ import annotations
 
@@ -16,16 +16,18 @@ from timescales.runs import dashboards
 from timescales.runs.dashboards import Timescales
 from timescales.runs.record import Record
 
-# By these trackio sends what it is given elsewhere.
+# If one of these environment variables is set, trackio sends data to another machine.
 REMOTE = ("TRACKIO_SPACE_ID", "TRACKIO_SERVER_URL", "TRACKIO_WEBHOOK_URL")
 
 
 class Trackio:
-    """A run for `trackio show`, in runs/trackio or the folder that TRACKIO_DIR names.
+    """Log a run for `trackio show`, in runs/trackio or in the folder that TRACKIO_DIR names.
 
-    trackio keeps values in memory for half a second, and has no way to drop those after a checkpoint. So a resumed run
-    is written once more from curve.csv, with its histograms.
-    saved: the run's record. timescales: gives a (H,) tensor of steps for each layer; rows: those of curve.csv.
+    trackio cannot drop the values that were logged after the last checkpoint. So a resumed run is removed, and written
+    again from curve.csv with its old histograms. trackio keeps values in memory for half a second.
+
+    saved: the run's record. timescales: returns the time scales of each layer, a tensor (H,) of steps. rows: those of
+    curve.csv.
     """
 
     def __init__(self, saved: Record, timescales: Timescales, rows: Sequence[Mapping[str, str | float]]) -> None:
@@ -51,7 +53,7 @@ class Trackio:
         self.run.log({**values, **drawn}, step=step)
 
     def finish(self, record: Record | None) -> None:
-        """Write what waits, the outcome of a run that has ended, and its status as an alert."""
+        """Write the values that wait, the outcome if the run has ended, and an alert with its status."""
         import trackio
 
         status = "interrupted" if record is None else record.status
@@ -65,10 +67,10 @@ class Trackio:
 
 
 def check() -> None:
-    """Raise ConfigError if trackio is not installed, or would send what it is given elsewhere."""
+    """Raise ConfigError if trackio is not installed, or if it would send data to another machine."""
     if found := [name for name in REMOTE if os.environ.get(name)]:
         raise ConfigError(f"{found[0]} is set, but logger=trackio writes only on this machine: unset {found[0]}")
-    os.environ.setdefault("TRACKIO_DIR", str(paths.RUNS.absolute() / "trackio"))  # is read when trackio is imported
+    os.environ.setdefault("TRACKIO_DIR", str(paths.RUNS.absolute() / "trackio"))  # trackio reads it when it is imported
     try:
         import trackio  # noqa: F401
     except ImportError as error:
@@ -76,7 +78,7 @@ def check() -> None:
 
 
 def _init(project: str, label: dashboards.Label, config: Config) -> Any:
-    """trackio.init, in a context of its own: it would end the run of another seed of this process."""
+    """Call trackio.init in a separate context. Otherwise it would end the run of another seed of this process."""
     import trackio
 
     def init() -> Any:
@@ -95,7 +97,7 @@ def _init(project: str, label: dashboards.Label, config: Config) -> Any:
 
 
 def _remove(project: str, name: str) -> dict[int, dict[str, object]]:
-    """Remove a run if it is there; returns its histograms by step."""
+    """Remove a run if it exists. Return its histograms by step."""
     import trackio
 
     try:
@@ -114,7 +116,7 @@ def _remove(project: str, name: str) -> dict[int, dict[str, object]]:
 
 @contextlib.contextmanager
 def _offline() -> Iterator[None]:
-    """Keep trackio from asking the Hub, in this block, whose key is on this machine."""
+    """Keep trackio, inside this context, from asking the Hugging Face Hub who owns the key on this machine."""
     from huggingface_hub import constants
 
     before = constants.HF_HUB_OFFLINE
@@ -126,5 +128,5 @@ def _offline() -> Iterator[None]:
 
 
 def _quiet() -> contextlib.AbstractContextManager[Any]:
-    """In it what trackio prints is not shown."""
+    """Return a context that hides what trackio prints."""
     return contextlib.redirect_stdout(io.StringIO())

@@ -1,4 +1,4 @@
-"""Weights & Biases: a run's values, its pictures, and a table's verdicts. The only module that imports wandb."""
+"""Send runs, their pictures and the verdicts on tables to Weights & Biases. Only this module imports wandb."""
 
 from __future__ import annotations
 
@@ -18,17 +18,18 @@ from timescales.runs.record import Record, State
 
 
 class Wandb:
-    """A run at Weights & Biases: grouped by configuration without its seed, `global_step` as the axis.
+    """Log a run to Weights & Biases. Its group there are the seeds of its configuration, its axis is `global_step`.
 
-    Each validation brings a histogram of every layer's time scales. Training losses are held back while sending has
-    taken more than SHARE of the time, and the newest replaces those that wait (curve.csv has them all).
-    saved: the run's record; timescales: gives a (H,) tensor of steps for each layer.
+    Each validation comes with a histogram of every layer's time scales. If sending has taken more than SHARE of the
+    time, a training loss waits, and is replaced by a newer one. curve.csv has all losses.
+
+    saved: the run's record. timescales: returns the time scales of each layer, a tensor (H,) of steps.
     """
 
     SHARE = 0.01
 
     def __init__(self, directory: Path, saved: Record, timescales: Timescales, step: int) -> None:
-        self.run = _open(directory, saved, "allow" if step else None)  # None: what an earlier process sent is replaced
+        self.run = _open(directory, saved, "allow" if step else None)  # None replaces what an earlier process sent
         assert saved.select is not None
         metric, direction = saved.select
         self.run.define_metric(f"valid/{metric}", step_metric="global_step", summary=f"{direction},last")
@@ -47,7 +48,7 @@ class Wandb:
         if looked or self.spent <= self.SHARE * (now - self.begun):
             self._send(dashboards.histograms(self.timescales()) if looked else {})
             self.spent += time.monotonic() - now
-        if not self.begun:  # the first call loads what W&B needs, half a second that comes once
+        if not self.begun:  # not counted: the first call loads what W&B needs, once, in half a second
             self.spent, self.begun = 0.0, time.monotonic()
 
     def _send(self, counts: dict[str, tuple[list[int], list[float]]]) -> None:
@@ -70,7 +71,7 @@ class Wandb:
 
 
 def _open(directory: Path, saved: Record, resume: str | None = "allow") -> Any:
-    """Begin a recorded run at W&B, or continue it: its id is the record's, so a resume finds it again."""
+    """Begin a run at W&B, or continue it. It has the id of the record there, so a resumed run is found again."""
     config, label = saved.config, dashboards.label(saved)
     return _init(
         config["logger"],
@@ -86,13 +87,13 @@ def _open(directory: Path, saved: Record, resume: str | None = "allow") -> Any:
 
 
 def check() -> None:
-    """Raise ConfigError for settings of W&B's own with which it cannot even log offline."""
+    """Raise ConfigError if W&B has settings with which it cannot even log offline."""
     with contextlib.suppress(ImportError):
         _mode()
 
 
 def _mode() -> str:
-    """Read the mode from W&B's own settings: WANDB_MODE, or `wandb offline` in this folder."""
+    """Return the mode in W&B's own settings, which WANDB_MODE or `wandb offline` in this folder sets."""
     os.environ.setdefault("WANDB_SILENT", "true")  # before its settings are read for the first time
     import wandb
 
@@ -106,7 +107,7 @@ _unreached: list[Path] = []  # directories whose run could not be begun online
 
 
 def _init(logger: Mapping[str, str | None], directory: Path, **arguments: Any) -> Any:
-    """wandb.init: offline, with a line that says so, where there is no key, a wrong one or no network."""
+    """Call wandb.init. Without a valid key or a network, log offline and print a line that says so."""
     mode: Any = _mode_with_key(directory)
     import wandb
 
@@ -116,7 +117,7 @@ def _init(logger: Mapping[str, str | None], directory: Path, **arguments: Any) -
         "dir": str(directory),
         "settings": wandb.Settings(init_timeout=20),
     }
-    if wandb.run is not None:  # of another seed beside this one
+    if wandb.run is not None:  # another seed of this process is being logged
         arguments["reinit"] = "create_new"
     try:
         run = wandb.init(**arguments, mode=mode)
@@ -131,7 +132,7 @@ def _init(logger: Mapping[str, str | None], directory: Path, **arguments: Any) -
 
 
 def _mode_with_key(directory: Path) -> str:
-    """Return W&B's mode. Without a valid key it is offline, and a line says so."""
+    """Return the mode of W&B. Without a valid key it is offline; print a line that says so."""
     mode = _mode()
     import wandb
 
@@ -146,29 +147,32 @@ def _mode_with_key(directory: Path) -> str:
     except wandb.errors.Error as error:
         why = str(error).splitlines()[0].rstrip(".")
     later = f"wandb login && wandb sync {shlex.quote(str(directory))}/wandb/offline-run-*"
-    print(f"W&B: {why}, logging offline; later: {later}", file=sys.stderr)
+    print(f"W&B: {why}, logging offline. To upload it later: {later}", file=sys.stderr)
     return "offline"
 
 
 def _init_offline(arguments: dict[str, Any]) -> Any:
-    """wandb.init after a failure online, which must not cost the training. Raises ConfigError if that fails, too."""
+    """Call wandb.init offline after it failed online, which must not end the training.
+
+    Raises ConfigError if W&B refuses its settings. After any other error the run is not logged to W&B.
+    """
     import wandb
 
     if wandb.run is None:
-        wandb.teardown()  # its service takes the id for one in use
+        wandb.teardown()  # otherwise its service says that the id is in use
     try:
         return wandb.init(**arguments, mode="offline")
     except wandb.errors.Error as error:
         raise ConfigError(f"W&B: {str(error).splitlines()[0]}; logger=csv trains without it") from error
-    except Exception as error:  # of its service, which may be another process's and holds the id still
-        print(f"W&B: {error}: nothing is logged there, curve.csv has it all", file=sys.stderr)
+    except Exception as error:  # from its service, which another process may have started, and which still has the id
+        print(f"W&B: {error}: this run is not logged to W&B. curve.csv has all its values", file=sys.stderr)
         return wandb.init(mode="disabled")
 
 
 def pictures(directory: Path) -> int:
-    """Put RUN_DIR/analysis/*.png on the run's page at W&B, and their CSVs among its files; returns how many pictures.
+    """Upload RUN_DIR/analysis/*.png to the run's page at W&B, and their CSV files. Return the number of pictures.
 
-    0 for a run that is not logged there.
+    It is 0 for a run that is not logged to W&B.
     """
     saved, drawn = Record.read(directory), sorted((directory / "analysis").glob("*.png"))
     if not drawn or saved is None or saved.config["logger"]["name"] != "wandb":
@@ -197,9 +201,9 @@ def publish(
     files: Sequence[Path],
     summary: dict[str, str],
 ) -> None:
-    """Send a table and its verdicts to W&B: one run "report-<name>", and the artefact <name>, a version each time.
+    """Send a table and its verdicts to W&B: as the run "report-<name>", and as a new version of the artefact <name>.
 
-    The artefact holds the files and, as "verdicts", the rows; `summary` is what the run says at a glance.
+    The artefact has the files and, as "verdicts", the rows. `summary` becomes the summary of the run.
     """
     directory.mkdir(parents=True, exist_ok=True)
     run = _init(
