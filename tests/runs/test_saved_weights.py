@@ -152,7 +152,7 @@ def test_the_committed_weights_stay_small_and_are_those_of_their_rows():
 def test_a_table_and_a_model_give_a_trained_model_with_its_numbers():
     where = {"task.sampling": "async", "task.negatives": "uniform"}
     model = timescales.load("chien_table3/plstm", seed=0, where=where)
-    with pytest.warns(UserWarning, match="runs of chien_table3/plstm fit; this is the first"):
+    with pytest.warns(UserWarning, match="runs of chien_table3/plstm fit; the first was loaded"):
         timescales.load("chien_table3/plstm", seed=0)
     task = build.construct("task", copy.deepcopy(model.card["config"]["task"]), seed=0, device="cpu", data_root=None)
     found = loop.evaluate(model, task, "test", None)["accuracy"]

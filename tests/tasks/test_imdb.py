@@ -225,7 +225,7 @@ def test_a_run_names_its_word_vectors_and_is_used_with_no_others(films, train, t
     assert (refused.status, "it was trained on other data" in refused.err) == (1, True), refused
     with pytest.raises(ConfigError, match="here was trained on another GloVe: restore the file"):
         analysis.load(here)
-    with pytest.raises(ConfigError, match=f"^{found.id} was trained on another GloVe: put it back"):
+    with pytest.raises(ConfigError, match=f"^{found.id} was trained on another GloVe: restore that one"):
         timescales.load(tmp_path / "a.safetensors")
 
     older = Record.read(here)

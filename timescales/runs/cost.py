@@ -21,7 +21,7 @@ STEPS = 3
 
 @dataclasses.dataclass(frozen=True)
 class Timing:
-    """A row of speed.csv, with the texts of its columns. kind: `Run.cost_key`; run: task/model."""
+    """Hold a row of speed.csv, as strings. kind: `Run.cost_key`. run: task/model."""
 
     kind: str
     run: str
@@ -37,12 +37,12 @@ COLUMNS = tuple(each.name for each in dataclasses.fields(Timing))
 
 
 def rows(results: Path | None = None) -> list[Timing]:
-    """Read what was measured, on any machine. results: the folder of speed.csv, results/ by default."""
+    """Read all timings, of any machine. results: the folder of speed.csv, by default results/."""
     return [Timing(**row) for row in csv_rows((results or paths.RESULTS) / "speed.csv")]
 
 
 def known() -> dict[str, float]:
-    """Seconds that a run takes at most, by `Run.cost_key`: as measured on this machine, else on another."""
+    """Return the most seconds that a run may take, by `Run.cost_key`. Timings of this machine win over others."""
     here = provenance.processor()
     ordered = sorted(rows(), key=lambda row: row.machine == here)
     return {row.kind: float(row.seconds) for row in ordered}
@@ -53,11 +53,11 @@ def prices(
 ) -> dict[str, float]:
     """Estimate the seconds that a run takes, by cost_key.
 
-    That is the time of the longest of `runs` that finished on the whole data; else an upper bound from a few steps on
-    the fastest machine that was timed.
+    It is the time of the longest of `runs` that finished on the complete data. If none has, it is an upper bound from a
+    few steps on the fastest machine that was timed.
 
     Args:
-        runs: cost_key and row, or record, of each.
+        runs: for each run its cost_key, and its row or record.
         typical: the steps that a run usually takes, where it may stop before its last one.
     """
     ordered = sorted(rows(results), key=lambda row: -float(row.seconds))
@@ -66,7 +66,7 @@ def prices(
 
 
 def spent(runs: Iterable[tuple[str, Record | Row]]) -> dict[str, float]:
-    """Return the seconds of the longest run that finished on the whole data, by cost_key."""
+    """Return the seconds of the longest run that finished on the complete data, by cost_key."""
     found: dict[str, float] = {}
     for cost_key, run in runs:
         if run.status == "finished" and not run.partial:
@@ -75,11 +75,13 @@ def spent(runs: Iterable[tuple[str, Record | Row]]) -> dict[str, float]:
 
 
 def measure(cost_key: str, config: Config, clock: Callable[[], float] | None = None) -> Timing:
-    """Time a few training steps and one batch of validation of a resolved configuration; a row of speed.csv.
+    """Time a few training steps and one batch of validation of a resolved configuration. Return a row for speed.csv.
 
-    `seconds` is for all its epochs: tasks and patience may stop earlier. Raises ConfigError.
+    Its `seconds` are those of all epochs, although the task or patience may stop a run earlier. Raises ConfigError if
+    the configuration cannot be built, or if its training ends too early to be timed.
 
-    clock: time.monotonic if None; time.process_time counts what the processor worked, on a machine that others use too.
+    clock: returns the time. None: time.monotonic. On a machine that others use too, time.process_time only counts the
+    work of this process.
     """
     import torch
 
@@ -124,7 +126,7 @@ def measure(cost_key: str, config: Config, clock: Callable[[], float] | None = N
 
 
 def duration(seconds: float) -> str:
-    """Say a time in minutes or hours."""
+    """Write a time in minutes or hours."""
     minutes = seconds / 60
     if minutes < 60:
         return f"{max(1, round(minutes))} min"
@@ -132,7 +134,7 @@ def duration(seconds: float) -> str:
 
 
 def write(measured: Iterable[Timing], results: Path | None = None) -> None:
-    """Add rows to speed.csv; a cost_key measured again on the same machine and threads replaces its older row."""
+    """Add timings to speed.csv. They replace older ones of the same cost_key, machine and number of threads."""
     newest = {(row.kind, row.machine, row.threads): row for row in [*rows(results), *measured]}
     lines = map(vars, sorted(newest.values(), key=lambda row: (row.run, row.kind, row.machine)))
     write_atomic((results or paths.RESULTS) / "speed.csv", csv_text(lines, COLUMNS).encode())

@@ -1,13 +1,14 @@
-"""Lock a run's directory: one process at a time, on this machine or on another that sees the same files.
+"""Lock a run's directory, so that only one process trains the run, on this machine or on others that share the files.
 
-The lock is a file: `lock`, then `lock.1`, `lock.2`, ... of later owners; the highest number counts. A process creates
-its file only if it does not exist, which is atomic on shared file systems too: of several that find the newest lock
-released, or its owner dead, one gets the next number. An owner is alive
+The lock is a file: `lock`, then `lock.1`, `lock.2`, ... of later owners. The highest number counts. A process may only
+create a file that does not exist, which is atomic on shared file systems too. So if several processes find that the
+newest lock was released, or that its owner is dead, only one of them gets the next number. An owner counts as alive
 
-- while it holds the operating system's lock on its file (flock), which ends with its process, however that ends: on one
-  machine nobody waits for a dead process. Not every shared file system shows this lock to other machines;
-- else, if it is on another machine, while its file was touched less than TIMEOUT seconds ago; it is touched every
-  HEARTBEAT seconds. Both times are the file system's: clocks of several machines differ."""
+- while it holds the operating system's lock on its file (flock). This lock ends with the process, however it ends, so
+  on one machine nobody waits for a dead process. Not every shared file system shows it to other machines;
+- or, if it is on another machine, while its file was touched less than TIMEOUT seconds ago. Owners touch their file
+  every HEARTBEAT seconds. Both times are those of the file system, because the clocks of machines differ.
+"""
 
 from __future__ import annotations
 
@@ -29,12 +30,12 @@ from timescales.errors import ConfigError
 from timescales.files import TEMPORARY, make_folder
 
 HEARTBEAT = 30.0  # seconds
-TIMEOUT = 300.0  # ten heartbeats: what a machine knows of a network's files may be a minute old
+TIMEOUT = 300.0  # ten heartbeats: what a machine knows about files on a network may be a minute old
 RELEASED = "given back"
-LOCK = re.compile(r"lock(?:\.([1-9][0-9]*))?")  # the names of its files
+LOCK = re.compile(r"lock(?:\.([1-9][0-9]*))?")  # the names of lock files
 
 
-# Who holds a lock, as its file says; try: how often SLURM put the job back before. Of a damaged file nothing is known.
+# Who holds a lock, as its file says; {} if the file is damaged. try: how often SLURM has requeued the job.
 Holder = TypedDict("Holder", {"process": int, "host": str, "machine": str, "job": str | None, "try": int}, total=False)
 
 
@@ -43,7 +44,7 @@ class RunningElsewhere(ConfigError):
 
 
 class Lock:
-    """The lock of a run's directory, from now until `release`. Raises RunningElsewhere if a living process holds it."""
+    """Hold the lock of a run's directory until `release`. Raises RunningElsewhere if a living process holds it."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -62,24 +63,24 @@ class Lock:
         self.thread.start()
 
     def _create(self) -> IO[str]:
-        """Create the lock's file and write who holds it; the open file carries the operating system's lock."""
+        """Create the lock's file and write who holds it. While the file is open, this process has flock's lock."""
         message = f"{self.directory} is being run by another process, which has just taken it"
         try:
             file = open(self.path, "x+")  # noqa: SIM115 (stays open)
         except FileExistsError:
             raise RunningElsewhere(message) from None
-        with contextlib.suppress(OSError):  # a file system without locks: there only the heartbeat counts
+        with contextlib.suppress(OSError):  # a file system without locks, where only the heartbeat counts
             fcntl.flock(file, fcntl.LOCK_EX)
         try:
             file.write(json.dumps(_this_process()))
             file.flush()
-        except OSError as error:  # a full disk, say: an empty file would count as a lock for TIMEOUT seconds
+        except OSError as error:  # such as a full disk: an empty file would count as a lock for TIMEOUT seconds
             self.path.unlink(missing_ok=True)
             with contextlib.suppress(OSError):
                 file.close()
             error.filename = str(self.path)
             raise
-        if _newest(self.directory) != self.number:  # this process slept since it looked, and another was faster
+        if _newest(self.directory) != self.number:  # another process was faster while this one slept
             self.path.unlink(missing_ok=True)
             file.close()
             raise RunningElsewhere(message)
@@ -90,18 +91,18 @@ class Lock:
             self._beat()
 
     def _beat(self) -> None:
-        with contextlib.suppress(OSError):  # the file system may be away for a while
+        with contextlib.suppress(OSError):  # the file system may be unreachable for a while
             self.lost = _newest(self.path.parent) != self.number
             os.utime(self.path)
             self.last_beat = time.time()
 
     def check(self) -> None:
-        """Raise RunningElsewhere if another process has taken over, after a silence of this one: do not write then."""
+        """Raise RunningElsewhere if another process has taken over, because this one was silent. Call before writing."""
         if time.time() - self.last_beat > 2 * HEARTBEAT:  # the machine slept, and the thread may not be awake yet
             self._beat()
         if self.lost:
             raise RunningElsewhere(
-                f"{self.directory} was taken over by another process: this one sent no heartbeat for {TIMEOUT:.0f} s"
+                f"{self.directory} was taken over by another process, because this one was silent for {TIMEOUT:.0f} s"
             )
 
     def release(self) -> None:
@@ -113,9 +114,11 @@ class Lock:
                 self.file.seek(0)
                 self.file.write(RELEASED)
                 self.file.truncate()
-        except OSError:  # overwriting needs room on a full disk that copies on write (btrfs, ZFS), a time does not
+        except (
+            OSError
+        ):  # on a full disk with copy-on-write (btrfs, ZFS), overwriting needs space, a time stamp does not
             with contextlib.suppress(OSError):
-                os.utime(self.path, (0, 0))  # to other machines its owner has been silent for years
+                os.utime(self.path, (0, 0))  # other machines see an owner that has been silent for years
 
 
 @contextlib.contextmanager
@@ -157,7 +160,7 @@ def owner(directory: Path) -> str | None:
 
 
 def _parse(content: str) -> Holder:
-    """Who holds a lock by its file's content; nothing for a file that is being written or damaged."""
+    """Parse the content of a lock file. Return {} if the file is damaged or is just being written."""
     try:
         return cast(Holder, dict(json.loads(content)))
     except (ValueError, TypeError):
@@ -165,11 +168,11 @@ def _parse(content: str) -> Holder:
 
 
 def _is_dead(holder: Holder, held: bool | None) -> bool:
-    """Return whether the owner of a lock has certainly ended, although no process is seen to hold the lock."""
+    """Return whether the owner of a lock has certainly ended. False if it is unknown, as for one on another machine."""
     this = _this_process()
     if held is False and holder.get("machine") == this["machine"]:
         return True
-    # This very job before SLURM put it back into the queue.
+    # The owner is this same job, before SLURM put it back into the queue.
     return bool(holder.get("job")) and holder["job"] == this["job"] and holder.get("try", 0) < this["try"]
 
 
@@ -185,7 +188,7 @@ def _is_held(file: int) -> bool | None:
 
 
 def _this_process() -> Holder:
-    """This process, for its lock. "machine" is the running kernel: within one, processes see each other's locks."""
+    """Describe this process for its lock. "machine" is the running kernel, whose processes see each other's locks."""
     machine = platform.node()
     with contextlib.suppress(OSError):
         machine = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
@@ -195,15 +198,15 @@ def _this_process() -> Holder:
 
 def _now(directory: Path) -> float:
     """Return the file system's time."""
-    # Not named like unfinished files: the owner may be removing those just now.
+    # The name is not that of a temporary file, because the owner of the lock may be removing those.
     with tempfile.TemporaryFile(dir=directory, prefix=".now.") as file:
         return os.fstat(file.fileno()).st_mtime
 
 
 def paths(directory: Path) -> dict[int, Path]:
-    """Return the files of a directory's lock by number; other files may have names that begin with "lock"."""
+    """Return the lock files of a directory, by number."""
     try:
-        names = os.listdir(directory)  # not glob, to which a file system that is away is an empty folder
+        names = os.listdir(directory)  # not glob, which returns nothing if the file system is unreachable
     except FileNotFoundError:
         return {}
     return {int(match[1] or 0): directory / match[0] for name in names if (match := LOCK.fullmatch(name))}

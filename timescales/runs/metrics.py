@@ -11,7 +11,7 @@ from timescales.runs.record import Record, State
 
 
 class Censored(int):
-    """The last step that a run took, where it never reached a threshold: ">3000" in files and on pages."""
+    """Hold the last step of a run that never reached a threshold. It is written as ">3000" in files and on pages."""
 
     def __str__(self) -> str:
         return f">{int(self)}"
@@ -26,10 +26,10 @@ def is_steps(name: str) -> bool:
 
 
 def metric(record: Record, name: str) -> float | None:
-    """Return a record's value of a name: "best valid/loss", "steps to valid/accuracy >= 0.99", "probe/...".
+    """Return a value of a record by its name, such as "best valid/loss" or "probe/..."; None if the record has none.
 
-    None if it has none. A run that never reaches the threshold has the last step that it took, `Censored`, also where
-    its task ended it as failed before.
+    For "steps to valid/accuracy >= 0.99" it is the first step at which a validation reached the threshold. If none did,
+    it is the last step of the run, as `Censored`, even if the task ended the run early as failed.
     """
     if is_steps(name):
         key, passes = threshold(name.removeprefix(STEPS_TO))
@@ -52,9 +52,9 @@ def selected(record: Record) -> float:
 
 
 def median(values: Sequence[float]) -> float:
-    """Return the median. It is `Censored` if censored values among them may make it larger than it seems.
+    """Return the median. It is `Censored`, a lower bound, if the true median may be larger.
 
-    It may be if a censored value is not above the middle: the true one may be.
+    It may be larger if a censored value is not above the middle, because its true value may be.
     """
     middle, upper = statistics.median(values), sorted(values)[len(values) // 2]
     unsure = any(isinstance(value, Censored) and value <= upper for value in values)

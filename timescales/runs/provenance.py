@@ -1,4 +1,4 @@
-"""Record where numbers come from: commit, versions, machine, golden curves."""
+"""Record where the numbers of a run come from: commit, versions, machine, and a hash that shows changes of the code."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from timescales.runs import source
 
 @dataclass(frozen=True)
 class Provenance:
-    """Where numbers come from. commit: with "+" if the tree was changed. machine: the device's name."""
+    """Hold where numbers come from. commit: with "+" if there were uncommitted changes. machine: the device's name."""
 
     commit: str | None
     versions: dict[str, str]
@@ -32,10 +32,10 @@ class Provenance:
 
 
 def provenance(device: str) -> Provenance:
-    """Say where numbers come from that are computed here."""
-    import torch  # called by a run that trains, which has it already
+    """Describe where the numbers come from that this process computes on a device."""
+    import torch  # already imported, because the caller trains
 
-    # Not that of the installation: an editable one keeps the number of its first day.
+    # Not from the metadata: an editable installation keeps the version of its first day there.
     versions = {"timescales": sys.modules["timescales"].__version__}
     for package in ("torch", "numpy", "hydra-core", "spacy"):
         with contextlib.suppress(metadata.PackageNotFoundError):
@@ -69,24 +69,30 @@ def _commit() -> str | None:
 
 
 def names(config: Config) -> list[str]:
-    """Return what `golden` goes by: the names of a configuration's task and model, then its users' classes."""
+    """Return the arguments of `golden` for a configuration: names of its task and model, then the users' classes."""
     return [config["task"]["name"], config["model"]["name"], *source.own_classes(config)]
 
 
 def changed(hashed: str | None, names: Sequence[str]) -> bool:
-    """Return whether a golden curve, or the source of a user's class, has changed since it was hashed."""
+    """Return whether the code that decides the numbers of a task and a model differs from the hashed one.
+
+    hashed: what `golden` returned when a run was trained. names: the arguments of `golden`.
+    """
     now = golden(*names)
     if len(names) > 2 and None in (hashed, now):
-        return False  # a record from before sources were hashed, or a source that is not here: nothing is known
+        return False  # unknown: the record is older than the hashes of sources, or the source is not on this machine
     return hashed != now
 
 
 def golden(task: str, model: str, *own: str) -> str | None:
-    """Hash of the committed 20-step golden curve of a task and model: when it changes, numbers have changed.
+    """Return a hash of the code that decides the numbers of a task and a model; None if there is none.
 
-    A pair without a curve has two: of its task with the LSTM and of its model on the copy task; None without those.
-    With users' classes, "module.class", their source is hashed, too (the curve then may be that of the task with
-    the LSTM); None if one is not found.
+    The package's own code is represented by the golden curve of the task and the model: the losses of the first 20
+    training steps, which are committed and tested. If they change, all numbers of a run may change. A pair without a
+    curve has two others instead: that of its task with the LSTM, and that of its model on the copy task.
+
+    own: users' classes, "module.class". Their source is hashed too. If the pair has no curve, that of the task with the
+    LSTM is hashed with it. If the source of a class is not found, there is no hash.
     """
     hashed: Any = _curve(task, model)
     if own:
@@ -96,7 +102,7 @@ def golden(task: str, model: str, *own: str) -> str | None:
 
 
 def _curve(task: str, model: str) -> Any:
-    """Return the golden curve of a task and model, or the two that it has instead; None without those."""
+    """Return the golden curve of a task and a model, or the two that it has instead; None without those."""
     places = (paths.ROOT / "tests" / "golden_curves.json", paths.PACKAGE / "golden_curves.json")
     path = next((p for p in places if p.is_file()), None)  # of the checkout, or of the installed package
     if path is None:
@@ -110,5 +116,5 @@ def _curve(task: str, model: str) -> Any:
 
 @functools.lru_cache(1)
 def _curves(path: Path, written: int) -> dict[str, object]:
-    """Read the golden curves once per version of the file: a sweep asks for each of its thousands of runs."""
+    """Read the golden curves. Cached until the file changes, because a sweep asks for each of its thousands of runs."""
     return json.loads(path.read_text())

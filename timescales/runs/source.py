@@ -1,4 +1,4 @@
-"""Read the source of users' classes, which decides numbers as golden curves do for the package's."""
+"""Read the source of users' classes. If it changes, their finished runs are stale."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ def own_classes(config: Config) -> list[str]:
     return [target for target in targets if "." in target and target.partition(".")[0] not in OUR_PACKAGES]
 
 
-@functools.cache  # as the process found it: a class that is loaded does not change with its file
+@functools.cache  # a class that is loaded does not change with its file
 def code(target: str) -> str | None:
-    """Return the code of a class's file and of the files beside it that it imports; None if it is not found."""
+    """Return the code of the file of a class, and of the files in its folder that it imports; None if there is none."""
     path = _file(target.rpartition(".")[0])
     return None if path is None else "\n".join(_codes(path, []))
 
 
 def _file(module: str) -> Path | None:
     """Return the file of a module, found as `import` does, but without running anything."""
-    places: Sequence[str] | None = None  # sys.path
+    places: Sequence[str] | None = None  # None: sys.path
     origin = None
     for name in module.split("."):
         spec = PathFinder.find_spec(name, places)
@@ -39,11 +39,11 @@ def _file(module: str) -> Path | None:
 
 
 def _codes(path: Path, seen: list[Path]) -> list[str]:
-    """Return the code of a file, without comments and layout, and of the files beside it that it imports."""
+    """Return the code of a file and of the files in its folder that it imports, without comments and layout."""
     seen.append(path)
     try:
         tree = ast.parse(path.read_bytes())
-    except (SyntaxError, ValueError):  # while it is being edited
+    except (SyntaxError, ValueError):  # the file is being edited
         return [path.read_text(errors="replace")]
     codes = [ast.unparse(tree)]
     for name in sorted(_imported(tree)):

@@ -1,7 +1,7 @@
-"""Trained weights: the best of a run as one safetensors file, and `timescales.load`, which makes a model of them.
+"""Store the best weights of a run in one safetensors file, and load a model from it: `timescales.load`.
 
-The header of such a file has what a model needs to be built again (its configuration, and what it must know about its
-task) and what is said of it (`about`). index.csv lists the files of a folder. Imports torch where it is used.
+The header of a file has all that is needed to build the model (its configuration, and what it must know about its task)
+and to describe it: `about`. index.csv lists the files of a folder. torch is only imported where it is used.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ if TYPE_CHECKING:
     from timescales.tasks import Spec
 
 FOLDER, INDEX, SUFFIX = "weights", "index.csv", ".safetensors"
-KEY = "timescales"  # of the header; the only one, so that the same weights give the same bytes
-HUB = "hf:"  # what the name of a repository begins with
-# Where the classes are that files of a hub may name.
+KEY = "timescales"  # the only key of the header, so that the same weights give the same bytes
+HUB = "hf:"  # the name of a repository on the Hugging Face hub begins with it
+# The modules of the classes that a file from the hub may name.
 TRUSTED = ("timescales", "timescales.models", "timescales.tasks")
 About = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A line of index.csv. settings: those by which the table asks for the run. kept: whether its file is there."""
+    """Hold a line of index.csv. settings: those of the run that its table varies. kept: whether its file is stored."""
 
     id: str
     seed: int
@@ -49,7 +49,7 @@ class Entry:
 
     @property
     def file(self) -> str:
-        """The name of its file."""
+        """Return the name of the file with the weights."""
         return f"{self.id}{SUFFIX}"
 
 
@@ -72,7 +72,7 @@ def read_index(path: Path) -> list[Entry]:
 
 
 def index_text(entries: Sequence[Entry]) -> str:
-    """Entries as the text of an index.csv."""
+    """Write entries as the text of an index.csv."""
     lines = [
         {**vars(each), "kept": "yes" if each.kept else "no", "settings": json.dumps(each.settings)} for each in entries
     ]
@@ -85,7 +85,7 @@ def index_text(entries: Sequence[Entry]) -> str:
 def of_run(directory: Path) -> tuple[dict[str, Tensor], About]:
     """Read the best weights of a run's directory, and describe them. Raises ConfigError without weights.
 
-    Its task is built, for what the model must know about it; where its data are not available, that is left out.
+    The task is built, because the description has what the model must know about it. Without its data this is left out.
     """
     from timescales.errors import MissingData
     from timescales.training import build, checkpoint
@@ -99,7 +99,7 @@ def of_run(directory: Path) -> tuple[dict[str, Tensor], About]:
         spec = _plain(build.build_task(record.config, "cpu").spec)
     except MissingData:
         spec = None
-    data = {"data": record.data} if spec is None and record.data else {}  # the model is built from it
+    data = {"data": record.data} if spec is None and record.data else {}  # the model will be built from the data
     names = ("id", "seed", "status", "steps", "metrics", "parameters", "partial", "golden")
     about = {key: getattr(record, key) for key in names}
     trained = {key: getattr(record, key) for key in ("commit", "seconds", "machine", "versions")}
@@ -175,7 +175,7 @@ def model_of(tensors: Mapping[str, Tensor], about: About, device: str = "cpu") -
         if spec is None:
             task = build.build_task({**config, "seed": about["seed"]})
             if not same_data(about.get("data"), task.data):
-                raise ConfigError(f"{about['id']} was trained on another {', '.join(task.data)}: put it back")
+                raise ConfigError(f"{about['id']} was trained on another {', '.join(task.data)}: restore that one")
             known = task.spec
         else:
             known = _spec(spec)
@@ -215,7 +215,7 @@ def load(
         device: where the model is put.
 
     Weights of a run that are not in results/ are taken from runs/ and results/archived. Raises ConfigError if there is
-    no such run, or nothing of its weights.
+    no such run, or if its weights are not available.
     """
     text, place = str(name), Path(results or (paths.RESULTS if paths.in_checkout() else "results"))
     if text.startswith(HUB):
@@ -243,7 +243,7 @@ def load(
 
 
 def _folder(path: Path) -> Path | None:
-    """Return a folder of weights, or that of a table's folder; None for another."""
+    """Return `path` if it is a folder of weights, or the folder of weights in it; None if there is neither."""
     return next((p for p in (path, path / FOLDER) if (p / INDEX).is_file()), None)
 
 
@@ -294,7 +294,7 @@ def _chosen(entries: Sequence[Entry], name: str, model: str | None, seed: int, w
     ]
     stored = [each for each in fitting if each.kept]
     if not stored and fitting:
-        raise ConfigError(f"{name}: the weights of {fitting[0].id} are not available: train it, or take another seed")
+        raise ConfigError(f"{name}: the weights of {fitting[0].id} are not available: train it, or give another seed")
     if not stored:
         seeds = ", ".join(map(str, sorted({each.seed for each in entries if each.kept}))) or "none"
         raise ConfigError(f"{name} has no run with seed={seed} and {dict(wanted)}; seeds that have weights: {seeds}")
@@ -302,6 +302,8 @@ def _chosen(entries: Sequence[Entry], name: str, model: str | None, seed: int, w
         first, keys = stored[0], sorted(stored[0].settings)
         varying = [key for key in keys if len({str(each.settings.get(key)) for each in stored}) > 1]
         shown = ", ".join(f"{key}={first.settings[key]}" for key in varying)
-        line = f"{len(stored)} runs of {name} fit; this is the first, {first.id} ({shown}): where={{...}} chooses"
+        line = (
+            f"{len(stored)} runs of {name} fit; the first was loaded, {first.id} ({shown}): choose with where={{...}}"
+        )
         warnings.warn(line, stacklevel=4)
     return stored[0]
