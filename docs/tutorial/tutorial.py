@@ -110,7 +110,7 @@ shell(f"python train.py --config-dir {FOLDER} table=decay_waves rung=small logge
 shell(f"python scripts/report.py --config-dir {FOLDER} decay_waves")
 
 # %% [markdown]
-# The report says whether the claim was seen at this size: whether the 95 % interval of the difference lies above 0. It
+# The report says whether the claim was seen at this size: whether the 95 % interval of the difference is above 0. It
 # uses the last epoch (`select: last`); the lines above give each run's best one. `runs.csv` has every run.
 
 # %%
