@@ -30,8 +30,8 @@ CELL_WORDS = {  # the labels of its cells, in words; dashed: without the time be
 PICTURE_TEXT = """\
 [![Validation accuracy of five networks on irregularly sampled waves](results/front.png)](results/{table}/table.md)
 
-*Is the period of an irregularly sampled sine wave between 5 and 6? Validation accuracy; a dashed line has no access to
-the time since the last sample. Test accuracy, mean of {runs} runs: {values}.*"""
+*Is the period of an irregularly sampled sine wave between 5 and 6? Validation accuracy; dashed: networks that do not
+get the time since the last sample. Test accuracy, mean of {runs} runs: {values}.*"""
 
 
 def parts(reports: Sequence[Report]) -> dict[str, str]:
@@ -110,7 +110,7 @@ def state(reports: Sequence[Report]) -> str:
     words = Counter("too small to tell" if step.short else step.word for step in last if step)
     smaller = ", ".join(f"{count} {word}" for word, count in words.most_common())
     return f"""\
-- **Most tables are open.** Runs at the papers' sizes take years of CPU time. There
+- **Most conclusions of the papers are not tested yet**, since runs at the papers' sizes take years of CPU time. There
   {wording.counted(index.sum_of(papers, 0), "conclusions")}.
-  At smaller sizes, where {sum(words.values())} comparisons have run: {smaller} ([a question a
-  row](results/README.md))."""
+  Of {sum(words.values())} comparisons that have run at smaller sizes: {smaller} ([what these words
+  mean](#reproduce), [all answers](results/README.md))."""
