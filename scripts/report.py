@@ -21,7 +21,7 @@ sys.path.insert(0, str(ROOT))
 from timescales import commands, files, paths  # noqa: E402
 from timescales.papers import reanalysed  # noqa: E402
 from timescales.papers.table import PAPER  # noqa: E402
-from timescales.reports import cards, figures, index, leads, markdown, pictures, readme, reanalysis, verdicts  # noqa: E402
+from timescales.reports import cards, figures, index, markdown, pictures, readme, reanalysis, speed, verdicts  # noqa: E402
 from timescales.reports.report import Report  # noqa: E402
 from timescales.runs import cost  # noqa: E402
 
@@ -76,11 +76,11 @@ def write_pages(reports: Sequence[Report]) -> None:
 
     def draw() -> None:
         readme.draw(readme.pictured(reports))
-        leads.draw(paths.RESULTS)
+        speed.draw(paths.RESULTS)
         figures.draw_times(times, paths.RESULTS / "times.png")
 
     curves = [found.curve(row) for found in times for row in found.rows[PAPER]]
-    shown = [*map(pictures.shown, times), curves, leads.rows(paths.RESULTS)]
+    shown = [*map(pictures.shown, times), curves, speed.rows(paths.RESULTS)]
     pictures.unless_drawn(paths.RESULTS, ("front.png", "speed.png", "times.png"), shown, draw)
     readme.write(readme.parts(reports))
     for path, text in pages(reports).items():

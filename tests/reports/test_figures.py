@@ -8,7 +8,7 @@ from made_up import TABLE, made_row, report_of, rows
 from timescales import paths, plotting
 from timescales.files import csv_rows
 from timescales.papers.table import Figure as PanelOf
-from timescales.reports import figures, leads, pictures, readme, write
+from timescales.reports import figures, pictures, readme, speed, write
 from timescales.runs.metrics import Censored
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -231,14 +231,14 @@ def test_a_bar_has_the_ratio_that_was_measured(tmp_path):
         "layer,B,784,100,1,256,all,0,1,fused LSTM,0.1,,0.4,5",  # another size
     ]
     (tmp_path / "bench").mkdir()
-    (tmp_path / "bench" / leads.BENCH).write_text(HEAD + "\n".join(lines) + "\n")
+    (tmp_path / "bench" / speed.BENCH).write_text(HEAD + "\n".join(lines) + "\n")
     figure = Figure()
-    leads.draw_speed(figure, tmp_path)
+    speed.draw_speed(figure, tmp_path)
     (ax,) = figure.axes
     assert [bar.get_width() for bar in ax.patches] == [0.25, 1.2]
     assert [text.get_text() for text in ax.get_yticklabels()] == ["the gate of ten lines", "LSTM, loop in Python"]
 
 
 def test_every_layer_of_the_picture_of_speed_is_in_the_committed_benchmark():
-    rows = [row for row in csv_rows(paths.RESULTS / "bench" / leads.BENCH) if leads.CONFIG.items() <= row.items()]
-    assert leads.SPEED.keys() <= {(row["section"], row["variant"]) for row in rows}
+    rows = [row for row in csv_rows(paths.RESULTS / "bench" / speed.BENCH) if speed.CONFIG.items() <= row.items()]
+    assert speed.SPEED.keys() <= {(row["section"], row["variant"]) for row in rows}
