@@ -82,7 +82,7 @@ def answer(report: Report) -> str:
     if set(found) == {judge.NOT_RUN}:
         text_at_paper = "**Open** at the paper's size"
     else:
-        first = wording.lead(found)
+        first = wording.yes_or_no(found)
         words = []
         for each in own:
             effect = f" ({ours})" if (ours := ours_of(each)) else ""

@@ -238,8 +238,8 @@ def counted(found: Mapping[str, int], kind: str) -> str:
     return ", ".join([f"{favour} of {total} {kind} {yes}", f"{against} {no}", *rest])
 
 
-def lead(found: Mapping[str, int]) -> str:
-    """Answer yes or no, by the number of items with each word."""
+def yes_or_no(found: Mapping[str, int]) -> str:
+    """Return a short answer, such as "yes", "in part" or "not known yet", from the number of items with each word."""
     favour, against, open_ = (sum(found.get(w, 0) for w in words) for words in (FOR, AGAINST, (UNDECIDED, NOT_RUN)))
     if not favour and not against:
         return "Not known yet"
@@ -257,7 +257,7 @@ def answer(report: Report) -> str:
     counts = "; ".join(filter(None, [counted(conclusions, kind), counted(values, "printed values")]))
     if not counts:
         return "The text that we have states no conclusion and no value for it."
-    first = lead(conclusions or values)  # a paper that concludes nothing is judged by its values
+    first = yes_or_no(conclusions or values)  # a paper that concludes nothing is judged by its values
     return f"{first[0].upper()}{first[1:]}: {counts}."
 
 
