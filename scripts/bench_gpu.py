@@ -62,7 +62,7 @@ class Report:
             except (Exception, TooLong) as error:
                 row["failed"] = f"{type(error).__name__}: {error}"[:500]
         lines = [line[:300] for line in (*(str(w.message) for w in caught), *printed.getvalue().splitlines())]
-        notes = [line for line in lines if "eager engine" in line or "no CUDA graph" in line]
+        notes = [line for line in lines if "eager engine" in line or "without a CUDA graph" in line]
         row |= ({"warnings": notes} if notes else {}) | {"seconds": round(time.monotonic() - begun, 1)}
         self.rows.setdefault(stage, []).append(row)
         write_atomic(self.path, json.dumps(self.rows, indent=1).encode())
@@ -192,7 +192,8 @@ def main() -> None:
     signal.alarm(0)
     right = [row.get("right", False) for row in report.rows.get("cells", [])]
     falls = [row.get("falls", False) for row in report.rows.get("training", [])]
-    print(f"{sum(right)} of {len(right)} calls of cells are right, {len(calls)} left out; {sum(falls)} trainings learn")
+    print(f"{sum(right)} of {len(right)} calls of cells give the right numbers, {len(calls)} were not made")
+    print(f"{sum(falls)} of {len(falls)} trainings learn")
     sys.exit(not all(right + falls))
 
 

@@ -1,4 +1,4 @@
-"""Contain every use of torch's private interface, which any version may change; written for torch 2.11 to 2.13.
+"""Keep every use of torch's private interface in one place, because any version may change it: 2.11 to 2.13 work.
 
 `tests/test_torch_private.py` fails for another version and says what to compare. Not in this list are `_parameters`,
 `_buffers` and `_modules` of a module, which have been there, under these names, since torch 0.4.
@@ -39,7 +39,7 @@ is_zero: Any = Tensor._is_zerotensor  # whether a gradient is all zero and has n
 
 
 class DispatchMode(TorchDispatchMode):
-    """A mode that sees the operations below autograd."""
+    """Let a subclass see the operations of torch below autograd."""
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -63,17 +63,17 @@ def is_transformed() -> bool:
 
 
 def saved_tensors_have_hooks() -> bool:
-    """Return whether hooks take what autograd functions save, as torch.utils.checkpoint does to save nothing."""
+    """Return whether hooks replace the tensors that autograd saves. torch.utils.checkpoint has such hooks."""
     return torch._C._autograd._top_saved_tensors_default_hooks(False) is not None
 
 
 def is_in_dual_level() -> bool:
-    """Return whether derivatives are taken forward, torch.autograd.forward_ad."""
+    """Return whether derivatives are computed in forward mode, by torch.autograd.forward_ad."""
     return torch.autograd.forward_ad._current_level >= 0
 
 
 def is_batched(tensor: Tensor) -> bool:
-    """Return whether a tensor is a batch of gradients, of is_grads_batched."""
+    """Return whether a tensor is a batch of gradients, as with is_grads_batched=True."""
     return torch._C._functorch.is_legacy_batchedtensor(tensor)
 
 
@@ -94,12 +94,12 @@ def function_of(node: Any) -> type | None:
 
 
 def gradients_of(node: Any) -> list[tuple[Any, torch.dtype]]:
-    """Shape and dtype of the gradients that a node of autograd gets."""
+    """Return the shape and the dtype of each gradient that a node of autograd gets."""
     return [(form.shape, form.dtype) for form in node._input_metadata]
 
 
 def register_named_tuple(kind: type, name: str) -> None:
-    """Let torch.export know a named tuple by this name, unless it does."""
+    """Let torch.export know a named tuple by this name, unless it knows it already."""
     if kind not in SUPPORTED_NODES:
         _register_namedtuple(kind, serialized_type_name=name)
 
@@ -129,7 +129,7 @@ def compile_with_backward(function: Callable[..., Any], backend: str) -> Callabl
 
 
 def graph_break(reason: str) -> None:
-    """Let torch.compile run what follows as it is."""
+    """Let torch.compile run the following operations uncompiled."""
     torch._dynamo.graph_break(msg=reason)  # torch imports it itself when it compiles
 
 

@@ -100,7 +100,7 @@ def test_a_changed_weight_is_detected(tmp_path):
     at = path.read_bytes().index(torch.arange(500.0, 510.0).numpy().tobytes())
     flip_bit(path, at)
     assert torch.load(path, weights_only=True)["weight"][500] != 500  # torch itself does not compare checksums
-    with pytest.raises(ConfigError, match=r"last\.pt is damaged: start over with resume=false"):
+    with pytest.raises(ConfigError, match=r"last\.pt is damaged: restart the run with resume=false"):
         checkpoint.load(path)
 
 

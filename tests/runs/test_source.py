@@ -183,7 +183,9 @@ def test_a_checkpoint_knows_its_file_where_the_record_does_not(train, book, tmp_
     book.write_text("a unit that forgets slowly\n" * 80)
     done = train(*SMALL)
     assert done.status == 1
-    assert done.err.splitlines()[-1] == f"error: out was begun on another {book}: force=true restarts it on this one"
+    assert (
+        done.err.splitlines()[-1] == f"error: out was begun on another {book}: restart it on this one with force=true"
+    )
 
 
 def test_other_data_are_neither_analysed_nor_added_to_a_run(train, book):
@@ -194,5 +196,5 @@ def test_other_data_are_neither_analysed_nor_added_to_a_run(train, book):
     book.write_text("a unit that forgets slowly\n" * 80)
     done = train("extend=out", "loop.max_epochs=3", "logger=none", "run_dir=other")
     assert (done.status, f"extend=out: {book} has changed since" in done.err) == (1, True)
-    with pytest.raises(ConfigError, match=f"out was trained on another {book}: restore the file, or give force=stale"):
+    with pytest.raises(ConfigError, match=f"out was trained on another {book}: restore it, or retrain"):
         analysis.load(book.parent / "out")

@@ -219,11 +219,11 @@ def test_a_run_names_its_word_vectors_and_is_used_with_no_others(films, train, t
     path.write_text(path.read_text().replace("0.01 ", "0.02 ", 1))
     record.update(here, status="interrupted")
     refused = train(*words, "run_dir=here")
-    assert (refused.status, "was begun on another GloVe: force=true" in refused.err) == (1, True)
+    assert (refused.status, "was begun on another GloVe: restart it" in refused.err) == (1, True)
     found.write(here)
     refused = train(f"extend={here}", "loop.max_steps=4", "logger=none", "device=cpu", f"data_root={root}")
     assert (refused.status, "it was trained on other data" in refused.err) == (1, True), refused
-    with pytest.raises(ConfigError, match="here was trained on another GloVe: restore the file"):
+    with pytest.raises(ConfigError, match="here was trained on another GloVe: restore it"):
         analysis.load(here)
     with pytest.raises(ConfigError, match=f"^{found.id} was trained on another GloVe: restore that one"):
         timescales.load(tmp_path / "a.safetensors")

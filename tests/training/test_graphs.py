@@ -147,7 +147,7 @@ def test_what_cannot_be_captured_is_launched_as_before(task, reason, tapes, caps
     sizes = {"T": 5, "batch_size": 8, "train_size": 64, "valid_size": 20, "test_size": 20, "seed": 1}
     run, other = (run_of(1, task=task(**sizes)) for _ in range(2))
     loop.fit(run)
-    assert capsys.readouterr().err.count(f"no CUDA graph of the training step, {reason}") == 1
+    assert capsys.readouterr().err.count(f"without a CUDA graph: {reason}") == 1
     assert len(tapes) == 1
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(graphs, "is_wanted", lambda *a: False)
@@ -161,7 +161,7 @@ def test_a_model_that_changes_a_buffer_is_not_captured(tapes, capsys):
     run.model.register_buffer("count", torch.zeros(1))
     run.model.register_forward_hook(lambda model, *_: model.count.add_(1.0) and None)
     loop.fit(run)
-    assert "no CUDA graph of the training step, it changes a buffer of the model" in capsys.readouterr().err
+    assert "without a CUDA graph: it changes a buffer of the model" in capsys.readouterr().err
     assert tapes == []
     assert run.model.count >= 30
 

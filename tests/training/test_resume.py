@@ -159,7 +159,7 @@ def test_checkpoint_round_trip_and_damage(tmp_path):
     data = path.read_bytes()
     for damaged in (data[: len(data) // 2], b"", b"not a checkpoint"):
         path.write_bytes(damaged)
-        with pytest.raises(ConfigError, match=r"last\.pt is damaged: start over with resume=false"):
+        with pytest.raises(ConfigError, match=r"last\.pt is damaged: restart the run with resume=false"):
             checkpoint.load(path)
     assert [p.name for p in tmp_path.iterdir()] == ["last.pt"]  # no temporary file stays
 
@@ -180,5 +180,5 @@ def test_what_is_not_this_runs_checkpoint_is_named(tmp_path):
     found = checkpoint.load(path)
     for wrong in ({"model": {}}, [1, 2], found | {"model": {"other": torch.zeros(2)}}):
         checkpoint.save(path, wrong)
-        with pytest.raises(ConfigError, match=r"last\.pt is .*: start over with resume=false"):
+        with pytest.raises(ConfigError, match=r"last\.pt .*: restart .* with resume=false"):
             fit(tmp_path / "run", LoopSettings(max_epochs=2))

@@ -116,7 +116,7 @@ def load(directory: str | Path, weights: str | None = "best") -> Trained:
         model, task, _ = build.build(config)
     if not same_data(found.data, task.data):
         raise ConfigError(
-            f"{directory} was trained on another {', '.join(task.data)}: restore the file, or give force=stale"
+            f"{directory} was trained on another {', '.join(task.data)}: restore it, or retrain with force=stale"
         )
     initial = copy.deepcopy(model)
     if weights is not None:
@@ -141,10 +141,10 @@ def _load_weights(model: SequenceModel, directory: Path, weights: str, ended: bo
     found = None if content is None else content[key]
     if content is None or found is None:
         if key == "best":
-            raise ConfigError(f"{directory} has no weights before its first validation: train it longer")
+            raise ConfigError(f"{directory} has no weights until its first validation: continue the run")
         raise ConfigError(f"{directory}/{name} is missing: force=true retrains the run")
     try:
         model.load_state_dict(found)
     except RuntimeError as error:
-        raise ConfigError(f"{directory}/{name} is from another run: force=true retrains it") from error
+        raise ConfigError(f"{directory}/{name} is from another run: retrain this one with force=true") from error
     return content

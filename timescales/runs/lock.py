@@ -97,7 +97,7 @@ class Lock:
             self.last_beat = time.time()
 
     def check(self) -> None:
-        """Raise RunningElsewhere if another process has taken over, because this one was silent. Call before writing."""
+        """Raise RunningElsewhere if another process has taken over, because this one was silent: do not write then."""
         if time.time() - self.last_beat > 2 * HEARTBEAT:  # the machine slept, and the thread may not be awake yet
             self._beat()
         if self.lost:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Best:
-    """The best validation so far. metric: "valid/<name>"."""
+    """Hold the best validation so far. metric: "valid/<name>"."""
 
     metric: str
     value: float

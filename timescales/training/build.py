@@ -1,4 +1,4 @@
-"""From a configuration to objects: task, model, optimizer. What cannot be built is a ConfigError of one line."""
+"""Build the task, the model and the optimizer of a configuration. If one cannot be built, ConfigError says why."""
 
 from __future__ import annotations
 
@@ -25,17 +25,19 @@ from timescales.tasks import Spec, Task
 # Keys of a model's configuration that are SequenceModel's, not the RNN's, with their defaults; +model.head_size=256
 # gives a head to any model, +model.head_size=[256,256] one of two layers.
 AROUND_RNN: dict[str, Any] = {"head_size": None, "head_dropout": 0.0, **MODEL_DEFAULTS}
-AUXILIARY = {"auxiliary", "auxiliary_steps"}  # those of the second loss
-# What a _target_ must be.
+AUXILIARY = {"auxiliary", "auxiliary_steps"}  # the keys of the second loss
+# The base classes of what a _target_ may name.
 KINDS: dict[str, tuple[type, ...]] = {"model": (RNN, Baseline), "task": (Task,), "optimizer": (torch.optim.Optimizer,)}
 
 
 def build(config: Config) -> tuple[SequenceModel, Task, torch.optim.Optimizer]:
-    """Task, model and optimizer of a resolved configuration, on its device. Sets torch's seed and precision.
+    """Build the model, the task and the optimizer of a resolved configuration, on its device. Set torch's seed.
 
     The model is built on the CPU and moved, so the same seed gives the same weights everywhere. "auto" in
-    config["device"] and config["model"]["T_max"] is resolved in place, in `config` itself.
-    Raises ConfigError.
+    config["device"] and config["model"]["T_max"] is resolved in place, in `config` itself. Torch's precision and
+    determinism are set too.
+
+    Raises ConfigError if something cannot be built.
     """
     config["device"] = pick_device(config["device"])
     set_up_torch(config["precision"], config["deterministic"])
@@ -58,14 +60,16 @@ def build_optimizer(config: Config, device: str, model: SequenceModel) -> torch.
     torch updates all parameters in one call with `fused`, or in one call for each operation with `foreach`. If the
     settings name a form, it is kept.
 
-    Raises ConfigError for an optimizer that cannot do the loop's step, without a closure and on dense gradients. This
-    is found by a step on small parameters, one for each type and number of dimensions.
+    Raises ConfigError for an optimizer that cannot take the loop's step, which has no closure and dense gradients. This
+    is tried on small parameters, one for each dtype and number of dimensions.
     """
     named = {"fused", "foreach", "capturable", "differentiable"} & set(config)
     known = () if named else arguments_of(locate("optimizer", config["_target_"]))
     forms = [*({key: True} for key in ("fused", "foreach") if key in known), {}]
     if device == "cpu" and not all(parameter.is_contiguous() for parameter in model.parameters()):
-        forms = [form for form in forms if "fused" not in form]  # its kernels for CPUs take any tensor for contiguous
+        forms = [
+            form for form in forms if "fused" not in form
+        ]  # its CPU kernels assume that all tensors are contiguous
     kinds = sorted({(parameter.dim(), parameter.dtype) for parameter in model.parameters()}, key=str)
     sample = [torch.zeros((2,) * n, device=device, dtype=dtype, requires_grad=True) for n, dtype in kinds]
     for parameter in sample:
@@ -107,7 +111,9 @@ def build_model(config: Config, task: Task) -> SequenceModel:
     """
     model = model_for(config, task.spec)
     if model.gap_input and next(task.batches("train")).dt is None:
-        raise ConfigError("model.gap_input=true is for tasks with irregular steps, such as task=frequency: give false")
+        raise ConfigError(
+            "model.gap_input=true is for tasks with irregular steps, such as task=frequency: leave it out"
+        )
     if isinstance(model, AuxiliaryModel) and (task.has_resets or next(task.batches("train")).reset is not None):
         raise ConfigError("model.auxiliary is for sequences without resets: give model.auxiliary=none")
     if config["engine"] != "auto":
@@ -205,7 +211,9 @@ def pick_device(name: str) -> str:
     try:
         torch.empty(0, device=name)
     except (RuntimeError, AssertionError, NotImplementedError) as error:
-        raise ConfigError(f"device={name}: {str(error).splitlines()[0]}; device=auto takes what is here") from error
+        raise ConfigError(
+            f"device={name}: {str(error).splitlines()[0]}; device=auto uses a GPU if there is one"
+        ) from error
     return name
 
 
@@ -244,7 +252,7 @@ def call(group: str, target: Callable, arguments: dict[str, Any], name: str | No
 
 
 def _on_quotes(group: str, key: str, value: Any, hint: Any) -> str:
-    """Say what YAML made of a word without quotes, such as NO or 1E3, where a word is asked for; else nothing."""
+    """Return a hint for a word that YAML has read as another value, such as NO as false; "" if it is not the cause."""
     items, example = (value, "[WORD]") if isinstance(value, list) else ([value], "WORD")
     if not values.fits(["word"] if isinstance(value, list) else "word", hint):
         return ""
@@ -274,9 +282,9 @@ def locate(group: str, target: str) -> Callable:
 
 
 def arguments_of(target: Any) -> dict[str, Any]:
-    """Return the arguments of a class and their types: Any for one without, or imported under `if TYPE_CHECKING`.
+    """Return the arguments of a class by name, with their types. `**keywords: Unpack[...]` counts as the keys in it.
 
-    In place of `**keywords: Unpack[...]` stand the keys of the TypedDict.
+    The type is Any for an argument without one, or if a type is only imported under `if TYPE_CHECKING`.
     """
     try:
         parameters = inspect.signature(target, eval_str=True).parameters

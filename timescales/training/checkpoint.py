@@ -1,4 +1,4 @@
-"""Checkpoints: tensors, dicts, lists and plain numbers, written whole or not at all."""
+"""Write and read checkpoints: tensors, dicts, lists and numbers, written completely or not at all."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ from timescales.files import checked, write_atomic
 
 
 class Generators(TypedDict):
-    """States of torch's random generators on the CPU and on a run's device (dropout draws from them)."""
+    """Hold the states of torch's random generators, from which dropout draws, on the CPU and on a run's device."""
 
     cpu: Tensor
     cuda: list[Tensor]
 
 
 class Checkpoint(TypedDict, total=False):
-    """What last.pt has of a run; best.pt has its model and step. Checkpoints of older code have fewer keys."""
+    """Name the entries of last.pt. best.pt only has `model` and `step`. Files of older versions lack some entries."""
 
     model: dict[str, Tensor]
     optimizer: dict[str, Any]
     losses: list[Tensor]  # since the last validation
     # The weights at the best validation. They are stored in this file too, so that the two can never disagree.
     best: dict[str, Tensor] | None
-    state: list[list[Tensor]]  # of each layer, where the task carries it on
-    lacks: list[str]  # what its data lack (`Task.partial`)
-    data: dict[str, str]  # digests of its own files of data and of word vectors (`Task.data`)
+    state: list[list[Tensor]]  # of each layer; [] if the task does not carry the state
+    lacks: list[str]  # what the data lack (`Task.partial`)
+    data: dict[str, str]  # digests of the user's data files and of word vectors (`Task.data`)
     progress: dict[str, Any]  # of `training.run.Progress`
-    in_step: bool  # whether it was written before the validation of a step
-    values: dict[str, float]  # of that step, to be logged
+    in_step: bool  # whether it was written in a validation, which a resume repeats
+    values: dict[str, float]  # of that step, not logged yet
     rng: Generators
     step: int
 
 
 def save(path: Path, content: Checkpoint) -> None:
-    """Write a checkpoint atomically."""
+    """Write a checkpoint: a reader sees either the old file or the new one."""
     buffer = io.BytesIO()
     torch.save(_without_views(content), buffer)
     write_atomic(path, buffer.getvalue())
@@ -58,9 +58,9 @@ def _without_views(content: Any) -> Any:
 
 
 def load(path: Path, keys: tuple[str, ...] = (), device: torch.device | str = "cpu") -> Checkpoint | None:
-    """Load a checkpoint to a device; None if there is none.
+    """Load a checkpoint to a device. Return None if there is none.
 
-    Raises ConfigError for a damaged one, and for one that lacks any of `keys`.
+    Raises ConfigError if it is damaged, or if it lacks one of `keys`.
     """
     if not path.is_file():
         return None
@@ -71,7 +71,7 @@ def load(path: Path, keys: tuple[str, ...] = (), device: torch.device | str = "c
         return content
     except (RuntimeError, EOFError, pickle.UnpicklingError, ValueError, KeyError, TypeError) as error:
         raise ConfigError(
-            f"{path} is damaged: start over with resume=false, or with force=true if the run has finished"
+            f"{path} is damaged: restart the run with resume=false, or with force=true if it has finished"
         ) from error
 
 
@@ -82,12 +82,12 @@ def rng_state(device: torch.device) -> Generators:
 
 
 def set_rng_state(state: Generators, device: torch.device) -> None:
-    """Put torch's random generators back where `rng_state` found them.
+    """Set torch's random generators to states that `rng_state` returned.
 
-    The state of the run's GPU goes to the GPU on which it continues, whatever its number. A run that goes from a GPU to
-    the CPU, or from there to a GPU, draws from a generator that it has not used.
+    The state of the run's GPU goes to the GPU on which it continues, whatever its number. If a run moves between CPU
+    and GPU, it draws from a generator that it has not used before.
     """
-    torch.set_rng_state(state["cpu"].cpu())  # it came to the run's device with the rest of the checkpoint
+    torch.set_rng_state(state["cpu"].cpu())  # loaded to the run's device with the rest of the checkpoint
     if device.type == "cuda" and state["cuda"]:
-        states = state["cuda"]  # older checkpoints have those of all GPUs, by number
+        states = state["cuda"]  # older checkpoints have the states of all GPUs, by number
         torch.cuda.set_rng_state(states[min(device.index or 0, len(states) - 1)].cpu(), device)

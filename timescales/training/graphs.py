@@ -1,12 +1,12 @@
 """Capture training steps as CUDA graphs: forward, loss, backward and clipping of a step in one launch.
 
 The engines launch kernels for every time step, and the CPU needs longer to launch them than the GPU to run them. So the
-third time that batches have the same shapes, the step is captured in tensors of its own, into which each later batch is
-copied. The optimizer, data, logs and validation stay outside.
+third time that batches have the same shapes, the step is captured, with its own tensors, into which each later batch is
+copied. The graph does not contain the optimizer, data, logs and validation.
 
-Before a graph is used, its loss and gradients are compared with those of the step as it is launched otherwise. If
-they differ, or if anything in a step needs the CPU, one line says so, and steps are launched as before. On a CPU the
-tests replay the operations of a step in place of a graph.
+Before a graph is used, its loss and gradients are compared with those of a step without a graph. If they differ, or if
+anything in a step needs the CPU, one line says so, and training continues without graphs. On a CPU the tests replay the
+operations of a step in place of a graph.
 """
 
 from __future__ import annotations
@@ -29,12 +29,15 @@ from timescales.torch_private import tree_leaves, tree_map_only
 from timescales.training.checkpoint import rng_state, set_rng_state
 
 MAX_GRAPHS = 4  # graphs of one training: whole and last batches
-TOLERANCE = 1e-3  # of the largest number of a gradient, TF32 included
+TOLERANCE = 1e-3  # relative to the largest number of a gradient; TF32 included
 Compute = Callable[[Batch, State], tuple[Tensor, Output]]  # a step's loss and output; gradients are left in .grad
 
 
 def is_wanted(model: nn.Module, device: torch.device) -> bool:
-    """Say whether to capture the steps of a model. Other models than a SequenceModel may need the CPU in each step."""
+    """Return whether to capture the steps of a model: only on CUDA, and only of a plain SequenceModel.
+
+    Other models may need the CPU in each step.
+    """
     return device.type == "cuda" and type(model) is SequenceModel
 
 
@@ -44,7 +47,7 @@ def tensors_of(*values: Any) -> list[Tensor]:
 
 
 def numbers_of(state: State) -> list[Tensor]:
-    """Return the numbers of the state after a step."""
+    """Return the floating-point tensors of a state."""
     return [v.detach() for v in tensors_of(state) if v.is_floating_point()]
 
 
@@ -196,14 +199,14 @@ class StepGraphs(contextlib.AbstractContextManager[Any]):
         return loss, output
 
     def refuse(self, reason: str) -> None:
-        """Capture nothing from now on, and say why, once."""
+        """Use no graphs from now on, and print the reason once."""
         self.wanted = False
         if caches.is_first_warning(f"training step: {reason}"):
-            print(f"timescales: no CUDA graph of the training step, {reason}", file=sys.stderr)
+            print(f"timescales: training continues without a CUDA graph: {reason}", file=sys.stderr)
 
 
 def alike(found: Sequence[Tensor | None], expected: Sequence[Tensor | None]) -> bool:
-    """Say whether results are equal up to rounding."""
+    """Return whether results are equal up to rounding."""
     if [v is None for v in found] != [v is None for v in expected]:
         return False
     pairs = [(a.detach(), b.detach()) for a, b in zip(found, expected, strict=True) if a is not None and b is not None]

@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM, SIGHUP and a cluster's warning end a training between two steps, with everything saved."""
+"""End a training between two steps, with everything saved, at Ctrl-C, SIGTERM, SIGHUP or a cluster's warning."""
 
 from __future__ import annotations
 
@@ -11,36 +11,39 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-# Sent by a sweep's process to its workers. A worker may have got the user's signal, too: this one never counts as a
-# second signal.
+# The process of a sweep sends this signal to its workers. A worker may have got the user's signal too, so this one
+# never counts as a second signal.
 PASSED_ON = signal.SIGUSR1
-PATIENCE = 2.0  # seconds that a batch may take after a second signal, before it is cut off
+PATIENCE = 2.0  # seconds that a batch may still take after a second signal, before the process ends
 STOPPING = "Stopping: finishing this batch, then saving. Press Ctrl-C again to quit without saving."
 ENDS_AT_ONCE = "Stopped; what was not saved yet is lost. Run the same command to continue."
 
 
 class Requested(KeyboardInterrupt):
-    """An evaluation has ended between two batches, because a signal came."""
+    """Raised between two batches of an evaluation, because a signal has come."""
 
 
 class Interrupt:
-    """Turns signals into a request that the loop meets between two steps or batches; a second one interrupts at once.
+    """Turn a signal into a request to stop, which the training loop reads between two steps or batches.
 
-    Inside another Interrupt, such as a worker's, the outer one is used, so that a run meets a request to its worker.
-    A thread acknowledges the first signal at once, although Python's handlers wait until a batch in C++ has ended. It
-    also ends the process if a second signal has waited in this way for two seconds.
-    In a job of submitit, which has a handler for SIGUSR2 that requeues the job when its time is over, SIGUSR2 is held
-    back instead, and raised again when all is saved. SIGTERM is then left to submitit: it comes before SIGUSR2, and a
-    job that ended at it would not be requeued.
+    A second signal interrupts at once. If Interrupts are nested, as a run's is inside its worker's, only the outer one
+    catches signals.
 
-    on_request: called once, when the first signal comes.
+    Python's handlers wait until a batch in C++ has ended. So a thread prints at once that the first signal has come. It
+    also ends the process if a second signal has waited for PATIENCE seconds.
+
+    In a job of submitit, SIGUSR2 says that the job's time is over, and submitit's handler requeues the job. Here the
+    signal is held back, and raised again when everything is saved. SIGTERM is left to submitit then: it comes before
+    SIGUSR2, and a job that it ended would not be requeued.
+
+    on_request: called once, at the first signal.
     """
 
     def __init__(self, on_request: Callable[[], None] = lambda: None) -> None:
         self.on_request = on_request
-        self.requested = 0  # the first signal
+        self.requested = 0  # the number of the first signal
         self.handled = 0  # signals so far, except for PASSED_ON
-        self.handlers: dict[int, Any] = {}  # of before, by signal
+        self.handlers: dict[int, Any] = {}  # the handlers from before, by signal
 
     def __enter__(self) -> Interrupt:
         outer = active()
@@ -81,7 +84,7 @@ class Interrupt:
             raise KeyboardInterrupt
 
     def _acknowledge(self) -> None:
-        """Print that a signal has come; the thread's function."""
+        """Print that a signal has come, and end the process if a second one waits for too long. Runs in the thread."""
         signals = 0
         while number := os.read(self.reader, 1)[0]:
             if number not in self.handlers or number == PASSED_ON:
@@ -96,7 +99,7 @@ class Interrupt:
 
 def caught() -> list[signal.Signals]:
     """Return the signals that an Interrupt catches; SIGHUP stays ignored under nohup."""
-    warned = callable(signal.getsignal(signal.SIGUSR2))  # by submitit
+    warned = callable(signal.getsignal(signal.SIGUSR2))  # submitit has a handler
     numbers = [signal.SIGINT, signal.SIGUSR2 if warned else signal.SIGTERM, PASSED_ON]
     return numbers if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else [*numbers, signal.SIGHUP]
 
@@ -116,5 +119,5 @@ def raise_if_requested(place: str) -> None:
 
 def say(line: str) -> None:
     """Print a line to stderr, below a progress bar."""
-    with contextlib.suppress(OSError, ValueError):  # nobody reads it
+    with contextlib.suppress(OSError, ValueError):  # the stream is closed
         print(f"\n{line}", file=sys.stderr, flush=True)

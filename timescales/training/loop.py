@@ -24,10 +24,12 @@ from timescales.training.run import TrainingRun
 
 
 def fit(run: TrainingRun, until: int | None = None) -> None:
-    """Train until the run ends: after its last step, or when the task, patience or a loss that is not finite says so.
+    """Train until the run ends: after its last step, or earlier by the task, patience, or a loss that is not finite.
 
-    until: the step at which to pause. A signal (`Interrupt`) ends it after the step, or after the batch of a
-    validation, with everything saved and a KeyboardInterrupt.
+    A signal (`Interrupt`) ends it with KeyboardInterrupt, after everything is saved. It ends after the current step or,
+    in a validation, after the current batch.
+
+    until: the step at which to pause.
     """
     model, optimizer, clock = run.model, run.optimizer, Clock(run)
 
@@ -42,7 +44,7 @@ def fit(run: TrainingRun, until: int | None = None) -> None:
     with Interrupt() as interrupt, StepGraphs(model, run.device) as graphs:
         if run.in_step:  # its validation was interrupted
             finish_step(run, clock, interrupt)
-        while run.going and run.progress.step != until:
+        while run.unfinished and run.progress.step != until:
             batch = run.draw_batch()
             optimizer.zero_grad(set_to_none=True)
             loss, output = graphs.of(gradients)(batch, run.state)
@@ -53,10 +55,10 @@ def fit(run: TrainingRun, until: int | None = None) -> None:
 
 
 class Clock:
-    """Measures the seconds of a run.
+    """Measure the seconds of a run.
 
-    A process that was stopped for a while (SIGSTOP, a suspended job) has not worked then: where the processor has
-    worked for less than a hundredth of more than ten seconds, its time counts instead.
+    The time in which a process was stopped (SIGSTOP, a suspended job) must not count. So if the processor has worked
+    for less than 1 % of more than ten seconds, only its working time counts.
     """
 
     def __init__(self, run: TrainingRun) -> None:
@@ -83,7 +85,7 @@ class Clock:
 
 
 def finish_step(run: TrainingRun, clock: Clock, interrupt: Interrupt) -> None:
-    """Validate if it is time, log, and save if it is time, which the clock does not count."""
+    """Validate if it is time, log, and save if it is time. The clock does not count the saving."""
     if run.validation_due():
         try:
             validate(run, clock)
@@ -98,7 +100,7 @@ def finish_step(run: TrainingRun, clock: Clock, interrupt: Interrupt) -> None:
 def validate(run: TrainingRun, clock: Clock) -> None:
     """Evaluate on the validation split, with the weights that the optimizer keeps for it.
 
-    The clock does not count T_1/e: no number of a record depends on whether it is logged.
+    The clock does not count the time for T_1/e, so that a record is the same whether it is logged or not.
     """
     with optimizers.eval_weights(run.optimizer):
         metrics = evaluate(run.model, run.task, "valid", run.settings.max_eval_batches)
@@ -123,7 +125,7 @@ def evaluate(model: SequenceModel, task: Task, split: str, max_batches: int | No
 
 
 class Scores:
-    """A task's metrics, summed over the batches of a split."""
+    """Sum the metrics of a task over the batches of a split."""
 
     def __init__(self, task: Task) -> None:
         self.task = task
@@ -131,16 +133,16 @@ class Scores:
         self.counts: dict[str, int] = {}
 
     def add(self, output: Output, batch: Batch) -> State:
-        """Add a batch; returns the state that the next one begins with."""
+        """Add a batch. Return the state with which the next batch begins."""
         for name, (total, count) in self.task.metrics(output.logits, batch).items():
             self.totals[name] = self.totals.get(name, 0.0) + total
             self.counts[name] = self.counts.get(name, 0) + count
         return output.state if self.task.spec.carried else None
 
     def means(self) -> dict[str, float]:
-        """Compute the metrics' means, and what is derived from them, as plain floats whatever a user's task returns.
+        """Return the means of the metrics, and what is derived from them, as floats, whatever a user's task returns.
 
-        Raises ConfigError for a metric that is no number.
+        Raises ConfigError for a metric that is not a number.
         """
         means = {name: plain(name, total) / plain(name, self.counts[name]) for name, total in self.totals.items()}
         return {name: plain(name, value) for name, value in self.task.derived(means).items()}

@@ -16,14 +16,14 @@ from timescales.training.gates import needs_forget_gates, part, watched
 from timescales.training.interrupt import raise_if_requested
 
 QUANTILES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
-SEQUENCES = 200  # that an analysis reads
-BATCH_SIZE = 20  # sequences, whose gates of all steps are in memory
-STEPS = 2000  # of a text, whose windows are joined
-SMALLEST = 1e-40  # a gate below counts as this: ln 0 would end the sums
+SEQUENCES = 200  # sequences that an analysis reads
+BATCH_SIZE = 20  # sequences at once, because the gates of all their steps are in memory
+STEPS = 2000  # steps of a text, whose windows are joined
+SMALLEST = 1e-40  # smaller gates count as this number, because ln 0 is infinite
 
 
 def timescale_quantiles(model: SequenceModel) -> list[list[float]]:
-    """Quantiles (`QUANTILES`) of the units' time scales at zero input, in steps, a list for each layer."""
+    """Return the quantiles `QUANTILES` of the units' time scales at zero input, in steps, a list for each layer."""
     return [quantiles(times) for times in unit_timescales(model)]
 
 
@@ -39,7 +39,7 @@ def quantiles(times: Tensor, q: Sequence[float] = QUANTILES) -> list[float]:
 
 
 def timescale_values(layers: list[list[float]]) -> dict[str, float]:
-    """Quantiles of each layer as values to log: timescale/layer1/q50 and so on."""
+    """Return the quantiles of each layer as values to log: timescale/layer1/q50 and so on."""
     return named("timescale", layers)
 
 
@@ -49,10 +49,11 @@ def first_values(model: SequenceModel, task: Task, most: int | None) -> dict[str
 
 
 def one_over_e_values(model: SequenceModel, task: Task, most: int | None) -> dict[str, float]:
-    """T_1/e on the first so many validation sequences as values to log; {} if `most` is None.
+    """Return T_1/e on the first `most` validation sequences as values to log; {} if `most` is None.
 
-    one_over_e/layer1/q50 and so on, and one_over_e/layer1/beyond, the share of units that keep more than 1/e up to the
-    longest lag in the data. A quantile among them is left out, and all that is not a number, as of a run that diverged.
+    The values are the quantiles of each layer, one_over_e/layer1/q50 and so on, and one_over_e/layer1/beyond, the share
+    of units that keep more than 1/e up to the longest lag in the data. Infinite quantiles and, after a run has
+    diverged, NaN are left out.
     """
     if most is None:
         return {}
@@ -77,16 +78,19 @@ def named(prefix: str, layers: Iterable[list[float]]) -> dict[str, float]:
 
 
 def one_over_e(model: SequenceModel, task: Task, split: str = "test", most: int = SEQUENCES) -> list[Tensor]:
-    """T_1/e of every unit, per layer (H,), float64 on the CPU: in steps, or in units of dt where the task has it.
+    """Return T_1/e of every unit: how long it takes until 1/e of what it has written is left. (H,) for each layer.
 
-    It is the lag at which the mean of the sum of ln f over the steps since a write crosses -1. f is what a unit keeps
-    of its memory in one step. The mean is over every step as the write. Infinite for a unit that keeps more than 1/e up
-    to the longest lag in the data.
+    Let f be the share of its memory that a unit keeps in one step. For a lag L, add up ln f over the L steps after a
+    write, and average this sum over all steps as the write. T_1/e is the lag at which the average crosses -1. It is
+    infinite for a unit that keeps more than 1/e up to the longest lag in the data. It is in steps or, if the task has
+    dt, in units of dt; float64, on the CPU.
 
-    split, most: the first so many sequences of the split are read.
-    The gates are computed in float64, since one near 1 loses its digits in float32, by a copy of the model in
-    evaluation mode: neither the model nor the random generators change. Raises ConfigError for a cell without a forget
-    gate.
+    The gates are computed in float64, because a gate near 1 loses its digits in float32. A copy of the model computes
+    them in evaluation mode, so neither the model nor the random generators change.
+
+    split, most: the first `most` sequences of the split are read.
+
+    Raises ConfigError for a cell without a forget gate.
     """
     needs_forget_gates(model.rnn)
     model = copy.deepcopy(model).double().eval()
@@ -100,40 +104,40 @@ def one_over_e(model: SequenceModel, task: Task, split: str = "test", most: int 
 
 
 def by_lag(values: Tensor) -> Tensor:
-    """For each lag L = 1, ..., S the sum of values[k : k + L] over all k, added up: (S, H) from values (S, H)."""
+    """Return for each lag L = 1, ..., S the sum of values[k : k + L], added up over all k: (S, H) from (S, H)."""
     zero = values.new_zeros(1, *values.shape[1:])
-    total = torch.cat([zero, values.cumsum(0)])  # of the first k values
-    totals = torch.cat([zero, total.cumsum(0)])  # of the first k of these
+    total = torch.cat([zero, values.cumsum(0)])  # row k: the sum of the first k values
+    totals = torch.cat([zero, total.cumsum(0)])  # row k: the sum of the first k of these sums
     n = len(values)
     lags = torch.arange(1, n + 1)
     return (totals[-1] - totals[lags]) - totals[n + 1 - lags]
 
 
 def added(total: Tensor, more: Tensor) -> Tensor:
-    """Add two tables by lag, one of which may be longer."""
+    """Add two tables with a row for each lag. One of them may have more rows."""
     longer, shorter = (total, more) if len(total) > len(more) else (more, total)
     return torch.cat([longer[: len(shorter)] + shorter, longer[len(shorter) :]])
 
 
 def crossing(mean_log: Tensor, lag: Tensor) -> Tensor:
-    """Return the lag (H,) at which mean_log (L, H) first is -1 or less, between two lags (L, 1) by a straight line."""
+    """Return the lag (H,) at which mean_log (L, H) reaches -1, by a straight line between the lags (L, 1) around it."""
     if not len(lag):
         return mean_log.new_full(mean_log.shape[1:], torch.inf)
     zero = mean_log.new_zeros(1, 1)
     mean_log, lag = torch.cat([zero.expand(1, mean_log.shape[1]), mean_log]), torch.cat([zero, lag]).squeeze(1)
     crossed = mean_log <= -1.0
-    k = crossed.int().argmax(0).clamp(min=1)  # the first of them
+    k = crossed.int().argmax(0).clamp(min=1)  # the first lag at -1 or below
     after, before = (mean_log.gather(0, index.unsqueeze(0)).squeeze(0) for index in (k, k - 1))
     times = lag[k - 1] + (lag[k] - lag[k - 1]) * (before + 1.0) / (before - after)
     times = torch.where(crossed.any(0), times, torch.inf)
-    return torch.where(mean_log.isnan().any(0), torch.nan, times)  # of a run that diverged
+    return torch.where(mean_log.isnan().any(0), torch.nan, times)  # NaN: the run has diverged
 
 
 @torch.no_grad()
 def sequences(model: SequenceModel, task: Task, split: str, most: int) -> Iterator[tuple[list[Tensor], Tensor]]:
-    """For each sequence ln f of every step that exists, by layer (S, H), and dt (S,); float64, on the CPU.
+    """Yield for each sequence ln f at all steps that exist, (S, H) for each layer, and dt (S,); float64, on the CPU.
 
-    Where the state is carried from batch to batch, the windows of a stream are one sequence of about STEPS steps.
+    If the state is carried from batch to batch, the windows of a stream are one sequence of about STEPS steps.
     """
     for batches in segments(task, split, most):
         state, log_gates, exists, gaps = None, [], [], []
@@ -152,7 +156,7 @@ def sequences(model: SequenceModel, task: Task, split: str, most: int) -> Iterat
 
 
 def segments(task: Task, split: str, most: int) -> Iterator[list[Batch]]:
-    """Batches of at most BATCH_SIZE sequences: lists of one, or of the windows of the same streams."""
+    """Yield lists of batches of at most BATCH_SIZE sequences: one batch, or all windows of the same streams."""
     if task.spec.carried:
         windows: list[Batch] = []
         for batch in task.batches(split):

@@ -1,4 +1,4 @@
-"""Give every optimizer its learning rate, weights to evaluate with, and validation losses."""
+"""Treat all optimizers alike: learning rates, the weights to evaluate with, and validation losses."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ def eval_weights(optimizer: Optimizer) -> contextlib.AbstractContextManager[None
 
 
 def observe(optimizer: Optimizer, loss: float) -> None:
-    """Tell an optimizer that has `observe` a validation's loss."""
+    """Give the loss of a validation to an optimizer that has `observe`."""
     if hasattr(optimizer, "observe"):
         optimizer.observe(loss)
 
 
 def schedule(optimizer: Optimizer, settings: LoopSettings, last_step: int, steps_taken: int) -> LambdaLR | None:
-    """Return the scheduler of the learning rate, to be stepped after each training step; None for a constant rate.
+    """Return the scheduler of the learning rate, or None for a constant rate. Step it after each training step.
 
-    The rate depends only on the step: a resume needs the optimizer's state, which has the rate to begin with.
+    The rate depends only on the step. A resume also needs the optimizer's state, which has the initial rate.
 
     Args:
         last_step: the step at which training ends.
-        taken: the steps taken so far.
+        steps_taken: the number of steps taken so far.
     """
     if settings.schedule == "none" and not settings.warmup:
         return None
@@ -38,7 +38,7 @@ def schedule(optimizer: Optimizer, settings: LoopSettings, last_step: int, steps
         raise ConfigError(f"loop.warmup={settings.warmup} must be below the number of training steps, {last_step}")
 
     def factor(step: int) -> float:
-        """Return the factor of the learning rate after a number of steps."""
+        """Return the learning rate after a number of steps, as a factor of the initial rate."""
         if step < settings.warmup:
             return (step + 1) / (settings.warmup + 1)
         done = min((step - settings.warmup) / (last_step - settings.warmup), 1.0)
@@ -53,9 +53,9 @@ def schedule(optimizer: Optimizer, settings: LoopSettings, last_step: int, steps
 
 
 def step(optimizer: Optimizer, lr_scale: float | None = None) -> None:
-    """One step of the optimizer.
+    """Take one step of an optimizer.
 
-    lr_scale: factor of its learning rates only in this step; None for 1.
+    lr_scale: multiplies its learning rates, only in this step. None: 1.
     """
     if lr_scale is None:
         optimizer.step()

@@ -1,4 +1,4 @@
-"""Compute what the record stores of a run whose training has ended."""
+"""Test a run whose training has ended, and return the result that its record stores."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from timescales.training.run import TrainingRun
 
 @dataclass
 class Outcome:
-    """Those fields of a record that a run has once it has ended."""
+    """Hold the fields of a record that are only known when its run has ended."""
 
     status: str
     stopped: str | None
@@ -25,9 +25,9 @@ class Outcome:
 
 
 def outcome(run: TrainingRun) -> Outcome:
-    """Return what the record stores of a run that has ended: metrics at the best validation and at the last step.
+    """Test a run whose training has ended, with the weights of the best validation and with the last weights.
 
-    Leaves the model at its best weights, and writes these to best.pt.
+    Afterwards the model has the best weights, and best.pt has them too.
     """
     progress, diverged = run.progress, run.progress.stopped == "diverged"
     result = Outcome(

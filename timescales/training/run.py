@@ -1,4 +1,4 @@
-"""One run in training: where it stands, what it notes of every step and validation, and its checkpoint."""
+"""Hold the state of a run in training: its progress, its checkpoint, and the values to log."""
 
 from __future__ import annotations
 
@@ -21,29 +21,32 @@ from timescales.training import checkpoint, optimizers
 from timescales.training.best import Best
 
 Log = Callable[[dict[str, float], int], None]
-KEYS = ("model", "optimizer", "losses", "best", "progress", "rng")  # what a checkpoint must have
+KEYS = ("model", "optimizer", "losses", "best", "progress", "rng")  # the entries that a checkpoint must have
 
 
 @dataclass
 class Progress:
-    """Where a run stands; with the weights, the optimizer and the random generators this is all a resume needs."""
+    """Hold how far a run has come. A resume needs this, the weights, the optimizer and the random generators."""
 
     step: int = 0
     best: Best | None = None
     since_best: int = 0  # validations since then
     curve: list[dict[str, float]] = field(default_factory=list)  # one entry per validation
-    seconds: float = 0.0  # of steps and validations; neither waiting nor checkpoints
+    seconds: float = 0.0  # of steps and validations, without waiting and checkpoints
     diverged_at: int | None = None  # the first step whose loss was not finite
     stopped: str | None = None  # why training ended: "max_epochs", "max_steps", "patience", "diverged", or `Task.stop`
 
 
 class TrainingRun:
-    """A model, its task and its optimizer in training. `loop.fit` takes the steps; this is what stays between them.
+    """Hold a model, its task and its optimizer between training steps, which `loop.fit` takes.
 
-    Continues from `last.pt` in `directory` if it is there: bitwise as if never stopped, on a CPU. `last.pt` has all
-    that is needed to continue, and the weights at the best validation. Without a directory nothing is saved.
-    `log(values, step)` is called after every step, mostly with no values.
-    Raises ConfigError if `last.pt` is damaged or of another run.
+    If `directory` has a checkpoint, last.pt, the run continues from it. On a CPU the result is then bitwise that of a
+    run that was never stopped. The checkpoint also has the weights at the best validation. Without a directory nothing
+    is saved.
+
+    log: called as `log(values, step)` after every step. Most steps have no values.
+
+    Raises ConfigError if last.pt is damaged or belongs to another run.
     """
 
     def __init__(
@@ -59,10 +62,12 @@ class TrainingRun:
         self.log, self.settings, self.directory = log, settings, directory
         self.last_step = settings.last_step(task.start_of)
         self.progress = Progress()
-        self.state: State = None  # what the next batch begins with
-        self.batch: Batch | None = None  # that of the next step, once it is drawn
-        self.batches: Iterator[Batch] = iter(())  # the rest of its epoch
-        self.losses: list[Tensor] = []  # since the last log step; on the device: no step waits for its loss
+        self.state: State = None  # the state with which the next batch begins
+        self.batch: Batch | None = None  # the batch of the next step, once it is drawn
+        self.batches: Iterator[Batch] = iter(())  # the batches after it in this epoch
+        self.losses: list[
+            Tensor
+        ] = []  # since the last log step; they stay on the device, so that no step waits for its loss
         self.values: dict[str, float] = {}  # to be logged after this step
         self.best_weights: dict[str, Tensor] | None = None
         self.in_step = False  # whether a step was taken, but is not yet validated and logged
@@ -74,16 +79,16 @@ class TrainingRun:
 
     @property
     def device(self) -> torch.device:
-        """Where the model is."""
+        """Return the device of the model."""
         return next(self.model.parameters()).device
 
     @property
-    def going(self) -> bool:
-        """Whether there is a step left to take, or to finish."""
+    def unfinished(self) -> bool:
+        """Return whether a step is left to take, or to finish."""
         return self.in_step or (not self.progress.stopped and self.progress.step < self.last_step)
 
     def draw_batch(self) -> Batch:
-        """Return the batch of the next training step; the same one until that step is taken."""
+        """Return the batch of the next training step. It is the same batch until this step is taken."""
         if self.batch is None:
             self.batch = next(self.batches, None)
         if self.batch is None:  # a new epoch, or the rest of one
@@ -95,9 +100,10 @@ class TrainingRun:
         return self.batch
 
     def record_step(self, loss: Tensor, output: Output) -> None:
-        """Note a training step; at a log step look at the losses: one that is not finite ends the run.
+        """Count a training step. At a log step check the losses since the last one: if one is not finite, end the run.
 
-        loss: the task's, without the penalty, a scalar on its device. output: the model's; a carried state is kept.
+        loss: that of the task without the penalty, a scalar on its device. output: that of the model, whose state is
+        kept for the next batch if the task carries it.
         """
         progress = self.progress
         progress.step += 1
@@ -118,20 +124,22 @@ class TrainingRun:
             self.schedule.step()
 
     def validation_due(self) -> bool:
-        """Return whether a validation follows the step just taken: at the end of epochs or every `eval_every` steps."""
+        """Return whether a validation follows the last step: after every epoch, or after every `eval_every` steps."""
         step, every = self.progress.step, self.settings.eval_every
         due = step % every == 0 if every else self.task.position(step)[1] == 0
         return not self.progress.stopped and (due or step == self.last_step)
 
     def record_validation(self, metrics: dict[str, float], more: dict[str, float]) -> None:
-        """Note a validation: the best so far, or one more without an improvement, which may be the last.
+        """Store a validation, as the best so far or as one without improvement, after which patience may end the run.
 
-        more: further values, only for the loggers.
+        more: values that only the loggers get.
         """
         progress, task = self.progress, self.task
         select, direction = task.spec.select
         if select not in metrics:
-            raise ConfigError(f"the task selects by {select}; its metrics are {', '.join(metrics)}")
+            raise ConfigError(
+                f"the task selects the best weights by {select}, but its metrics are {', '.join(metrics)}"
+            )
         self.values |= {f"valid/{name}": value for name, value in metrics.items()}
         epoch, done = task.position(progress.step)
         epochs = epoch + done / (task.start_of(epoch + 1) - task.start_of(epoch))
@@ -153,15 +161,15 @@ class TrainingRun:
         optimizers.observe(self.optimizer, metrics["loss"])
 
     def log_step(self) -> None:
-        """Log what there is to log after a step; the last one ends the run."""
+        """Log the values of a step. The last step ends the run."""
         if self.progress.step == self.last_step and not self.progress.stopped:
             self.progress.stopped = "max_steps" if self.last_step == self.settings.max_steps else "max_epochs"
         self.log(self.values, self.progress.step)
 
     def save_if_due(self, interrupted: bool) -> None:
-        """Write a checkpoint at the end and now and then: writing takes at most a fiftieth of the time.
+        """Write a checkpoint at the end, and every `checkpoint_every` seconds, if this takes at most 2 % of the time.
 
-        Raises KeyboardInterrupt, with everything saved, if the run is interrupted.
+        If the run is interrupted, write it too, and raise KeyboardInterrupt.
         """
         self.in_step = False
         pause = max(self.settings.checkpoint_every, 50 * self.saving)
@@ -174,7 +182,7 @@ class TrainingRun:
             raise KeyboardInterrupt(f"at step {self.progress.step}")
 
     def save_in_step(self) -> None:
-        """Write a checkpoint before the validation of a step, and raise KeyboardInterrupt: a resume begins with it."""
+        """Write a checkpoint and raise KeyboardInterrupt in a validation, with which a resumed run will begin."""
         self.save()
         raise KeyboardInterrupt(f"at step {self.progress.step}, before its validation")
 
@@ -205,7 +213,7 @@ class TrainingRun:
         best = content["progress"]["best"]
         self.progress = Progress(**content["progress"] | {"best": Best(**best) if best else None})
         self.losses, self.best_weights = list(content["losses"]), content["best"]
-        # As in its last step: what follows a validation after that step begins with the next one.
+        # A validation after the last step must not count yet: the task follows it from the next step on.
         self.task.follow([row for row in self.progress.curve if row["step"] < self.progress.step])
         try:
             self.model.load_state_dict(content["model"])
@@ -215,19 +223,19 @@ class TrainingRun:
             self.state = rnn.join_state(rnn.split_state(layers)) if layers else None
             self.in_step, self.values = content.get("in_step", False), content.get("values", {})
         except (RuntimeError, ValueError, KeyError, TypeError) as error:
-            raise ConfigError(f"{path} is not of this run: start over with resume=false") from error
+            raise ConfigError(f"{path} belongs to another run: restart this one with resume=false") from error
         checkpoint.set_rng_state(content["rng"], self.device)
 
 
 def load_optimizer(optimizer: torch.optim.Optimizer, content: dict[str, Any]) -> None:
-    """Load an optimizer's state; how it is computed on this device (fused, foreach) stays as it was built."""
+    """Load the state of an optimizer, except how it computes a step (fused, foreach): this stays as it was built."""
     for group, built in zip(content["param_groups"], optimizer.param_groups, strict=True):
         group.update({key: built[key] for key in ("fused", "foreach", "capturable") if key in built})
     optimizer.load_state_dict(content)
 
 
 def first_not_finite(losses: Sequence[float], step: int) -> int | None:
-    """Return the first step whose loss is not finite, or None; `losses` end with that of `step`."""
+    """Return the first step whose loss is not finite, or None. The last of the losses is that of `step`."""
     return next((step - len(losses) + 1 + k for k, loss in enumerate(losses) if not math.isfinite(loss)), None)
 
 
@@ -237,10 +245,11 @@ def better(value: float, best: Best | None, direction: str) -> bool:
 
 
 def resume_step(directory: Path, partial: list[str] | None = None, data: dict[str, str] | None = None) -> int:
-    """Return the last step that a run in this directory has finished, from which it would continue.
+    """Return the last step that the run in a directory has finished, from which it would continue; 0 for none.
 
-    partial: what its data lack now (`Task.partial`). data: the digests of its data now (`Task.data`).
-    Raises ConfigError if they lacked something else, or were others, when it began.
+    partial: what the data lack today (`Task.partial`). data: the digests of the data today (`Task.data`).
+
+    Raises ConfigError if the run began on other data.
     """
     content = checkpoint.load(directory / "last.pt", KEYS)
     if content is None:
@@ -248,7 +257,7 @@ def resume_step(directory: Path, partial: list[str] | None = None, data: dict[st
     before = content.get("lacks", [])  # old checkpoints do not have it
     if partial is not None and before != partial:
         was, now = ("; ".join(parts) or "the whole" for parts in (before, partial))
-        raise ConfigError(f"{directory} was begun on other data ({was}; now {now}): force=true restarts it")
+        raise ConfigError(f"{directory} was begun on other data ({was}; now {now}): restart it with force=true")
     if data and not same_data(content.get("data"), data):
-        raise ConfigError(f"{directory} was begun on another {', '.join(data)}: force=true restarts it on this one")
+        raise ConfigError(f"{directory} was begun on another {', '.join(data)}: restart it on this one with force=true")
     return content["progress"]["step"] - content.get("in_step", False)
