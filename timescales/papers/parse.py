@@ -18,7 +18,7 @@ from timescales.config import values as plain
 from timescales.config.identity import IGNORED_KEYS, IGNORED_LOOP_KEYS, IGNORED_TASK_KEYS
 from timescales.config.values import read_yaml
 from timescales.errors import ConfigError, nearest
-from timescales.papers import under
+from timescales.papers import assumptions
 from timescales.papers.table import (
     FAILING,
     FAILS_MORE_OFTEN,
@@ -91,8 +91,8 @@ def parse(node: Node) -> Table:
     runs = expand(table)
     table = replace(
         table,
-        cells=under.cells(table.cells, table.assumed, runs),
-        claims=under.claims(table.claims, table.assumed, runs),
+        cells=assumptions.cells(table.cells, table.assumed, runs),
+        claims=assumptions.claims(table.claims, table.assumed, runs),
     )
     table = replace(table, cells=_planned(table, runs))
     if ladder is not None:

@@ -141,7 +141,7 @@ class Cell(Measure):
     # Filled by parse.py: the smallest difference to another value that the paper concludes from, and its planned runs.
     gap: float | None = None
     planned: int = 0
-    # Filled by under.py: its place in the file, and its view in words, if it has several views.
+    # Filled by assumptions.py: its place in the file, and its view in words, if it has several views.
     number: int = 0
     under: str = ""
 
@@ -196,7 +196,7 @@ class Claim(Measure):
     sign: Literal[">", ">=", "~", "fails", "never fails", "sometimes fails", "fails more often than"] = ">"
     place: Where = field(default_factory=dict)
     text: str = ""  # the line, with the claim's other keys in words
-    # Filled by under.py: its place in the file, and the view that it is judged under, in words if it has several views.
+    # Filled by assumptions.py: its place in the file, and the view under which it is judged, if it has several.
     number: int = 0
     view: Where = field(default_factory=dict)
     under: str = ""
@@ -247,7 +247,7 @@ class Assumption:
     # Whether it was chosen by looking at a result. The values and claims that it was chosen by are marked too: reports
     # show them but do not count them.
     calibrated: bool = False
-    # Values that runs of the table have, each in words. Printed values are judged under each of them (see under.py).
+    # Values that runs of the table have, each in words. Printed values are judged under each (see assumptions.py).
     shown: Mapping[Any, str] = field(default_factory=dict, metadata={"yaml": dict})
     # In the file: `try`, other values (see reports/sensitivity.py).
     tries: tuple[Any, ...] = field(default=(), metadata={"key": "try", "yaml": list})

@@ -1,4 +1,4 @@
-"""Judge a table's values and claims under each value of the settings that its paper does not state.
+"""Prepare a table's values and claims to be judged under each value of the settings that its paper does not state.
 
 An assumption with `shown: {raw: raw t, longest: t/125}` has runs with each of these values in the table's grids. Every
 printed value and every claim whose runs differ with the setting is judged once under each value. It keeps its `number`,
@@ -11,13 +11,12 @@ import itertools
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
-from timescales.papers.table import Assumption, Axes, Cell, Claim, Grid, Table, Where, agrees, expand, matches
+from timescales.papers.table import Assumption, Axes, Cell, Claim, Where, agrees, matches
 
 
 def views(assumed: Mapping[str, Assumption]) -> list[Where]:
-    """Return every combination of the shown values, first the assumed one; one empty view if none is shown."""
+    """Return every combination of the values in `shown`, the assumed one first. Without any it is one empty view."""
     shown = {key: entry.shown for key, entry in assumed.items() if entry.shown}
     return [dict(zip(shown, values, strict=True)) for values in itertools.product(*shown.values())]
 
@@ -63,16 +62,3 @@ def _different(
     shown = [key for key, entry in assumed.items() if entry.shown]
     several = [key for key in shown if len({json.dumps(view[key]) for view in different}) > 1]
     return [(view, {key: assumed[key].shown[view[key]] for key in several}) for view in different]
-
-
-def as_assumed(table: Table) -> Table:
-    """Return a table with only the first value of each shown setting, each printed value and claim once."""
-    view = views(table.assumed)[0]
-    runs = tuple(Grid(axes) for axes in expand(table) if agrees(axes, view))
-    return replace(table, runs=runs, cells=_first(table.cells), claims=_first(table.claims))
-
-
-def _first(items: Sequence[Any]) -> tuple[Any, ...]:
-    """Return the first cell or claim of each number."""
-    first = {item.number: item for item in reversed(items)}
-    return tuple(first[number] for number in sorted(first))
