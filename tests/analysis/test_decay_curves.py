@@ -91,7 +91,7 @@ def test_the_nearest_law_is_the_one_that_made_the_curve():
 
 def test_laws_are_fitted_to_the_mean_logarithm_and_what_is_left_is_the_mean():
     n = torch.arange(21, dtype=torch.float64).unsqueeze(1)
-    rows, values = decay_curves.summary([decay_curves.Left(0.9**n, -0.3 * (n + 1.0).log())])
+    rows, values = decay_curves.summary([decay_curves.Retention(0.9**n, -0.3 * (n + 1.0).log())])
     assert rows[0]["p"] == pytest.approx(0.3, rel=1e-6)
     assert rows[0]["nearer"] == "power law"
     assert [rows[0][f"left_{k}"] for k in (1, 2, 10, 20)] == pytest.approx([0.9, 0.81, 0.9**10, 0.9**20])

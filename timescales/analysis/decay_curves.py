@@ -29,12 +29,12 @@ DRAWN = 25  # units in the picture, at even ranks
 TITLE = "What the forget gates leave of a cell state, step after step (copy: over the delay)"
 
 
-class Left(NamedTuple):
-    """The share of a layer's cell states that is left after 0, 1, ..., n steps: the product of forget gates.
+class Retention(NamedTuple):
+    """Hold which share of a layer's cell states is left after 0, 1, ..., n steps: the product of forget gates.
 
     product: its mean over sequences, float64 (n + 1, H). logs: the mean of its logarithm, (n + 1, H). Decays are fitted
-    to the logarithms: a mean of exponentials with several factors bends like a power law, even if every sequence decays
-    exponentially.
+    to the logarithms, because a mean of exponentials with several factors bends like a power law, even if every
+    sequence decays exponentially.
     """
 
     product: Tensor
@@ -42,7 +42,7 @@ class Left(NamedTuple):
 
 
 class Fit(NamedTuple):
-    """The nearest decay of either kind, per unit (H,), by least squares of the logarithm.
+    """Hold the nearest decay of either kind, per unit (H,), by least squares of the logarithm.
 
     p: exponent of the power law (n + 1)^(-p). f: factor of the exponential f^n. power: whether the power law is nearer.
     """
@@ -61,9 +61,9 @@ def study(run: Trained) -> Study:
     and what is left after 1, 2, 5, 10, ... steps. Values: the share of units that are nearer to a power law, the median
     of what is left at the end, and the medians of p and f.
     """
-    left = remaining(run.model, run.task)
-    rows, values = summary(left)
-    lines = [line_of(run, left)]
+    layers = remaining(run.model, run.task)
+    rows, values = summary(layers)
+    lines = [line_of(run, layers)]
     return Study(TITLE, rows, values, lambda figure: draw(figure, lines))
 
 
@@ -82,18 +82,18 @@ def compare(runs: Sequence[Trained]) -> Study:
     return Study(TITLE, rows, values, lambda figure: draw(figure, lines))
 
 
-def summary(layers: list[Left]) -> tuple[list[TableRow], dict[str, float]]:
+def summary(layers: list[Retention]) -> tuple[list[TableRow], dict[str, float]]:
     """Return the rows and values of `study`."""
-    fits = [nearest(left.logs) for left in layers]
+    fits = [nearest(layer.logs) for layer in layers]
     rows = []
-    for layer, (left, fit) in enumerate(zip(layers, fits, strict=True), 1):
-        product = left.product
+    for layer, (retention, fit) in enumerate(zip(layers, fits, strict=True), 1):
+        product = retention.product
         for unit in product[-1].argsort(descending=True).tolist():
             row = {"layer": layer, "unit": unit, "p": float(fit.p[unit]), "f": float(fit.f[unit])}
             row["nearer"] = "power law" if fit.power[unit] else "exponential"
             rows.append(row | {f"left_{n}": float(product[n, unit]) for n in _marks(len(product) - 1)})
     p, f, power = (torch.cat(values) for values in zip(*fits, strict=True))
-    last = torch.cat([left.product[-1] for left in layers])
+    last = torch.cat([layer.product[-1] for layer in layers])
     return rows, {
         "share_power_law": float(power.double().mean()),
         "steps": float(len(layers[0].product) - 1),
@@ -111,7 +111,7 @@ def _marks(last: int) -> list[int]:
 
 
 @torch.no_grad()
-def remaining(model: SequenceModel, task: Task) -> list[Left]:
+def remaining(model: SequenceModel, task: Task) -> list[Retention]:
     """Return what is left of each layer's cell states, over test sequences or the first segment of a text's streams.
 
     At most 100 test sequences are read. Each counts from its own first step that exists. On the CPU. Raises ConfigError
@@ -150,7 +150,7 @@ class _Products:
         self.sums = torch.zeros(longest + 1, hidden_size, dtype=torch.float64, device=device)
         self.log_sums = torch.zeros_like(self.sums)
         self.counts = torch.zeros(longest + 1, dtype=torch.float64, device=device)
-        self.sums[0] = self.counts[0] = 1.0  # after no step all is left
+        self.sums[0] = self.counts[0] = 1.0  # after 0 steps everything is left
 
     def add(self, forget: Tensor) -> None:
         """Count the forget gates (B, H) of the next step."""
@@ -162,10 +162,10 @@ class _Products:
         self.log_sums.index_add_(0, n, self.log[rows])
         self.counts.index_add_(0, n, torch.ones(len(n), dtype=torch.float64, device=n.device))
 
-    def means(self) -> Left:
+    def means(self) -> Retention:
         """Return the means over the sequences that are long enough."""
         counts = self.counts.unsqueeze(1)
-        return Left((self.sums / counts).cpu(), (self.log_sums / counts).cpu())
+        return Retention((self.sums / counts).cpu(), (self.log_sums / counts).cpu())
 
 
 def nearest(logs: Tensor) -> Fit:
@@ -211,7 +211,7 @@ def _draw_printed(ax: Any, steps: int, shift: int) -> None:
 
 def _draw_units(ax: Any, line: Line, n: int, shift: int) -> None:
     """Draw at most n units of all layers, at even ranks, and the mean of all units."""
-    product = torch.cat([left.product for left in line.data], -1)
+    product = torch.cat([layer.product for layer in line.data], -1)
     ranks = torch.linspace(0, product.shape[1] - 1, min(n, product.shape[1])).round().long()
     units = product[:, product[-1].argsort(descending=True)[ranks]]
     x = torch.arange(len(product)) + shift
