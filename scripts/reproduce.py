@@ -70,7 +70,7 @@ def fitting(table: Table, hours: float, composer: Composer) -> str:
         rung = table.sizes[size]
         claims = "; ".join(wording.claim_in_words(claim) for claim in rung.claims)
         price = f"{cost.duration(seconds)} here" if seconds else "has been run"
-        print(f"{size}: {price}. It can say: {claims}")
+        print(f"{size}: {price}. It tests: {claims}")
     prices = {size: seconds for size, seconds in prices.items() if seconds}
     if not prices:
         raise ConfigError(f"all rungs of {table.name} have been run here: make reproduce TABLE={table.name} RUNG=NAME")

@@ -113,7 +113,7 @@ WRONG = [
     ({"claims": ["plstm > gru"]}, "no runs decide the claim 'plstm > gru'"),
     ({"claims": [{"claim": "plstm > lstm", "of": "plstm > lst"}]}, r"of: 'plstm > lst' .*did you mean plstm > lstm\?"),
     ({"claims": ["plstm ~ lstm"], "metric": STEPS}, "claim 'plstm ~ lstm': times of a rung .*use >"),
-    ({"rungs": {"t5": SMALL, "t20": SMALL}}, r"table.ladder.rungs: each must be larger .*by `at`; not \[5, 5\]"),
+    ({"rungs": {"t5": SMALL, "t20": SMALL}}, r"table.ladder.rungs must be in the order of their sizes.*; not \[5, 5\]"),
     ({"rungs": {"t5": {"set": {"task.T": [5, 6]}}}}, "rungs.t5.at is missing"),
     ({"over": "size"}, "rungs.t5.at is missing"),
     ({"rungs": {"t5": {"seeds": 5}}}, "rungs.t5.set is missing"),

@@ -57,7 +57,7 @@ TABLES = [
     ({"tolerance": "two"}, "table.tolerance must be a number; not two"),
     ({"layout": {"columns": "model"}}, "table.layout takes columns, a setting, and rows"),
     ({"question": {"asks": "Does it?"}}, "table.question.by is missing"),
-    ({"question": {"asks": "Does it?", "by": ["plstm wins"]}}, "question.by: 'plstm wins' is not one claim"),
+    ({"question": {"asks": "Does it?", "by": ["plstm wins"]}}, "'plstm wins' must be the line of exactly one claim"),
     ({"claims": None}, f"table.claims {LIST}"),
     ({"unit": "%"}, "table.unit: '%' shows a fraction unchanged; to show it times 100 write percent"),
     ({"success": "valid/accuracy > nan"}, "cannot read 'valid/accuracy > nan'; write it like valid/accuracy >= 0.99"),
@@ -133,7 +133,7 @@ CLAIMS = [
     (GREATER | {"unit": "%"}, "claims[0].unit: '%' shows a fraction unchanged"),
     (GREATER | {"metric": "steps to x>1"}, "cannot read 'x>1'; write it like "),
     (GREATER | {"tolerance": 2}, "'plstm > lstm' is decided by a test: leave out tolerance"),
-    (GREATER | {"than": "test/loss"}, "cannot read the claim 'plstm > lstm': `than` needs a single side"),
+    (GREATER | {"than": "test/loss"}, "cannot read the claim 'plstm > lstm': with `than`, name one side"),
     ({"claim": "plstm", "than": 5}, "claims[0].than must be a string; not 5"),
     (ALIKE | {"metric": "test/loss"}, "'plstm ~ lstm' has its own metric: give, in its unit"),
     (ALIKE | {"times": 2}, "'plstm ~ lstm' is decided by its tolerance: leave out times"),
@@ -149,7 +149,7 @@ CLAIMS = [
     (GREATER | {"ours": 5}, "claims[0].ours must be a string; not 5"),
     (GREATER, "the claim 'plstm > lstm' has no source: give quote and at, hypothesis and dated, or ours"),
     ("lstm never fails", "'lstm never fails' needs success: \"valid/accuracy > 0.5\""),
-    ("plstm wins", "cannot read the claim 'plstm wins': A > B @ key=value"),
+    ("plstm wins", "cannot read the claim 'plstm wins': write it as A > B @ key=value"),
     ("plstm > lstm @ task.sampling=sync_10", "no runs decide the claim 'plstm > lstm @ task.sampling=sync_10': name"),
     ("ur > lstm", "no runs decide the claim 'ur > lstm': name every setting in which its sides differ"),
     ("plstm > lstm @ model=chrono", "no runs decide the claim 'plstm > lstm @ model=chrono'"),
@@ -285,7 +285,7 @@ def test_what_is_no_yaml_is_a_text():
 
 def test_what_a_setting_was_calibrated_on_belongs_to_a_setting_that_says_so():
     on = [{**WHOLE["cells"][0], "calibrated": True}]
-    with pytest.raises(errors.ConfigError, match="no setting of assumed has calibrated: true"):
+    with pytest.raises(errors.ConfigError, match="add it to the setting of assumed that was chosen by it"):
         parse(changed(cells=on, assumed={"pad": {"said": "in front"}}))
     table = parse(changed(cells=on, assumed={"pad": {"said": "in front", "calibrated": True}}))
     assert (table.cells[0].calibrated, table.assumed["pad"].calibrated) == (True, True)

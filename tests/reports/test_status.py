@@ -30,7 +30,7 @@ def said(script, monkeypatch, tmp_path):
 def test_status_counts_what_is_committed(said):
     """In a folder without runs the committed ones are seen, however many, and what is missing has its price."""
     head, paper, _ = said("chien_table3")[:3]
-    assert head.split()[:7] == ["table", "size", "done", "committed", "missing", "begun", "stale"]
+    assert head.split()[:7] == ["table", "size", "done", "committed", "missing", "interrupted", "stale"]
     assert paper.split()[:2] == ["chien_table3", "paper"]
     finished, committed, missing, begun, stale = map(int, paper.split()[2:7])
     there = store.read_rows(ROOT / "results" / "chien_table3" / "runs.csv")

@@ -87,7 +87,8 @@ def parse(node: Node) -> Table:
         raise ConfigError(f"{where}.layout takes columns, a setting, and rows, a list of settings")
     chosen = any(item.calibrated for part in (table.cells, table.claims) for item in part)
     if chosen and not any(assumption.calibrated for assumption in table.assumed.values()):
-        raise ConfigError(f"{file}: no setting of assumed has calibrated: true; add it to the one that was chosen")
+        fix = "add it to the setting of assumed that was chosen by it"
+        raise ConfigError(f"{file}: a cell or a claim has calibrated: true: {fix}")
     runs = expand(table)
     table = replace(
         table,
@@ -133,7 +134,7 @@ def _ladder(where: str, node: Any, table: Table, measure: Node) -> Ladder:
     }
     sizes = [rung.at or 0 for rung in rungs.values()]
     if sizes != sorted(set(sizes)):
-        raise ConfigError(f"{where}.rungs: each must be larger than the one before, by `at`; not {sizes}")
+        raise ConfigError(f"{where}.rungs must be in the order of their sizes, `at`, without equal ones; not {sizes}")
     if "rates" in values:
         values["rates"] = _rung(f"{where}.rates", {**values["rates"], "claims": []}, table, measure, "", base)
     return Ladder(**values | {"rungs": rungs})
@@ -369,7 +370,7 @@ def _check_claims(file: str, table: Table) -> None:
     """Raise ConfigError for a claim that no run can decide or, at the paper's size, one without a source."""
     for line in table.question.by if table.question else ():
         if stands_for(table.claims, line) is None:
-            raise ConfigError(f"{file}: question.by: {line!r} is not one claim of the table")
+            raise ConfigError(f"{file}: question.by: {line!r} must be the line of exactly one claim of the table")
     for size, part in table.sizes.items():
         runs = expand(table, size)
         for claim in part.claims:
@@ -407,13 +408,13 @@ def _read(where: str, line: str, two_metrics: bool) -> dict[str, Any]:
     sign, sides = ">", [text, text]
     if two_metrics:
         if failing or len(parts) > 1:
-            raise ConfigError(f"{_file(where)}: cannot read the claim {line!r}: `than` needs a single side")
+            raise ConfigError(f"{_file(where)}: cannot read the claim {line!r}: with `than`, name one side")
     elif failing:
         sign, sides = failing[2], [failing[1]]
     elif len(parts) == 3:
         sign, sides = parts[1], [parts[0], parts[2]]
     else:
-        raise ConfigError(f"{_file(where)}: cannot read the claim {line!r}: A > B @ key=value")
+        raise ConfigError(f"{_file(where)}: cannot read the claim {line!r}: write it as A > B @ key=value")
     return {"sign": sign, "sides": tuple(map(_where, sides)), "place": _where(place)}
 
 

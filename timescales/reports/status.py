@@ -21,7 +21,7 @@ from timescales.runs import cost, found, store
 from timescales.runs.found import Found
 from timescales.runs.record import Record
 
-HEAD = ("table", "size", "done", "committed", "missing", "begun", "stale", "failed", "left", "why not")
+HEAD = ("table", "size", "done", "committed", "missing", "interrupted", "stale", "failed", "time left", "problem")
 STATES = ("finished", "committed", "missing", "interrupted", "stale")
 PLAN_HEAD = ("seed", "state", "directory")
 
@@ -32,8 +32,8 @@ class Status:
 
     table: Table
     size: str  # "paper" or the name of a rung
-    runs: list[tuple[Run, Found]]  # each with its files, as far as there are any
-    why: list[str]  # why the other runs cannot be trained
+    runs: list[tuple[Run, Found]]  # each with what is known about it
+    why: list[str]  # why other runs of the table cannot be trained
     seconds: dict[str, float] = field(default_factory=dict)  # seconds of a run, by cost_key
 
     @property
