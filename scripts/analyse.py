@@ -161,7 +161,7 @@ def write_all(
             print(f"{name} failed: {traceback.format_exception_only(error)[-1].strip()}")
             failed.append(name)
     if skipped:
-        print(f"not made for this model and task: {', '.join(skipped)} (--only=NAME says why)")
+        print(f"skipped, not made for this model or task: {', '.join(skipped)} (--only=NAME says why)")
     return failed
 
 

@@ -44,10 +44,10 @@ def test_values_of_other_weights_do_not_go_into_the_record(trained, monkeypatch)
         with pytest.raises(lock.RunningElsewhere):
             analysis.measure_run(run, "timescale_law")
     record.update(run, seconds=loaded.record.seconds + 1.0)
-    assert "was retrained meanwhile" in analysis.study_run(loaded, "timescale_law").notes[-1]
+    assert "was trained again meanwhile" in analysis.study_run(loaded, "timescale_law").notes[-1]
     with monkeypatch.context() as patched:
         patched.setattr(analysis, "load", lambda *_: loaded)
-        with pytest.raises(ConfigError, match="was retrained meanwhile"):
+        with pytest.raises(ConfigError, match="was trained again meanwhile"):
             analysis.measure_run(run, "timescale_law")
     assert not Record.read(run).probes
     assert not any("record" in note for note in analysis.study_run(load(run), "timescale_law").notes)
@@ -144,7 +144,7 @@ def test_the_studies_of_a_run(trained, analyse, monkeypatch):
     said = analyse(run)
     assert "timescale_law/alpha" in said
     last = said.splitlines()[-1]
-    assert last.startswith("not made for this model and task: ")
+    assert last.startswith("skipped, not made for this model or task: ")
     assert ("routing" in last, "word_ablation" in last, "timescale_law" in last) == (True, True, False)
     pictures = [run / "analysis" / f"{name}.png" for name in ("characteristic_times", "timescale_law")]
     assert [(one, *sorted(files)) for one, *files in shown] == [(run, *pictures)]  # they go to the run's page

@@ -105,11 +105,11 @@ def measure_run(directory: Path, name: str) -> dict[str, float]:
     if not run.record.ended:  # else the values would stay after the weights change
         raise ConfigError(f"{directory} has not ended: let it finish, or continue it with resume=true, then try again")
     module = _module(name)
-    with _held(run):
+    with _locked(run):
         values = module.measure(run.model, run.task) if hasattr(module, "measure") else module.study(run).values
         for file, text in getattr(values, "files", {}).items():
             write_atomic(directory / file, text.encode())
-        _keep(directory, name, values)
+        _store(directory, name, values)
     return values
 
 
@@ -137,8 +137,8 @@ def study_run(run: Trained, name: str) -> Study:
     notes = list(study.notes)
     if run.record.ended:  # a run in training writes its record itself
         try:
-            with _held(run):
-                _keep(run.directory, name, study.values)
+            with _locked(run):
+                _store(run.directory, name, study.values)
         except ConfigError as error:
             notes.append(f"not added to the record: {error}")
     return replace(study, title=f"{study.title}\n{run.title}", notes=notes)
@@ -159,21 +159,21 @@ def _module(name: str) -> ModuleType:
 
 
 @contextlib.contextmanager
-def _held(run: Trained) -> Iterator[None]:
-    """Hold the lock of an ended run.
+def _locked(run: Trained) -> Iterator[None]:
+    """Hold the lock of a run that has ended.
 
-    Raises ConfigError if another process holds it, or has trained the run meanwhile.
+    Raises ConfigError if another process holds it, or has trained the run again since it was loaded.
     """
     with lock.hold(run.directory):
         now = Record.read(run.directory)
         same = ("status", "steps", "seconds", "commit")
         if now is None or any(getattr(now, key) != getattr(run.record, key) for key in same):
-            raise ConfigError(f"{run.directory} was retrained meanwhile: repeat the analysis")
+            raise ConfigError(f"{run.directory} was trained again meanwhile: run the analysis again")
         yield
 
 
-def _keep(directory: Path, name: str, values: Mapping[str, float]) -> None:
-    """Put an analysis' values into the record of a finished run, instead of its earlier values."""
+def _store(directory: Path, name: str, values: Mapping[str, float]) -> None:
+    """Store the values of an analysis in the record of a finished run. They replace its earlier values."""
     content = Record.read(directory)
     assert content is not None, "the run was loaded from there"
     others = {key: value for key, value in content.probes.items() if not key.startswith(f"{name}/")}

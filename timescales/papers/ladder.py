@@ -183,10 +183,10 @@ def too_short_or_easy(competence: Competence | None, rung: Rung, rows: Sequence[
     return ""
 
 
-class Kept(NamedTuple):
-    """How many conclusions keep the sign of their effect from the smallest to the largest size.
+class KeptSigns(NamedTuple):
+    """Count the conclusions that keep the sign of their effect from the smallest to the largest size.
 
-    chance: the share that would keep it if signs at both sizes were independent and as frequent as they are.
+    chance: the share that would keep it if the signs at both sizes were independent, each as frequent as it is.
     """
 
     of: str  # which conclusions
@@ -195,7 +195,7 @@ class Kept(NamedTuple):
     chance: float
 
 
-def kept_signs(climbs: Sequence[Climb]) -> list[Kept]:
+def kept_signs(climbs: Sequence[Climb]) -> list[KeptSigns]:
     """Count the conclusions whose effect has the same sign at the smallest and at the largest size.
 
     Counted are claims "A > B" that stand for a sentence of a paper and have runs at two sizes. Tables may share runs;
@@ -218,7 +218,7 @@ def kept_signs(climbs: Sequence[Climb]) -> list[Kept]:
         own = [pairs[key] for key in keys]
         small, large = (statistics.fmean(pair[k] for pair in own) if own else 0.0 for k in (0, 1))
         chance = small * large + (1 - small) * (1 - large) if own else 0.0
-        found.append(Kept(kind, sum(a == b for a, b in own), len(own), chance))
+        found.append(KeptSigns(kind, sum(a == b for a, b in own), len(own), chance))
     return found
 
 
