@@ -42,12 +42,12 @@ class Trace(NamedTuple):
 
     @property
     def reference(self) -> Tensor:
-        """The reference time k_t = t - age of each unit after every step, (S, units)."""
+        """Return the reference time k_t = t - age of each unit after every step, (S, units)."""
         return self.time.to(self.ages.dtype).unsqueeze(1) - self.ages
 
     @property
     def late(self) -> Tensor:
-        """Which units are at least half the delay old at its last step, (units,) bool."""
+        """Return which units are at least half the delay old at its last step, (units,) bool."""
         return self.ages[self.end - 1] >= LATE * self.delay
 
 

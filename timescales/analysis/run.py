@@ -40,12 +40,12 @@ class Trained:
 
     @property
     def config(self) -> Config:
-        """The configuration of the run."""
+        """Return the configuration of the run."""
         return self.record.config
 
     @functools.cached_property
     def forget(self) -> list[Tensor]:
-        """Each unit's forget gate, the mean over test data: per layer (H,), float64, on the CPU. Computed once.
+        """Return each unit's forget gate, the mean over test data: per layer (H,), float64, on the CPU. Computed once.
 
         Raises ConfigError for a model without forget gates.
         """
@@ -67,7 +67,7 @@ class Trained:
 
     @property
     def colour(self) -> str:
-        """The colour of the run's model or gate in figures."""
+        """Return the colour of the run's model or gate in figures."""
         from timescales import plotting
 
         model = self.config["model"]
@@ -75,7 +75,7 @@ class Trained:
 
     @property
     def title(self) -> str:
-        """Task, model, seed and steps, for the titles of figures."""
+        """Return the task, model, seed and steps, for the titles of figures."""
         steps, task = self.record.steps, self.config["task"]
         corpus = task.get("corpus")
         task_name = task["name"] if corpus is None or task["name"].startswith(corpus) else f"{task['name']} ({corpus})"

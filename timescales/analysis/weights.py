@@ -51,17 +51,17 @@ class Weights:
 
     @property
     def sizes(self) -> list[int]:
-        """The number of units of each layer."""
+        """Return the number of units of each layer."""
         return [layer["weight_hh"].shape[1] for layer in self.layers]
 
     @property
     def input_size(self) -> int:
-        """The number of inputs of the first layer."""
+        """Return the number of inputs of the first layer."""
         return self.layers[0]["weight_ih"].shape[1]
 
     @property
     def tied(self) -> bool:
-        """Whether the readout has the embedding's weights. If the file lacks one of them, it may have."""
+        """Return whether the readout has the embedding's weights. If the file lacks one of them, it may have."""
         return self.readout is None or self.embedding is None or self.readout[0].equal(self.embedding)
 
 
@@ -70,7 +70,7 @@ class OfFile(Trained):
 
     @property
     def title(self) -> str:
-        """The file and the task, for the titles of figures."""
+        """Return the file and the task, for the titles of figures."""
         return f"{self.directory.name}, {self.config['task']['name']}"
 
 

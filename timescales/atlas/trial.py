@@ -56,30 +56,30 @@ class Trial:
 
     @property
     def name(self) -> str:
-        """The class of the cell, with its arguments."""
+        """Return the class of the cell, with its arguments."""
         given = ", ".join(f"{key}={value}" for key, value in self.arguments.items())
         name = self.source.replace(":", ".").rpartition(".")[2]
         return f"{name}({given})" if given else name
 
     @property
     def seeds(self) -> Sequence[int]:
-        """The seeds that are trained."""
+        """Return the seeds that are trained."""
         return self.atlas.seeds[:1] if self.quick else self.atlas.seeds
 
     @property
     def tests(self) -> dict[str, list[Rung]]:
-        """The tests that are trained, each with its rungs."""
+        """Return the tests that are trained, each with its rungs."""
         return {name: rungs for name, rungs in self.atlas.tests.items() if not self.quick or name in self.atlas.quick}
 
     @property
     def rungs(self) -> list[Rung]:
-        """The rungs on which the cell has scores."""
+        """Return the rungs on which the cell has scores."""
         done = {score.rung for score in self.found}
         return [rung for rung in self.atlas.rungs.values() if rung.name in done]
 
     @property
     def abilities(self) -> dict[str, list[Rung]]:
-        """The rungs on which the cell has scores, by ability."""
+        """Return the rungs on which the cell has scores, by ability."""
         return {name: of for name in self.atlas.abilities if (of := [r for r in self.rungs if r.ability == name])}
 
     def train(self) -> None:
@@ -148,7 +148,7 @@ class Trial:
 
     @property
     def cap(self) -> float | None:
-        """The minutes after which training stops; None: no limit."""
+        """Return the minutes after which training stops; None: no limit."""
         return self.minutes if self.quick else None
 
     def _run(self, run: Run, bar: Any, work: int) -> Record:

@@ -45,7 +45,7 @@ class Step:
 
     @property
     def counts(self) -> bool:
-        """Whether the rung has an effect that can be compared with that of other rungs."""
+        """Return whether the rung has an effect that can be compared with that of other rungs."""
         return not self.short and self.verdict.interval is not None and self.word != judge.NOT_RUN
 
 
@@ -66,7 +66,7 @@ class Climb:
 
     @property
     def unit(self) -> str:
-        """The unit of the effect."""
+        """Return the unit of the effect."""
         if "fails" in self.claim.sign:
             return "share of runs"
         return "times as fast" if self.ratio else self.claim.unit

@@ -85,17 +85,17 @@ class Measure:
 
     @property
     def column(self) -> str:
-        """The column of runs.csv with the values."""
+        """Return the column of runs.csv with the values."""
         return column(self.metric, self.select)
 
     @property
     def scale(self) -> float:
-        """The factor from a record's unit to the printed one."""
+        """Return the factor from a record's unit to the printed one."""
         return 100.0 if self.unit == "percent" else 1.0
 
     @property
     def higher(self) -> bool:
-        """Whether larger values are better."""
+        """Return whether larger values are better."""
         return self.better == "higher"
 
     def best(self, items: Iterable[Any], key: Callable[[Any], float] = float) -> Any:
@@ -147,14 +147,14 @@ class Cell(Measure):
 
     @property
     def spread(self) -> float | None:
-        """The printed standard deviation, computed from the standard error of n runs if that is printed."""
+        """Return the printed standard deviation, computed from the standard error of n runs if that is printed."""
         if self.se is not None and self.n is not None:
             return self.se * math.sqrt(self.n)
         return self.sd
 
     @property
     def margin(self) -> float:
-        """The largest difference that counts as none: the tolerance, or two printed spreads if they are larger.
+        """Return the largest difference that counts as none: the tolerance, or two printed spreads if they are larger.
 
         But it is at most half the smallest gap that the paper concludes from.
         """
@@ -208,7 +208,7 @@ class Claim(Measure):
 
     @property
     def columns(self) -> tuple[str, str]:
-        """The columns of runs.csv that are compared, one for each side."""
+        """Return the columns of runs.csv that are compared, one for each side."""
         return self.column, column(self.than, self.select) if self.than else self.column
 
     def groups(self, runs: Iterable[Item], axes_of: Callable[[Item], Axes]) -> dict[str, list[list[Item]]]:
@@ -310,12 +310,12 @@ class Table(Measure):
 
     @property
     def paper(self) -> str:
-        """The first word of the table's name: the paper's first author, or "ours"."""
+        """Return the first word of the table's name: the paper's first author, or "ours"."""
         return self.name.split("_")[0]
 
     @property
     def sizes(self) -> dict[str, Table]:
-        """The table at each of its sizes: "paper", then the rungs of its ladder from the smallest."""
+        """Return the table at each of its sizes: "paper", then the rungs of its ladder from the smallest."""
         if self.ladder is None:
             return {PAPER: self}
         rates: dict[str, Table] = {RATES: self.ladder.rates} if self.ladder.rates else {}

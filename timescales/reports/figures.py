@@ -32,7 +32,7 @@ class Panel(NamedTuple):
 
     @property
     def rows(self) -> Sequence[Row]:
-        """The runs that the panel shows."""
+        """Return the runs that the panel shows."""
         return [row for row in self.report.rows[self.size] if matches(row.axes, self.figure.where)]
 
 

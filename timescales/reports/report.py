@@ -47,12 +47,12 @@ class Judged(Generic[Item]):
 
     @property
     def item(self) -> Item:
-        """The claim or the value under the first view."""
+        """Return the claim or the value under the first view."""
         return self.items[0]
 
     @property
     def word(self) -> str:
-        """The one word for the item: a decision only if all views agree."""
+        """Return the one word for the item: a decision only if all views agree."""
         return judge.word_of({verdict.word for verdict in self.verdicts})
 
 
@@ -78,12 +78,12 @@ class Report:
 
     @property
     def folder(self) -> Path:
-        """The folder of the report."""
+        """Return the folder of the report."""
         return self.out / self.table.name
 
     @property
     def all_rows(self) -> list[Row]:
-        """The rows of all sizes, each run once. Rungs of a ladder may share runs."""
+        """Return the rows of all sizes, each run once. Rungs of a ladder may share runs."""
         found: dict[str, Row] = {}
         for rows in self.rows.values():
             for row in rows:
@@ -92,42 +92,42 @@ class Report:
 
     @functools.cached_property
     def judged(self) -> tuple[list[Verdict], list[Verdict]]:
-        """The verdicts on all claims and all values at the paper's size, in the table's order."""
+        """Return the verdicts on all claims and all values at the paper's size, in the table's order."""
         return judge.judge(self.table, self.rows[PAPER])
 
     @property
     def claims(self) -> list[Judged[Claim]]:
-        """The paper's conclusions, or the hypotheses of our own study, each once."""
+        """Return the paper's conclusions, or the hypotheses of our own study, each once."""
         return [each for each in self.every_claim if each.item.decides]
 
     @property
     def every_claim(self) -> list[Judged[Claim]]:
-        """All claims, each once, including our own ones that decide nothing."""
+        """Return all claims, each once, including our own ones that decide nothing."""
         return _by_number(self.table.claims, self.judged[0])
 
     @property
     def values(self) -> list[Judged[Cell]]:
-        """The printed values, each once; in a study of our own, the values that it measures."""
+        """Return the printed values, each once; in a study of our own, the values that it measures."""
         return _by_number(self.table.cells, self.judged[1])
 
     @property
     def study(self) -> bool:
-        """Whether it is a study of hypotheses, not a table of a paper."""
+        """Return whether it is a study of hypotheses, not a table of a paper."""
         return any(claim.hypothesis for claim in self.table.claims)
 
     @property
     def counts(self) -> tuple[Counter[str], Counter[str]]:
-        """The number of conclusions, and of printed values, with each word."""
+        """Return the number of conclusions, and of printed values, with each word."""
         return judge.counts(self.table.claims, self.judged[0]), judge.counts(self.table.cells, self.judged[1])
 
     @functools.cached_property
     def climbs(self) -> list[Climb]:
-        """The claims of the ladder, each over its rungs."""
+        """Return the claims of the ladder, each over its rungs."""
         return ladder.climbs(self.table, self.rows)
 
     @functools.cached_property
     def reanalysed(self) -> list[reanalysed.Evidence]:
-        """What the authors' published models and the data show about the table's values and claims."""
+        """Return what the authors' published models and the data show about the table's values and claims."""
         return reanalysed.judge(self.table, reanalysed.read(self.results))
 
     def price(self, size: str = PAPER) -> Price:

@@ -35,7 +35,7 @@ class Variation:
 
     @property
     def words(self) -> str:
-        """The variation in words."""
+        """Return the variation in words."""
         return f"{self.key}={wording.say(self.value)}" if self.key else "as assumed"
 
 

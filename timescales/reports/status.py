@@ -38,12 +38,12 @@ class Status:
 
     @property
     def todo(self) -> list[Run]:
-        """The runs that have not ended."""
+        """Return the runs that have not ended."""
         return [run for run, state in self.runs if state.outcome is None]
 
     @property
     def unknown(self) -> dict[str, Run]:
-        """One run for each cost that is not known, by cost_key."""
+        """Return one run for each cost that is not known, by cost_key."""
         return {run.cost_key: run for run in self.todo if run.cost_key not in self.seconds}
 
     def line(self) -> list[Any]:
