@@ -277,6 +277,13 @@ def test_shown_commands_are_real(page):
             assert words[1] == "-m" or (ROOT / words[1]).is_file(), command
 
 
+def test_no_guide_is_too_long():
+    guides = [*(ROOT / "docs").glob("*.md"), ROOT / "README.md"]
+    assert len(guides) == 17
+    most = {"README.md": 150}
+    assert [g.name for g in guides if len(g.read_text().splitlines()) > most.get(g.name, 250)] == []
+
+
 @pytest.mark.slow
 def test_readme_example_runs():
     """The twenty lines that use the package as a library."""

@@ -83,7 +83,6 @@ def test_the_pages_models(kind):
     names = {}
     exec(first.replace("timescales.LSTM", kind), names)
     assert isinstance(names["model"][0], torch.nn.LSTM)
-    names = {}
     exec(tagger.replace("timescales.LSTM", kind), names)
     assert names["padded"].shape == (3, 9, 32)
     assert names["summary"].shape == (3, 32)
