@@ -151,17 +151,6 @@ def test_padding_is_left_out_of_the_products(name, side, threads):
     compare("fused", rnn, x, some_state(rnn, B), dt, mask, True, reset=some_resets(S, B), states=True)
 
 
-@pytest.mark.parametrize("threads", [1, 3, 5])
-def test_longest_first(threads):
-    """Every row once, in each thread's slice those with most steps first."""
-    mask = torch.rand(20, 11) < torch.rand(11)
-    order, lengths = fused.longest_first(mask, threads), mask.sum(0)
-    for k in range(threads):
-        mine = order[11 * k // threads : 11 * (k + 1) // threads]
-        assert sorted(mine.tolist()) == list(range(11 * k // threads, 11 * (k + 1) // threads))
-        assert (lengths[mine].diff() <= 0).all()
-
-
 @pytest.mark.parametrize("name", MODELS)
 def test_long_sequence(name):
     """500 steps: errors do not grow with time, since age and cell are sums of decaying terms."""
@@ -239,22 +228,6 @@ def test_large_ages(name, age, largest, of_state, of_gradients):
         expected = eager.run(exact, 0 * x.double(), exact.weights(), cell.State(*(v.double() for v in empty)))[1]
     for a, b in zip(found, expected, strict=True):
         assert torch.allclose(a.double(), b, rtol=5e-6, atol=0.0)
-
-
-def test_time_shorter_than_epsilon():
-    """Where dt < epsilon the ratio is held at 1, and no gradient flows through it."""
-    rnn = PLSTM(2, 5, epsilon=0.5)
-    with torch.no_grad():
-        rnn.layers[0].bias[:5] = -3.0
-    compare("fused", rnn, torch.randn(12, 4, 2), some_state(rnn, 4), 0.8 * torch.rand(12, 4))
-
-
-@pytest.mark.parametrize(
-    "kind", [LSTM, URLSTM, PLSTM, lambda *a, **b: GatedRNN(*a, gate="um", T_max=30, downsize=4, **b)]
-)
-def test_layers_batch_first(kind):
-    rnn = kind(5, [12, 20], 2, batch_first=True)
-    compare("fused", rnn, torch.randn(4, 7, 5), some_state(rnn, 4), torch.rand(4, 7) + 0.5, torch.rand(4, 7) < 0.7)
 
 
 @pytest.mark.parametrize("kind", [cells.LSTMCell, cells.PLSTMCell, cells.MinLSTMCell, cells.PLScanCell])
@@ -483,17 +456,6 @@ def test_one_step_at_a_time_equals_the_whole():
         output, state = rnn(torch.randn(S, B, 3), reset=torch.zeros(S, B))
         assert output.shape == (S, B, 20)
         assert state.c.shape == (1, B, 20)
-
-
-@pytest.mark.parametrize("kind", [LSTM, PLSTM])
-def test_called_directly_it_reads_no_other_type_as_float32(kind):
-    (cell,) = kind(3, 8).layers
-    x, state = torch.randn(5, 2, 3), cell.initial_state(2)
-    output, _ = fused.run(cell, x, cell.weights(), state)
-    again, _ = fused.run(cell, x, cell.weights(), state, torch.ones(5, 2).double(), torch.ones(5, 2))
-    close(again, output)
-    with pytest.raises(AssertionError):
-        fused.run(cell, x, cell.weights(), type(state)(*(v.double() for v in state)))
 
 
 # --- numbers that are none, infinite or very small --------------------------------------------------------------------

@@ -58,17 +58,6 @@ def test_the_classifier_is_saved_and_exported_for_any_number_of_series(tmp_path,
     torch.testing.assert_close(program(*more), torch.cat([expected, expected]))
 
 
-def test_output_at_masked_steps_and_the_last_state():
-    torch.manual_seed(0)
-    rnn, x, mask = timescales.PLSTM(I, H), torch.randn(S, 2, I), torch.ones(S, 2)
-    mask[4:, 1] = 0.0
-    output, state = rnn(x, mask=mask)
-    assert torch.equal(output[4:, 1], output[3, 1].expand(S - 4, H))
-    assert torch.equal(state.h[-1], torch.stack([output[-1, 0], output[3, 1]]))
-    assert torch.equal(rnn(x, mask=mask * 0.25)[0], output)
-    assert torch.equal(rnn(x, mask=mask * -3)[0], output)
-
-
 def test_a_trained_model_is_loaded():
     model = run('timescales.load("')["model"]
     assert model.card["id"] == "2e471ad7b7ea"
@@ -82,18 +71,3 @@ def test_a_policys_loop_over_steps_is_one_call_with_resets():
     found = run("outputs, now", rnn=rnn, x=x, state=before, reset=reset)
     torch.testing.assert_close(found["output"], torch.cat(found["outputs"]))
     torch.testing.assert_close(found["state"], found["now"])
-
-
-def test_states_have_one_tensor_for_each_layer():
-    torch.manual_seed(0)
-    rnn, x, reset = timescales.PLSTM(I, [H, 2 * H], 2), torch.randn(S, B, I), torch.zeros(S, B)
-    reset[3] = 1
-    output, state, states = rnn(x, reset=reset, states=True)
-    assert states.h[-1] is output
-    assert [v.shape for v in states.c] == [(S, B, H), (S, B, 2 * H)]
-    assert all(torch.equal(steps[-1], last) for steps, last in zip(states.age, state.age, strict=True))
-    short, *_ = rnn(x[:3], states=True)[2].c
-    torch.testing.assert_close(states.c[0][:3], short)  # what the step before the reset gave
-    rnn.batch_first = True
-    _, _, turned = rnn(x.transpose(0, 1), reset=reset.transpose(0, 1), states=True)
-    torch.testing.assert_close(turned.age[1].transpose(0, 1), states.age[1])

@@ -162,12 +162,6 @@ def test_torchs_names_of_the_weights_say_where_they_are(kind, name, place):
     assert isinstance(getattr(rnn.layers[int(layer[7])], parameter), torch.nn.Parameter)
 
 
-@pytest.mark.parametrize("name", ["weight_hh_l2", "weight_hh_l0_reverse", "weight_hr_l0", "layer"])
-def test_other_names_have_torchs_message(name):
-    with pytest.raises(AttributeError, match=f"^'LSTM' object has no attribute '{name}'$"):
-        getattr(timescales.LSTM(I, H, 2), name)
-
-
 def test_a_state_has_one_name():
     for rnn, other in ((timescales.LSTM(I, H), "state"), (timescales.PLSTM(I, H), "hx")):
         _, state = rnn(X)
@@ -185,25 +179,6 @@ def test_four_dimensions_are_refused(engine):
     two = {name: torch.stack([p, p]) for name, p in rnn.named_parameters()}
     with pytest.raises(ValueError, match=r"PLSTMCell needs x \(S, B, input\) and weight_ih \(rows, input\)"):
         torch.func.functional_call(rnn, two, (torch.randn(5, 3, I),))
-
-
-@pytest.mark.parametrize(
-    ("batch_first", "x", "message"),
-    [
-        (False, torch.zeros(I), "x must be (S, B, input), or (S, input) of one sequence; not (4,)"),
-        (True, torch.zeros(I), "x must be (B, S, input), or (S, input) of one sequence; not (4,)"),
-        (True, torch.zeros(2, 3, 4, I), "x must have 3 dimensions, (B, S, input), not (2, 3, 4, 4)"),
-        (
-            True,
-            nn.utils.rnn.pack_padded_sequence(X[..., 1:], [S] * B),
-            "x has 3 features in its last dimension; this RNN reads 4",
-        ),
-    ],
-    ids=["1-D", "1-D batch first", "4-D", "packed"],
-)
-def test_messages_have_the_shapes_of_batch_first(batch_first, x, message):
-    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
-        timescales.PLSTM(I, H, batch_first=batch_first)(x)
 
 
 @pytest.mark.parametrize("batch_first", [False, True])
@@ -298,15 +273,6 @@ def test_dt_is_packed_as_x_is(lengths, others):
 # --- as torch's layers raise ------------------------------------------------------------------------------------------
 
 
-def with_weight(layer, name, *shape):
-    """The layer with another weight. name: as its cell calls it."""
-    places = dict(layer.named_parameters())
-    path = next(place for place in places if name in place)
-    above, _, last = path.rpartition(".")
-    setattr(layer.get_submodule(above), last, nn.Parameter(torch.zeros(shape)))
-    return layer
-
-
 WRONG = {  # calls of torch's LSTM that raise RuntimeError, and the same of ours
     "input": lambda layer, state: layer(torch.zeros(S, B, I + 1)),
     "units": lambda layer, state: layer(X, state(1, B, H + 1)),
@@ -332,10 +298,3 @@ def test_what_torchs_layers_refuse_is_caught_as_they_are(call):
             call(kind(I, H), state)
         if kind not in (timescales.LSTM, timescales.GRU):  # these have torch's own messages
             assert isinstance(error.value, ValueError), "as in earlier versions"
-
-
-@pytest.mark.parametrize(("name", "shape"), [("weight_hh", (4 * H, H + 1)), ("weight_ih", (4 * H, I + 1))])
-def test_a_weight_of_a_wrong_shape_is_a_value_error_and_a_runtime_error(name, shape):
-    for kind in (RuntimeError, ValueError):
-        with pytest.raises(kind, match=rf"LSTMCell: {name} is \({shape[0]}, {shape[1]}\); it must be"):
-            with_weight(timescales.LSTM(I, H), name, *shape)(X)

@@ -9,7 +9,7 @@ import pytest
 import torch
 from rnn_cases import close
 from torch import distributed, nn
-from torch.nn.utils import parametrizations, parametrize
+from torch.nn.utils import parametrize
 from torch.testing._internal.two_tensor import TwoTensor
 
 import timescales
@@ -88,14 +88,6 @@ def test_a_subclass_without_a_meaning_of_its_own():
         output = rnn(x.as_subclass(Named))[0]
     assert type(output) is Named
     close(output.as_subclass(torch.Tensor), rnn(x)[0], 1e-5)
-
-
-def test_a_fake_tensor_outside_of_its_mode():
-    with torch._subclasses.FakeTensorMode() as mode:
-        x = mode.from_tensor(torch.randn(6, 2, 3))
-        rnn = timescales.LSTM(3, 5)
-    with pytest.warns(UserWarning, match="not FakeTensor"):
-        assert rnn(x)[0].shape == (6, 2, 5)
 
 
 @pytest.mark.parametrize("layout", ["sparse", "mkldnn"])
@@ -209,21 +201,6 @@ def test_a_parametrized_cell_keeps_its_kernel(name, monkeypatch):
     expected.sum().backward()
     learned = holder.parametrizations[weight].original
     close(learned.grad, 2.0 * plain.layers[0].weight_ih.grad, 1e-5)
-
-
-def test_torchs_parametrizations(monkeypatch):
-    x = torch.randn(6, 2, 3)
-    timescales.PLSTM(3, 5)(x)
-    for change in (parametrizations.weight_norm, parametrizations.spectral_norm, parametrizations.orthogonal):
-        rnn = timescales.PLSTM(3, 5)
-        change(rnn.layers[0], "weight_hh")
-        rnn.eval()  # spectral_norm changes its vectors in training
-        names = used(monkeypatch)
-        output = rnn(x)[0]
-        assert names == ["fused"]
-        rnn.engine = "eager"
-        close(output, rnn(x)[0], 1e-5)
-        monkeypatch.undo()
 
 
 def test_a_parametrization_that_no_kernel_reads_says_so_once():

@@ -186,19 +186,6 @@ def test_a_subclass_resets_the_parameters_in_its_own_way():
     assert all((parameter == 1).all() for parameter in Ones(3, 4).parameters())
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
-def test_parameters_are_drawn_again_in_their_own_precision(dtype):
-    torch.manual_seed(0)
-    theirs = nn.LSTM(3, 4, 2, dtype=dtype)
-    torch.manual_seed(0)
-    rnn = timescales.LSTM(3, 4, 2, dtype=dtype)
-    with torch.no_grad():
-        rnn.weight_ih_l0.add_(1.0)
-    torch.manual_seed(0)
-    rnn.reset_parameters()
-    assert all(torch.equal(own, value) for own, value in zip(rnn.parameters(), theirs.parameters(), strict=True))
-
-
 def test_a_layer_with_a_parametrization_is_copied_after_a_pass():
     rnn, x = timescales.LSTM(3, 4), torch.ones(5, 2, 3)
     nn.utils.parametrizations.weight_norm(rnn, "weight_hh_l0")

@@ -200,24 +200,6 @@ def test_curves_show_what_simple_rules_reach(monkeypatch):
     assert found.trivial_baselines(row) == {}
 
 
-def test_a_gate_has_one_line_style_in_panels_of_different_runs():
-    from matplotlib.figure import Figure
-
-    runs = [*rows([0.5], model="plstm", gate="u"), *rows([0.5], model="plstm", gate="om")]
-    runs += [*rows([0.5], model="lstm", gate="om"), *rows([0.5], model="lstm", gate="u")]
-    parts = [{"kind": "curves", "where": {"model": model}} for model in ("plstm", "lstm")]
-    runs = [made_row(like=row, curve=[{"step": 10, "valid/accuracy": 0.4}]) for row in runs]
-    found = report_of({**TABLE, "figure": parts}, {"paper": runs})
-    looks = []
-    for panel in figures._panels(found):
-        ax = Figure().subplots()
-        figures.KINDS["curves"](ax, panel)
-        looks.append({line.get_label(): line.get_linestyle() for line in ax.lines})
-    assert looks[0] == looks[1]
-    assert set(looks[0]) == {"gate=om", "gate=u"}
-    assert len(set(looks[0].values())) == 2
-
-
 HEAD = "section,config,S,B,I,H,loss,flush,threads,variant,seconds,MiB,ratio,rounds\n"
 
 

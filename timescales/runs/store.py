@@ -122,14 +122,14 @@ def _value(key: str, text: str) -> Any:
     return text if key in COLUMNS and key != "seconds" else float(text)
 
 
-def rows_text(rows: Sequence[Row], seed_in_axes: bool = False) -> str:
+def rows_text(rows: Sequence[Row]) -> str:
     """Rows as the text of a runs.csv. What no row has a value of makes no column."""
     known = {name for line in rows for name, value in line.values.items() if value is not None}
     names = sorted(known)
     lines = []
     for line in rows:
         columns = {key: getattr(line, key) for key in COLUMNS}
-        axes = {key: value for key, value in line.axes.items() if key != "seed" or seed_in_axes}
+        axes = {key: value for key, value in line.axes.items() if key != "seed"}
         lines.append(columns | {"axes": json.dumps(axes)} | {name: line.value(name) for name in names})
     return csv_text(lines, [*COLUMNS, *names])
 
