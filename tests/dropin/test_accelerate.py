@@ -232,17 +232,6 @@ def test_exporters_and_compilers(model):
     close(traced(X), expected)
 
 
-def test_explain_shows_it(model, capsys):
-    timescales.explain(timescales.accelerate(model).lstm)
-    told = capsys.readouterr().out
-    assert "fused: yes" in told
-    assert "torch's own kernel" in told
-    assert "    LSTM: 64, 16, 32; 200, 64, 32\n" in told
-    assert "    other packed sequences: 16, 1, 1; 64, 4, 1\n" in told
-    timescales.explain(timescales.LSTM(I, H))
-    assert "smaller calls" not in capsys.readouterr().out
-
-
 def test_a_first_call_by_the_exporter_leaves_no_tensors_of_its_own():
     """The sizes are of no layer before: what is kept is made by this call."""
     rnn, x = timescales.accelerate(nn.GRU(2, 1021)), torch.zeros(300, 1, 2)

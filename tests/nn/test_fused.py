@@ -306,18 +306,6 @@ def test_scan_cells_of_ones_own_draw_the_numbers_of_eager(kind, is_scan):
 # --- forms of calls ---------------------------------------------------------------------------------------------------
 
 
-def test_numbers_may_be_anywhere():
-    """An input of any strides, and the gradient of a sum, which has strides of 0."""
-    rnn, x = PLSTM(5, 20), torch.randn(5, 4, 7).permute(2, 1, 0)
-    compare("fused", rnn, x)
-    found = []
-    for rnn.engine in ("fused", "eager"):
-        rnn.zero_grad()
-        rnn(x)[0].sum().backward()
-        found.append(torch.cat([p.grad.flatten() for p in rnn.parameters()]))
-    close(*found)
-
-
 def test_all_steps_masked():
     rnn = PLSTM(3, 6)
     state, mask = some_state(rnn, 2), torch.zeros(4, 2)
@@ -380,19 +368,6 @@ def test_some_gradients_not_wanted(name):
     whole = gradients(range(len(tensors)))
     for k in range(len(tensors)):
         assert torch.equal(gradients([k])[0], whole[k])
-
-
-def test_changed_weights_are_noticed():
-    """Backward reads the weights: torch's own check must see a change in between. There is no second derivative."""
-    rnn = PLSTM(3, 4, engine="fused")
-    loss = rnn(torch.randn(3, 2, 3))[0].sum()
-    with pytest.raises(RuntimeError, match=r"no second derivatives: .* use engine='eager'"):
-        torch.autograd.grad(loss, rnn.layers[0].weight_hh, create_graph=True)
-    loss = rnn(torch.randn(3, 2, 3))[0].sum()
-    with torch.no_grad():
-        rnn.layers[0].weight_hh.mul_(2.0)
-    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
-        loss.backward()
 
 
 # With 40 inputs, their share is made ahead, for windows of some 200 rows: less than one, one, a step more, several.
@@ -459,26 +434,6 @@ def test_one_step_at_a_time_equals_the_whole():
 
 
 # --- numbers that are none, infinite or very small --------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("engine", ["eager", "fused"])
-def test_what_is_not_a_number_stays_so(engine):
-    """In a parameter; and in one sequence it reaches its later outputs, and no other sequence."""
-    for rows in ("reset", "cell", "output", "power"):
-        rnn = PLSTM(3, 4, engine=engine)
-        (cell,) = rnn.layers
-        with torch.no_grad():
-            (cell.power if rows == "power" else cell.bias[cell.rows(rows)]).fill_(float("nan"))
-        output, after = rnn(torch.randn(6, 2, 3))
-        assert output.isnan().all()
-        assert after.h.isnan().all()
-    for make in MODELS.values():
-        rnn, x = make(2, 4), torch.zeros(3, 2, 2)
-        rnn.engine = engine
-        x[1, 0, 0] = float("nan")
-        output, _ = rnn(x)
-        assert output[1:, 0].isnan().all()
-        assert not output[:, 1].isnan().any()
 
 
 def gradients(rnn, x, state=None, scale=1.0):

@@ -7,7 +7,6 @@ import pytest
 import torch
 from cell_cases import B, H, I, build, close, random_input, random_state, run
 from configs import config
-from torch import nn
 
 import timescales
 from timescales.config import identity
@@ -32,29 +31,6 @@ def count(module):
 
 
 # --- GRUs and LSTMs ---------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("layers", [1, 2])
-def test_gru_is_torchs(layers):
-    torch.manual_seed(7)
-    theirs = nn.GRU(I, H, layers)
-    torch.manual_seed(7)
-    ours = timescales.GRU(I, H, layers)
-    for k, cell in enumerate(ours.layers):
-        for key in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"):
-            assert torch.equal(getattr(cell, key), getattr(theirs, f"{key}_l{k}"))
-    theirs.double()
-    x, h = random_input()[0], torch.randn(layers, B, H, dtype=torch.float64)
-    expected, end = theirs(x, h)
-    converted = timescales.GRU.from_torch(theirs)
-    output, state = converted(x, [cell.State(h[k]) for k, cell in enumerate(converted.layers)])
-    close(output, expected)
-    close(state, end)
-    close(converted.to_torch()(x, h)[0], expected)
-    both = nn.GRU(I, H, bidirectional=True)
-    close(timescales.GRU.from_torch(both)(x.float())[0], both(x.float())[0], 1e-6)
-    with pytest.raises(ValueError, match=r"equal hidden_size"):
-        timescales.GRU(I, [H, 2], 2).to_torch()
 
 
 def test_with_a_forget_gate_of_one_an_slstm_is_a_mean():

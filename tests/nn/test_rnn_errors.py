@@ -1,6 +1,5 @@
 """Wrong arguments of the modules: the error says what to do."""
 
-import contextlib
 import math
 import re
 
@@ -43,14 +42,6 @@ def test_refused_arguments_say_what_to_do(kind, arguments, fix, torchs):
     own = torchs if torchs and kind in OF_TORCHS_CLASS and not chooses else fix
     with pytest.raises(TypeError if own != fix and ("bool" in own or "float" in own) else ValueError, match=own):
         build(kind, **arguments)
-
-
-def test_projections_are_torchs_lstm_alone():
-    for kind in KINDS:
-        takes = KINDS[kind][0] == "LSTM"
-        fix = "only supported for LSTM" if kind == "GRU" else "put an nn.Linear after it"
-        with contextlib.nullcontext() if takes else pytest.raises(ValueError, match=fix):
-            build(kind, proj_size=3)
 
 
 # bias=False: those with equations that need no bias.
@@ -145,23 +136,6 @@ def test_a_state_of_another_type_or_place_raises_with_the_fix(engine, field):
             rnn(X, state)
 
 
-@pytest.mark.parametrize(
-    ("kind", "name", "place"),
-    [
-        ("URLSTM", "weight_hh_l1", "layers[1].weight_hh"),
-        ("PGRU", "weight_ih_l0", "layers[0].weight_ih"),
-        ("PLSTM", "bias_ih_l1", "layers[1].bias"),
-    ],
-)
-def test_torchs_names_of_the_weights_say_where_they_are(kind, name, place):
-    rnn = getattr(timescales, kind)(I, H, 2)
-    with pytest.raises(AttributeError) as raised:
-        getattr(rnn, name)
-    assert str(raised.value) == f"{kind} has no {name}: it is {place}"
-    layer, parameter = place.split(".")
-    assert isinstance(getattr(rnn.layers[int(layer[7])], parameter), torch.nn.Parameter)
-
-
 def test_a_state_has_one_name():
     for rnn, other in ((timescales.LSTM(I, H), "state"), (timescales.PLSTM(I, H), "hx")):
         _, state = rnn(X)
@@ -179,15 +153,6 @@ def test_four_dimensions_are_refused(engine):
     two = {name: torch.stack([p, p]) for name, p in rnn.named_parameters()}
     with pytest.raises(ValueError, match=r"PLSTMCell needs x \(S, B, input\) and weight_ih \(rows, input\)"):
         torch.func.functional_call(rnn, two, (torch.randn(5, 3, I),))
-
-
-@pytest.mark.parametrize("batch_first", [False, True])
-def test_one_sequence_is_a_batch_of_one(batch_first):
-    rnn, one = timescales.PLSTM(I, H, batch_first=batch_first), torch.randn(S, I)
-    expected, after = rnn(one.unsqueeze(0 if batch_first else 1))
-    output, state = rnn(one)
-    assert torch.equal(output, expected.flatten(0, 1))
-    assert torch.equal(state.age, after.age[:, 0])
 
 
 @pytest.mark.parametrize("kind", ["LSTM", "GRU", "MTSLSTM", "PLSTM", "MinGRU"])

@@ -66,19 +66,6 @@ def test_negated_tensors(name, what):
     alike(gradients(fused, x, [state], dt), gradients(eager, x, [state], dt))
 
 
-def test_negated_sparse_and_zero_gradients():
-    fused, x = LSTM(3, 5, engine="fused"), torch.randn(6, 2, 3)
-    eager = copy.deepcopy(fused)
-    eager.engine = "eager"
-    dense = torch.randn(6, 2, 5)
-    for gradient in (negated(dense), dense.to_sparse(), torch._efficientzerotensor((6, 2, 5))):
-        for rnn in (fused, eager):
-            rnn.zero_grad()
-        fused(x)[0].backward(gradient)
-        eager(x)[0].backward(gradient if gradient.layout is torch.strided else dense)
-        alike([p.grad for p in fused.parameters()], [p.grad for p in eager.parameters()])
-
-
 def test_a_gradient_of_a_subclass_is_refused():
     from torch.testing._internal.two_tensor import TwoTensor
 
@@ -168,14 +155,6 @@ def test_forward_under_hooks_takes_little_memory(monkeypatch):
     assert under_hooks < whole / 20
     output.sum().backward()
     assert taken[2:] == [whole]
-
-
-def test_backward_twice_under_hooks():
-    rnn, x = PLSTM(3, 5, engine="fused"), torch.randn(6, 4, 3)
-    with saved_tensors_hooks(lambda v: v, lambda v: v):
-        loss = rnn(x)[0].square().sum()
-    first = torch.autograd.grad(loss, list(rnn.parameters()), retain_graph=True)
-    assert all(map(torch.equal, first, torch.autograd.grad(loss, list(rnn.parameters()))))
 
 
 def test_a_negated_input_keeps_its_engine():
