@@ -3,21 +3,7 @@
 import pytest
 import reference
 import torch
-from cell_cases import (
-    ALL,
-    CELLS,
-    B,
-    H,
-    I,
-    S,
-    build,
-    close,
-    close_state,
-    random_input,
-    random_state,
-    run,
-    shares,
-)
+from cell_cases import ALL, CELLS, B, H, I, S, build, close, close_state, random_input, random_state, run, shares
 
 from timescales.nn import cells, registry
 from timescales.nn.cells import LSTMCell

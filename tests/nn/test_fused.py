@@ -151,15 +151,6 @@ def test_padding_is_left_out_of_the_products(name, side, threads):
     compare("fused", rnn, x, some_state(rnn, B), dt, mask, True, reset=some_resets(S, B), states=True)
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_long_sequence(name):
-    """500 steps: errors do not grow with time, since age and cell are sums of decaying terms."""
-    rnn, reset = MODELS[name](2, 8), torch.rand(500, 3) < 0.02
-    compare("fused", rnn, torch.randn(500, 3, 2), some_state(rnn, 3), tolerance=5e-5)
-    if name == "plstm":
-        compare("fused", rnn, torch.randn(500, 3, 2), some_state(rnn, 3), tolerance=5e-5, reset=reset)
-
-
 @pytest.mark.parametrize(("name", "inputs", "threads"), [("lstm", 3, 1), ("plstm", 40, 1), ("lstm", 40, 3)])
 def test_blocks_of_the_weights_gradients(name, inputs, threads):
     """They are summed in blocks of 256 rows that exist: several, none of them whole, nor the tiles of units."""
@@ -304,15 +295,6 @@ def test_scan_cells_of_ones_own_draw_the_numbers_of_eager(kind, is_scan):
 
 
 # --- forms of calls ---------------------------------------------------------------------------------------------------
-
-
-def test_all_steps_masked():
-    rnn = PLSTM(3, 6)
-    state, mask = some_state(rnn, 2), torch.zeros(4, 2)
-    compare("fused", rnn, torch.randn(4, 2, 3), state, None, mask)
-    output, after = rnn(torch.randn(4, 2, 3), state, mask=mask)
-    assert all(torch.equal(a, b) for a, b in zip(rnn.split_state(after)[0], state[0], strict=True))
-    assert torch.equal(output, state[0].h.expand(4, 2, 6))
 
 
 def test_two_forwards_then_two_backwards():
@@ -484,21 +466,6 @@ def test_infinities_leave_the_gradients_of_the_eager_engine(name, size):
     assert_alike(gradients(rnn, x, [zero]), gradients(plain, x, [zero]))
 
 
-@pytest.mark.parametrize("size", SIZES, ids=str)
-def test_infinite_gradients(size):
-    torch.manual_seed(0)
-    rnn = LSTM(*size, engine="fused")
-    with torch.no_grad():  # all positive: no difference of infinities
-        for p in rnn.parameters():
-            p.abs_()
-    plain = copy.deepcopy(rnn)
-    plain.engine = "eager"
-    x = torch.rand(3, 2, size[0])
-    found = gradients(rnn, x, scale=INF)
-    assert_alike(found, gradients(plain, x, scale=INF))
-    assert any(v.isinf().any() for v in found.values())
-
-
 def test_denormals_flushed_inside_and_restored():
     torch.set_flush_denormal(False)  # an earlier test may have built a run, which turns it on for this thread
     rnn = LSTM(1, 16, engine="fused")
@@ -539,14 +506,7 @@ def test_functions_of_any_number():
     cell = Functions(1, 1)
     with torch.no_grad():
         _, found = fused.run(cell, torch.zeros(1, len(values), 1), cell.weights(), cell.State(*[values] * 6))
-    bounds = {
-        "sin": (0, 2e-7),
-        "cos": (0, 2e-7),
-        "erf": (5e-7, 0),
-        "exp": (5e-7, 0),
-        "floor": (0, 0),
-        "ceil": (0, 0),
-    }
+    bounds = {"sin": (0, 2e-7), "cos": (0, 2e-7), "erf": (5e-7, 0), "exp": (5e-7, 0), "floor": (0, 0), "ceil": (0, 0)}
     for (kind, (rtol, atol)), ours in zip(bounds.items(), found, strict=True):
         expected = getattr(torch, kind)(values.double())
         if kind == "exp":

@@ -234,10 +234,7 @@ def test_a_head_of_several_layers():
     assert set(one.state_dict()) == {
         *one.rnn.state_dict(prefix="rnn."),
         *model.readout.state_dict(prefix="readout."),
-    } | {
-        "head.0.weight",
-        "head.0.bias",
-    }
+    } | {"head.0.weight", "head.0.bias"}
     assert [layer.p for layer in model.head if isinstance(layer, torch.nn.Dropout)] == [0.5, 0.5]
     batch = Batch(x().float(), torch.zeros(B))
     hidden = model.rnn(batch.x)[0][-1]

@@ -275,10 +275,7 @@ def test_mts_layers_with_another_timescale():
 
 @pytest.mark.parametrize(
     ("size", "hidden", "layers", "count"),
-    [
-        (4, 256, 1, 2 * 4 * 256),
-        (5, [115, 115, 4], 3, 1_840),
-    ],
+    [(4, 256, 1, 2 * 4 * 256), (5, [115, 115, 4], 3, 1_840)],
     ids=["dyck", "small_language_model"],
 )
 def test_the_authors_code_freezes_whole_biases(size, hidden, layers, count):

@@ -12,16 +12,7 @@ import timescales
 from timescales.config import identity
 from timescales.errors import ConfigError
 from timescales.nn import engine as engines
-from timescales.nn.cells import (
-    EURNNCell,
-    ExpRNNCell,
-    GORUCell,
-    NRUCell,
-    RMCCell,
-    SLSTMCell,
-    SRUCell,
-    URNNCell,
-)
+from timescales.nn.cells import EURNNCell, ExpRNNCell, GORUCell, NRUCell, RMCCell, SLSTMCell, SRUCell, URNNCell
 from timescales.nn.engine import eager
 from timescales.training import build as builder
 
@@ -162,8 +153,7 @@ def test_counts_of_an_rmc(inputs, size, style, memories, heads, expected):
 
 
 @pytest.mark.parametrize(
-    ("memories", "hidden", "rows"),
-    [(2, 6, [[1, 0, 0], [0, 1, 0]]), (3, 6, [[1, 0], [0, 1], [0, 0]]), (1, 2, [[1, 0]])],
+    ("memories", "hidden", "rows"), [(2, 6, [[1, 0, 0], [0, 1, 0]]), (3, 6, [[1, 0], [0, 1], [0, 0]]), (1, 2, [[1, 0]])]
 )
 def test_an_rmc_starts_as_rows_of_the_identity(memories, hidden, rows):
     state = RMCCell(I, hidden, memories=memories).double().initial_state(2, B)
@@ -173,8 +163,7 @@ def test_an_rmc_starts_as_rows_of_the_identity(memories, hidden, rows):
 
 
 @pytest.mark.parametrize(
-    ("gate", "rows", "low", "high"),
-    [("u", 64, 1 / 64, 63 / 64), ("um", 4, 1 / 4, 3 / 4), ("c", 64, 1 / 2, 63 / 64)],
+    ("gate", "rows", "low", "high"), [("u", 64, 1 / 64, 63 / 64), ("um", 4, 1 / 4, 3 / 4), ("c", 64, 1 / 2, 63 / 64)]
 )
 def test_b_is_shared_by_the_memories_of_an_rmc(gate, rows, low, high):
     """One value for each row of the main gate of one memory; c: ln U[1, 64 - 1], so sigmoid(b) is T / (T + 1)."""

@@ -80,10 +80,7 @@ def test_device_and_dtype_are_those_of_the_parameters(kind):
 
 @pytest.mark.parametrize(
     ("call", "fix"),
-    [
-        (lambda: RNN([]), "at least 1"),
-        (lambda: RNN([LSTMCell(2, 3), LSTMCell(4, 3)]), "3 units cannot feed one of 4"),
-    ],
+    [(lambda: RNN([]), "at least 1"), (lambda: RNN([LSTMCell(2, 3), LSTMCell(4, 3)]), "3 units cannot feed one of 4")],
 )
 def test_layers_that_do_not_fit(call, fix):
     with pytest.raises(ValueError, match=fix):

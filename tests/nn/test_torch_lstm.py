@@ -4,21 +4,13 @@ import copy
 
 import pytest
 import torch
-from cell_cases import (
-    VARIANTS,
-    H,
-    I,
-    close,
-    random_input,
-)
+from cell_cases import VARIANTS, H, I, close, random_input
 from torch import nn
 from torch.nn import functional, utils
 from torch.nn.utils import parametrizations, prune
 
 import timescales
-from timescales.nn.cells import (
-    LSTMCell,
-)
+from timescales.nn.cells import LSTMCell
 
 
 @pytest.mark.parametrize("name", ["lstm_uniform", "lstm_frozen", "mts"])

@@ -118,12 +118,6 @@ def test_a_table_without_printed_values_shows_means():
     assert "verdict |" not in text
 
 
-def test_a_table_that_can_have_no_ladder_says_why():
-    text = markdown.table(report_of(TABLE | {"ladder": {"none": "Its data are not published."}}, {}))
-    assert "Its data are not published." in text
-    assert "make small" not in text
-
-
 def test_what_was_chosen_by_is_shown_and_not_counted():
     table = TABLE | {
         "assumed": {"x": {"said": "chosen", "calibrated": True}},

@@ -336,11 +336,7 @@ BAD = [
         {},
         "row 4: its time is before that of row 3: if clocks went back here, write each time with its UTC offset",
     ),
-    (
-        "t,y,n\n1,2,a\n1,2,b\n2,2,a\n2,2,b\n1,2,a\n",
-        {"id": "n"},
-        "row 6: its time is before that of row 4 of series a",
-    ),
+    ("t,y,n\n1,2,a\n1,2,b\n2,2,a\n2,2,b\n1,2,a\n", {"id": "n"}, "row 6: its time is before that of row 4 of series a"),
     ("t,y,n\n1,2,a\n2,2,\n", {"id": "n"}, "row 3: n is empty, and task.id is needed in each row"),
     ("t,y,t\n1,2,3\n", {}, "row 1: two columns are called 't': give each its own name"),
     ("t,y\n", {}, "mine.csv has no rows below its header"),

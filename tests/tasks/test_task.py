@@ -325,12 +325,7 @@ def test_bad_arguments_say_what_is_right(make, name, bad, fix):
 @pytest.mark.parametrize(
     ("n", "n_test", "sizes", "line"),
     [
-        (
-            400,
-            50,
-            (None, 400, None),
-            "valid_size must be below 400, the number of training reviews of IMDB",
-        ),
+        (400, 50, (None, 400, None), "valid_size must be below 400, the number of training reviews of IMDB"),
         (12, 50, (None, 2500, None), "valid_size must be below 12"),
         (400, 50, (390, 20, None), "train_size 390 [+] valid_size 20 and test_size 50 are too many"),
         (400, 50, (390, 5, 60), "test_size 60 are too many"),
