@@ -233,30 +233,3 @@ def test_dt_is_packed_as_x_is(lengths, others):
 
 
 # --- as torch's layers raise ------------------------------------------------------------------------------------------
-
-
-WRONG = {  # calls of torch's LSTM that raise RuntimeError, and the same of ours
-    "input": lambda layer, state: layer(torch.zeros(S, B, I + 1)),
-    "units": lambda layer, state: layer(X, state(1, B, H + 1)),
-    "sequences": lambda layer, state: layer(X, state(1, B + 1, H)),
-    "layers": lambda layer, state: layer(X, state(2, B, H)),
-    "type": lambda layer, state: layer(X, state(1, B, H, dtype=torch.float64)),
-}
-OF_STATES = {
-    timescales.LSTM: lambda *size, **kind: (torch.zeros(*size, **kind),) * 2,
-    timescales.GRU: torch.zeros,
-    timescales.IndRNN: torch.zeros,
-    timescales.MinGRU: torch.zeros,
-    timescales.JANET: torch.zeros,
-}
-
-
-@pytest.mark.parametrize("call", WRONG.values(), ids=WRONG)
-def test_what_torchs_layers_refuse_is_caught_as_they_are(call):
-    with pytest.raises(RuntimeError):
-        call(nn.LSTM(I, H), OF_STATES[timescales.LSTM])
-    for kind, state in OF_STATES.items():
-        with pytest.raises(RuntimeError) as error:
-            call(kind(I, H), state)
-        if kind not in (timescales.LSTM, timescales.GRU):  # these have torch's own messages
-            assert isinstance(error.value, ValueError), "as in earlier versions"
