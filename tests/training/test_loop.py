@@ -226,6 +226,15 @@ def test_a_validation_that_is_not_finite_names_the_step_that_was_not(tmp_path, m
     assert (run.progress.stopped, run.progress.step, run.progress.diverged_at) == ("diverged", 10, found)
 
 
+def test_a_gradient_is_clipped_to_its_norm(tmp_path):
+    model, job, _ = small_parts()
+    before = torch.nn.utils.parameters_to_vector(model.parameters()).detach().clone()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    trainings.fit(model, job, optimizer, quiet, LoopSettings(max_epochs=1, max_steps=1, clip_norm=1e-3), tmp_path)
+    moved = torch.nn.utils.parameters_to_vector(model.parameters()).detach() - before
+    assert moved.norm().item() == pytest.approx(1e-3, rel=1e-3)
+
+
 def test_evaluate_weighs_batches_by_their_size():
     class Uneven:
         spec = SimpleNamespace(select=("loss", "min"), carried=False)
