@@ -6,7 +6,7 @@ PYTEST := $(PY) -m pytest -n 2 --dist loadfile
 
 .DEFAULT_GOAL := help
 .PHONY: help demo tour tutorial gallery bench gpu
-.PHONY: reproduce reproduce-table1 reproduce-table2 reproduce-table3 small status report sensitivity atlas
+.PHONY: reproduce reproduce-table1 reproduce-table2 reproduce-table3 small status report atlas
 .PHONY: test test-slow test-ecosystem test-clients lint format pages golden site dist clean
 
 ##@ use
@@ -57,9 +57,6 @@ status: .venv/installed ## show which runs of each table are done and what the r
 report: .venv/installed ## write results/ and the numbers in the README from the records (TABLE=...)
 	$(PY) scripts/report.py $(TABLE)
 	$(PY) scripts/pages.py coverage
-
-sensitivity: .venv/installed ## vary the settings that the paper does not state and check the table's claims: TABLE=chien_table3
-	$(PY) scripts/sensitivity.py $(REQUIRED_TABLE) $(ARGS)
 
 atlas: .venv/installed ## the atlas of memory: choose learning rates, train every cell on its rungs, write docs/atlas.md
 	$(PY) train.py table=ours_atlas_rates logger=csv $(ARGS)

@@ -21,22 +21,6 @@ def test_a_step_of_layers_of_each_kind(monkeypatch):
     assert all(row["seconds"] > 0 for row in rows)
 
 
-def test_programs_of_the_papers_size_are_measured_with_a_small_network(monkeypatch):
-    """128 programs of length 9 and nesting 4, an LSTM of 256 units."""
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "scripts" / "bench"))
-    import bench
-
-    (job,) = [job for job in bench.data_jobs() if job.config == "program 256"]
-    config = bench.data_config(job.config)
-    settings = {"length": 9, "nesting": 4, "strategy": "baseline", "batch_size": 128}
-    assert settings.items() <= config["task"].items()
-    assert (config["model"]["name"], config["model"]["hidden_size"]) == ("lstm", 256)
-    rows = {row["variant"]: row for row in bench.data_rows(job._replace(seconds=0.0))}
-    assert set(rows) == {"training step", "its data"}
-    assert all((row["B"], row["I"], row["H"]) == (128, 28, 256) for row in rows.values())
-    assert all(row["seconds"] > 0 for row in rows.values())
-
-
 def test_what_a_machine_with_a_gpu_is_asked(monkeypatch, tmp_path, capsys):
     """The rows of two cells and of a training, on a CPU, with pieces that are not compiled; then with wrong ones."""
     monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "scripts"))

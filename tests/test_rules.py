@@ -423,24 +423,3 @@ def test_imports_only_go_down_and_never_in_a_circle():
     assert len(graph) > 150
     assert upward(graph) == []
     assert in_circles(graph) == []
-
-
-@pytest.mark.parametrize(
-    ("files", "wrong", "ring"),
-    [
-        ({"nn/a.py": "def f():\n    from timescales.runs import b", "runs/b.py": ""}, 1, 0),  # lazy imports count
-        ({"nn/a.py": "from timescales import tasks", "tasks/__init__.py": ""}, 1, 0),
-        ({"runs/b.py": "import timescales.nn.a", "nn/a.py": ""}, 0, 0),
-        ({"nn/a.py": "from timescales.nn import b", "nn/b.py": "from timescales.nn.a import x"}, 0, 2),
-        ({"nn/a.py": "from . import b", "nn/b.py": "from .a import x"}, 0, 2),
-        ({"nn/a.py": "importlib.import_module('timescales.runs.b')", "runs/b.py": ""}, 1, 0),
-        ({"nn/a.py": "importlib.import_module(f'timescales.runs.{b}')", "runs/__init__.py": ""}, 1, 0),
-    ],
-)
-def test_the_test_sees_what_is_wrong(tmp_path, files, wrong, ring):
-    for name, text in files.items():
-        path = tmp_path / "timescales" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-    graph = graph_of(tmp_path / "timescales")
-    assert (len(upward(graph)), len(in_circles(graph))) == (wrong, ring)

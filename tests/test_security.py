@@ -3,7 +3,6 @@
 import ast
 import functools
 import io
-import json
 import os
 import re
 import subprocess
@@ -15,7 +14,6 @@ import numpy as np
 import pytest
 import synthetic
 import torch
-from omegaconf import OmegaConf
 from quick import QUICK
 
 from timescales import files, paths
@@ -251,14 +249,6 @@ def test_the_shipped_configuration_reads_one_variable():
     assert resolvers <= {"oc.env", "run_dir", "if_paper", "lr_for", "matched"}
 
 
-def test_the_record_holds_no_environment(train, tmp_path):
-    assert train(*QUICK, "logger=csv", f"run_dir={tmp_path}/mine").status == 0
-    record = json.loads((tmp_path / "mine" / "record.json").read_text())
-    assert set(record) & {"environment", "env", "argv", "user", "hostname", "host"} == set()
-    home = os.path.expanduser("~")
-    assert home == "/" or f'"{home}' not in json.dumps({k: v for k, v in record.items() if k != "config"})
-
-
 def test_no_secret_is_tracked():
     tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False).stdout.split()
     kind = re.compile(r"(api[_-]?key|token|password|secret)['\"]?\s*[:=]\s*['\"][A-Za-z0-9_\-]{20,}['\"]", re.I)
@@ -274,10 +264,3 @@ def test_files_are_as_private_as_the_umask_says(tmp_path, umask, mode):
     finally:
         os.umask(before)
     assert (tmp_path / "record.json").stat().st_mode & 0o777 == mode
-
-
-def test_the_configuration_is_read_by_a_safe_loader(tmp_path):
-    (tmp_path / "x.yaml").write_text("a: !!python/object/apply:os.system ['touch was_here']\n")
-    with pytest.raises(Exception, match="could not determine a constructor"):
-        OmegaConf.load(tmp_path / "x.yaml")
-    assert not (tmp_path / "was_here").exists()

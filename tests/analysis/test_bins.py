@@ -120,16 +120,6 @@ def test_the_bootstrap_is_the_slow_one():
         assert found[row] == pytest.approx(np.subtract(*slow), abs=1e-9)
 
 
-def test_blocks_are_drawn_with_replacement_and_alike():
-    drawn = bins.weights(50, resamples=4000)
-    assert (drawn.sum(1) == 50).all()
-    # A block is drawn Binomial(50, 1/50) times: left out with probability .98^50.
-    assert (drawn[:-1] == 0).mean() == pytest.approx(0.98**50, abs=0.005)
-    assert drawn[:-1].var() == pytest.approx(0.98, abs=0.02)
-    assert (bins.weights(50, 10) == bins.weights(50, 10)).all()
-    assert (bins.weights(50, 10) != bins.weights(50, 10, seed=1)).any()
-
-
 def test_intervals_of_ten_thousand_resamples():
     which, baseline, other = corpus(n=2000)
     blocks = [bins.block_sums(losses, which) for losses in (baseline, other)]

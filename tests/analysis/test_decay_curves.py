@@ -187,29 +187,6 @@ def test_a_power_law_without_resets(kind):
     assert found.tolist() == pytest.approx([expected] * 2, rel=1e-6)
 
 
-def test_time_is_that_of_dt():
-    """On irregular steps a leaky unit has its time constant: ln f is -dt / tau."""
-    task = waves(30)
-    model = model_for(task, LeakyRNN, hidden_size=3)
-    tau = torch.tensor([0.7, 3.0, 9.0], dtype=torch.float64)
-    model.rnn.layers[0].log_tau.data = tau.log()
-    (found,) = memory.one_over_e(model, task)
-    torch.testing.assert_close(found, tau, rtol=1e-9, atol=0)
-
-
-def test_a_constant_gate_that_does_not_read_dt_forgets_by_steps():
-    """On irregular steps T_1/e is its time at zero input, in steps, times the mean time of a step."""
-    task = waves(30)
-    model = model_for(task, LSTM, hidden_size=3)
-    steps = torch.tensor([1.5, 3.0, 5.0], dtype=torch.float64)
-    hold(model, forget=-torch.log(torch.expm1(1 / steps)))
-    gaps = torch.cat([dt[1:] for _, dt in memory.sequences(model, task, "test", 30)])
-    assert not 0.9 < float(gaps.mean()) < 1.1
-    zero_input, found = one_over_e.both(model, task)
-    torch.testing.assert_close(zero_input, steps, rtol=1e-6, atol=0)
-    torch.testing.assert_close(found, steps * gaps.mean(), rtol=0.1, atol=0)
-
-
 def test_windows_of_a_text_are_joined(root):
     task = words(root, batch_size=2)
     model = language_model(task, hidden=(6, 5))
@@ -217,15 +194,6 @@ def test_windows_of_a_text_are_joined(root):
     first, second = memory.one_over_e(model, task)
     torch.testing.assert_close(first, torch.full((6,), 25.0, dtype=torch.float64), rtol=1e-6, atol=0)
     assert len(second) == 5
-
-
-def test_the_model_stays_as_it_is():
-    task = copy_task()
-    model = model_for(task).float()
-    before = {key: value.clone() for key, value in model.state_dict().items()}
-    one_over_e.measure(model, task)
-    after = model.state_dict()
-    assert all(torch.equal(after[key], value) and after[key].dtype == torch.float32 for key, value in before.items())
 
 
 def test_study_and_comparison(tmp_path):

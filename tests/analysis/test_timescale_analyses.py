@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from analysed import copy_task, hold, language_model, model_for, run_of, run_of_words, studied, words
+from analysed import copy_task, hold, model_for, run_of, run_of_words, studied
 from matplotlib.figure import Figure
 from scipy import stats
 
@@ -18,7 +18,6 @@ from timescales.analysis import (
     gate_histograms,
     study,
     timescale_law,
-    word_ablation,
 )
 from timescales.errors import ConfigError
 from timescales.models.sequence import SequenceModel
@@ -136,15 +135,6 @@ def test_factors_of_two_delays_are_compared_as_in_the_paper(tmp_path):
 # --- Laws fitted to time scales --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("alpha", [0.56, 1.0, 1.5])
-def test_inverse_gamma_time_scales_add_up_to_a_power_law(alpha):
-    """E[e^(-t/T)] = (t + 1)^(-alpha) where T ~ InvGamma(alpha, 1)."""
-    q = (torch.arange(5000, dtype=torch.float64) + 0.5) / 5000
-    times = inits.inverse_gamma_isf(q, alpha)
-    for t in (0.0, 1.0, 3.0, 10.0, 30.0):
-        assert float(torch.exp(-t / times).mean()) == pytest.approx((t + 1.0) ** -alpha, rel=2e-3)
-
-
 def test_distances_are_scipys():
     times = torch.from_numpy(np.random.default_rng(0).lognormal(0.3, 1.2, 150))
     gamma = timescale_law.kolmogorov_smirnov(times, timescale_law.inverse_gamma_cdf)
@@ -185,22 +175,6 @@ def test_the_law_of_a_models_own_units():
     found = timescale_law.measure(model, task)
     assert found == pytest.approx(timescale_law.fit(times), abs=1e-6)
     assert found["alpha"] == 1.0
-
-
-@pytest.mark.parametrize("module", [timescale_law, word_ablation])
-def test_four_runs_of_one_model_are_told_apart(root, module):
-    task = words(root)
-    model = language_model(task, LSTM, (6, 5))
-    figure = Figure()
-    module.compare([run_of_words(model, task, name="lstm") for _ in range(4)]).draw(figure)
-    for one in figure.axes:
-        assert all(line.get_linewidth() > 0 for line in one.get_lines())
-        looks = {}  # by what is drawn: the runs have the same words
-        for line in one.get_lines():
-            if "lstm, seed 0" in line.get_label():
-                looks.setdefault(line.get_label(), set()).add((line.get_linewidth(), line.get_marker()))
-        assert looks
-        assert all(len(found) == 4 for found in looks.values())
 
 
 # --- Assigned and estimated ------------------------------------------------------------------------------------------

@@ -9,11 +9,10 @@ import torch
 import timescales
 from timescales import commands, paths
 from timescales.atlas import card, measures, own, pictures, scores
-from timescales.atlas.definition import atlas
 from timescales.atlas.inference import Interval
 from timescales.atlas.own import OwnLayers
 from timescales.atlas.scores import Score
-from timescales.atlas.trial import Trial, progress
+from timescales.atlas.trial import Trial
 from timescales.errors import ConfigError
 
 
@@ -70,19 +69,6 @@ def csv_lines(path):
     return path.read_text().splitlines()[1:]
 
 
-def test_a_card_without_committed_scores_says_so(small, mine, monkeypatch):
-    monkeypatch.setattr(scores, "committed", lambda: [])
-    trial = Trial("timescales.MinGRU", {"T_max": 20}, mine / "card", True, small)
-    trial.train()
-    text = card.write(trial)[0].read_text()
-    assert text.startswith("# MinGRU(T_max=20)\n\n`timescales-card timescales.MinGRU T_max=20 --quick`")
-    assert text.count("No scores are committed yet") == 2
-    assert "`timescales-card timescales.LSTM --quick` makes the LSTM's card." in text
-    assert "| ability | what it is | score |\n" in text  # no columns without numbers
-    assert "| score of each seed | metric | chance | best | settings |" in text
-    assert "| keep | " in text.split("## How long")[1]  # T_1/e of its units
-
-
 def test_what_the_time_did_not_allow_is_named_and_continues(small, mine):
     trial = Trial("mine.py:DecayCell", {}, mine / "card", True, small, minutes=1e-4)
     trial.train()
@@ -91,17 +77,6 @@ def test_what_the_time_did_not_allow_is_named_and_continues(small, mine):
     later.train()
     assert later.missing == {}
     assert [score.rung for score in later.found] == ["keep"]
-
-
-@pytest.mark.parametrize(
-    ("cap", "elapsed", "done", "left"),
-    [(10.0, 100.0, 5, "08:20"), (10.0, 100.0, 50, "01:40"), (None, 100.0, 5, "31:40"), (10.0, 30.0, 0, "09:30")],
-)
-def test_the_time_that_is_left_is_no_more_than_the_cap_allows(monkeypatch, cap, elapsed, done, left):
-    with progress(100, "mine", cap) as bar:
-        bar.n = done
-        monkeypatch.setattr(bar, "_time", lambda: bar.start_t + elapsed)
-        assert f"{left} left" in str(bar)
 
 
 BROKEN = {
@@ -239,12 +214,3 @@ def test_a_gate_is_compiled_and_has_the_numbers_of_the_eager_engine(path):
     for fused, eager in zip(found["fused"], found["eager"], strict=True):
         torch.testing.assert_close(fused, eager, rtol=1e-4, atol=1e-5)
     assert all(torch.isfinite(value).all() for value in found["eager"])
-
-
-@pytest.mark.parametrize("path", GATES, ids=lambda path: path.stem)
-def test_a_gate_has_a_card_of_todays_rungs(path):
-    text = (path.parent / "card.md").read_text()
-    assert f"timescales-card {path.name}:{source(path).rpartition(':')[2]} --quick" in text
-    assert all(f"| {rung} |" in text for rung in atlas().quick)
-    assert (path.parent / "card.png").is_file()
-    assert path.stem in (FOLDER / "README.md").read_text()

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from timescales.atlas.inference import Bootstrap, Interval, joined, ranks, spread
+from timescales.atlas.inference import Bootstrap, Interval, ranks, spread
 
 SCORES = {"a": np.array([[0.2, 0.3, 0.4], [0.7, 0.8, 0.9]]), "b": np.array([[0.5, 0.5, 0.8]])}
 
@@ -73,10 +73,6 @@ def test_ranks_share_ties_and_say_nothing_where_friedman_does_not():
     assert not any(noise.shown_to_differ(a, b) for a in "abcd" for b in "abcd")
     assert ranks({"a": [1.0, 2.0], "b": [1.0, 2.0]}) is None
     assert ranks({}) is None
-
-
-def test_words_are_joined_as_in_a_sentence():
-    assert [joined(list(words)) for words in ("", "a", "ab", "abc")] == ["none", "a", "a and b", "a, b and c"]
 
 
 def test_the_spread_compares_cells_with_seeds():

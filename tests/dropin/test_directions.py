@@ -1,6 +1,7 @@
 """Every layer in every form of a call, against the same layer in plain form; and what earlier versions saved."""
 
 import copy
+import itertools
 
 import pytest
 import torch
@@ -21,8 +22,7 @@ def mask_of(lengths):
     return (torch.arange(S).unsqueeze(1) < lengths).double()
 
 
-@pytest.mark.parametrize("sorted_", [False, True])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("kind", "sorted_"), [*zip(KINDS, itertools.cycle((False, True)), strict=False)])
 def test_packed_sequences_are_those_with_a_mask(kind, sorted_):
     """Packed sequences in any order: output, state, dt, and the state that is given back."""
     rnn, lengths = build(kind), LENGTHS.sort(descending=True).values if sorted_ else LENGTHS
@@ -40,8 +40,7 @@ def test_packed_sequences_are_those_with_a_mask(kind, sorted_):
     close_state(after, end)
 
 
-@pytest.mark.parametrize("batch_first", [False, True])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("kind", "batch_first"), [*zip(KINDS, itertools.cycle((False, True)), strict=False)])
 def test_one_sequence_is_a_batch_of_one(kind, batch_first):
     rnn, (x, dt) = build(kind, batch_first=batch_first), random_input()
     at = 0 if batch_first else 1

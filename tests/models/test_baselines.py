@@ -46,16 +46,6 @@ def data(seed=1):
     return x, mask
 
 
-def test_the_lstm_is_torchs():
-    torch.manual_seed(0)
-    expected, (h, c) = nn.LSTM(I, H, 2)(data()[0].float())
-    torch.manual_seed(0)
-    output, state = TorchLSTM(I, H, 2)(data()[0].float())
-    assert torch.equal(output, expected)
-    assert torch.equal(state[0], h)
-    assert torch.equal(state[1], c)
-
-
 @pytest.mark.parametrize(("kind", "ours"), [(TorchLSTM, timescales.LSTM), (TorchGRU, timescales.GRU)])
 def test_masks_and_states_are_those_of_our_layers(kind, ours):
     model = make(kind)

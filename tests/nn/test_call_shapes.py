@@ -75,11 +75,6 @@ def test_a_learned_state_of_any_shape_that_broadcasts(kind, shape):
         assert rnn.layers[0].start.grad.any()
 
 
-@pytest.mark.parametrize("name", ENGINES)
-def test_a_number_as_the_state(name):
-    close(run(with_start(cells.LSTMCell, 0.5), name)[0], run(with_start(cells.LSTMCell, numbers(1) * 5), "eager")[0])
-
-
 WRONG = [
     (numbers(H // 2), r"h is \(2,\), not \(batch, hidden\) = \(3, 4\)"),
     (numbers(B), r"h is \(3,\), not .* = \(3, 4\)"),
@@ -129,20 +124,6 @@ def test_a_cell_for_the_eager_engine_alone_may_carry_other_shapes():
 
     output, _ = RNN([Outer(I, H)])(numbers(S, B, I))
     assert output.shape == (S, B, H)
-
-
-@pytest.mark.parametrize(
-    ("kind", "name"),
-    [(cells.LSTMCell, "fused"), (cells.GRUCell, "compiled"), (cells.MinGRUCell, "fused"), (cells.GRUCell, "eager")],
-)
-def test_a_bias_of_one_number_is_one_for_every_row(kind, name):
-    for key in kind(I, H).bias_names():
-        whole, one = (with_start(kind, numbers(H)) for _ in range(2))
-        for rnn, shape in ((whole, getattr(whole.layers[0], key).shape), (one, (1,))):
-            setattr(rnn.layers[0], key, nn.Parameter(torch.full(shape, 0.3)))
-        close(run(one, name)[0], run(whole, "eager")[0])
-        bias, expected = getattr(one.layers[0], key).grad, getattr(whole.layers[0], key).grad.sum(0, keepdim=True)
-        close(bias, expected)
 
 
 @pytest.mark.parametrize("name", ENGINES)
@@ -250,46 +231,3 @@ needs_sanitizer = pytest.mark.skipif(not has_sanitizer(), reason="g++ has no add
 @needs_sanitizer
 def test_the_address_sanitizer_sees_none_in_any_kind_of_cell(tmp_path):
     sanitized(tmp_path, os.environ.get("FUZZED_CALLS", "3000"), "0")
-
-
-# ------------------------------------------------------------------------------------------ train.py
-
-OWN = """
-import torch
-from timescales import RNN, one_cell_per_layer
-from timescales.nn.cells import {kind}
-
-class Own({kind}):
-    def __init__(self, *sizes):
-        super().__init__(*sizes)
-        self.start = torch.nn.Parameter(torch.full({shape}, 0.1))
-
-    def initial_state(self, *batch):
-        return self.State(*(self.start for _ in self.State._fields))
-
-class Model(RNN):
-    def __init__(self, input_size, hidden_size, num_layers=1, dropout=0.0, *, engine="auto"):
-        super().__init__(one_cell_per_layer(Own, input_size, hidden_size, num_layers), dropout=dropout, engine=engine)
-"""
-YAML = "_target_: {module}.Model\nname: own\nhidden_size: 8\nnum_layers: 1\ndropout: 0.0\n"
-SHORT = ("task=frequency", "task.batch_size=4", "task.train_size=8", "task.valid_size=4", "task.test_size=4")
-
-
-@pytest.mark.parametrize(
-    ("kind", "shape", "line"),
-    [("GRUCell", (8,), None), ("MinGRUCell", (), None), ("GRUCell", (4,), r"Own: the state's h is \(4,\), .*\(4, 8\)")],
-)
-def test_train_py_trains_a_learned_state_or_says_one_line(train, tmp_path, monkeypatch, kind, shape, line):
-    module = f"own_{kind.lower()}_{'x'.join(map(str, shape)) or 'one'}"
-    (tmp_path / "mine" / "model").mkdir(parents=True)
-    (tmp_path / "mine" / f"{module}.py").write_text(OWN.format(kind=kind, shape=shape))
-    (tmp_path / "mine" / "model" / "own.yaml").write_text(YAML.format(module=module))
-    monkeypatch.syspath_prepend(str(tmp_path / "mine"))
-    done = train("--config-dir=mine", "model=own", *SHORT, "model.hidden_size=8", "loop.max_epochs=1", "logger=none")
-    if line is None:
-        assert done.status == 0, done
-        assert len(list(tmp_path.rglob("record.json"))) == 1
-    else:
-        assert done.status == 1, done
-        assert re.search(line, done.err), done
-        assert "Traceback" not in done.err

@@ -151,26 +151,6 @@ def test_padding_is_left_out_of_the_products(name, side, threads):
     compare("fused", rnn, x, some_state(rnn, B), dt, mask, True, reset=some_resets(S, B), states=True)
 
 
-@pytest.mark.parametrize("threads", [1, 3, 5])
-def test_longest_first(threads):
-    """Every row once, in each thread's slice those with most steps first."""
-    mask = torch.rand(20, 11) < torch.rand(11)
-    order, lengths = fused.longest_first(mask, threads), mask.sum(0)
-    for k in range(threads):
-        mine = order[11 * k // threads : 11 * (k + 1) // threads]
-        assert sorted(mine.tolist()) == list(range(11 * k // threads, 11 * (k + 1) // threads))
-        assert (lengths[mine].diff() <= 0).all()
-
-
-@pytest.mark.parametrize("name", MODELS)
-def test_long_sequence(name):
-    """500 steps: errors do not grow with time, since age and cell are sums of decaying terms."""
-    rnn, reset = MODELS[name](2, 8), torch.rand(500, 3) < 0.02
-    compare("fused", rnn, torch.randn(500, 3, 2), some_state(rnn, 3), tolerance=5e-5)
-    if name == "plstm":
-        compare("fused", rnn, torch.randn(500, 3, 2), some_state(rnn, 3), tolerance=5e-5, reset=reset)
-
-
 @pytest.mark.parametrize(("name", "inputs", "threads"), [("lstm", 3, 1), ("plstm", 40, 1), ("lstm", 40, 3)])
 def test_blocks_of_the_weights_gradients(name, inputs, threads):
     """They are summed in blocks of 256 rows that exist: several, none of them whole, nor the tiles of units."""
@@ -239,22 +219,6 @@ def test_large_ages(name, age, largest, of_state, of_gradients):
         expected = eager.run(exact, 0 * x.double(), exact.weights(), cell.State(*(v.double() for v in empty)))[1]
     for a, b in zip(found, expected, strict=True):
         assert torch.allclose(a.double(), b, rtol=5e-6, atol=0.0)
-
-
-def test_time_shorter_than_epsilon():
-    """Where dt < epsilon the ratio is held at 1, and no gradient flows through it."""
-    rnn = PLSTM(2, 5, epsilon=0.5)
-    with torch.no_grad():
-        rnn.layers[0].bias[:5] = -3.0
-    compare("fused", rnn, torch.randn(12, 4, 2), some_state(rnn, 4), 0.8 * torch.rand(12, 4))
-
-
-@pytest.mark.parametrize(
-    "kind", [LSTM, URLSTM, PLSTM, lambda *a, **b: GatedRNN(*a, gate="um", T_max=30, downsize=4, **b)]
-)
-def test_layers_batch_first(kind):
-    rnn = kind(5, [12, 20], 2, batch_first=True)
-    compare("fused", rnn, torch.randn(4, 7, 5), some_state(rnn, 4), torch.rand(4, 7) + 0.5, torch.rand(4, 7) < 0.7)
 
 
 @pytest.mark.parametrize("kind", [cells.LSTMCell, cells.PLSTMCell, cells.MinLSTMCell, cells.PLScanCell])
@@ -333,27 +297,6 @@ def test_scan_cells_of_ones_own_draw_the_numbers_of_eager(kind, is_scan):
 # --- forms of calls ---------------------------------------------------------------------------------------------------
 
 
-def test_numbers_may_be_anywhere():
-    """An input of any strides, and the gradient of a sum, which has strides of 0."""
-    rnn, x = PLSTM(5, 20), torch.randn(5, 4, 7).permute(2, 1, 0)
-    compare("fused", rnn, x)
-    found = []
-    for rnn.engine in ("fused", "eager"):
-        rnn.zero_grad()
-        rnn(x)[0].sum().backward()
-        found.append(torch.cat([p.grad.flatten() for p in rnn.parameters()]))
-    close(*found)
-
-
-def test_all_steps_masked():
-    rnn = PLSTM(3, 6)
-    state, mask = some_state(rnn, 2), torch.zeros(4, 2)
-    compare("fused", rnn, torch.randn(4, 2, 3), state, None, mask)
-    output, after = rnn(torch.randn(4, 2, 3), state, mask=mask)
-    assert all(torch.equal(a, b) for a, b in zip(rnn.split_state(after)[0], state[0], strict=True))
-    assert torch.equal(output, state[0].h.expand(4, 2, 6))
-
-
 def test_two_forwards_then_two_backwards():
     """Each call's activations are its own, also when workspaces are used again and the shapes differ."""
     rnn = PLSTM(3, 20, engine="fused")
@@ -407,19 +350,6 @@ def test_some_gradients_not_wanted(name):
     whole = gradients(range(len(tensors)))
     for k in range(len(tensors)):
         assert torch.equal(gradients([k])[0], whole[k])
-
-
-def test_changed_weights_are_noticed():
-    """Backward reads the weights: torch's own check must see a change in between. There is no second derivative."""
-    rnn = PLSTM(3, 4, engine="fused")
-    loss = rnn(torch.randn(3, 2, 3))[0].sum()
-    with pytest.raises(RuntimeError, match=r"no second derivatives: .* use engine='eager'"):
-        torch.autograd.grad(loss, rnn.layers[0].weight_hh, create_graph=True)
-    loss = rnn(torch.randn(3, 2, 3))[0].sum()
-    with torch.no_grad():
-        rnn.layers[0].weight_hh.mul_(2.0)
-    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
-        loss.backward()
 
 
 # With 40 inputs, their share is made ahead, for windows of some 200 rows: less than one, one, a step more, several.
@@ -485,38 +415,7 @@ def test_one_step_at_a_time_equals_the_whole():
         assert state.c.shape == (1, B, 20)
 
 
-@pytest.mark.parametrize("kind", [LSTM, PLSTM])
-def test_called_directly_it_reads_no_other_type_as_float32(kind):
-    (cell,) = kind(3, 8).layers
-    x, state = torch.randn(5, 2, 3), cell.initial_state(2)
-    output, _ = fused.run(cell, x, cell.weights(), state)
-    again, _ = fused.run(cell, x, cell.weights(), state, torch.ones(5, 2).double(), torch.ones(5, 2))
-    close(again, output)
-    with pytest.raises(AssertionError):
-        fused.run(cell, x, cell.weights(), type(state)(*(v.double() for v in state)))
-
-
 # --- numbers that are none, infinite or very small --------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("engine", ["eager", "fused"])
-def test_what_is_not_a_number_stays_so(engine):
-    """In a parameter; and in one sequence it reaches its later outputs, and no other sequence."""
-    for rows in ("reset", "cell", "output", "power"):
-        rnn = PLSTM(3, 4, engine=engine)
-        (cell,) = rnn.layers
-        with torch.no_grad():
-            (cell.power if rows == "power" else cell.bias[cell.rows(rows)]).fill_(float("nan"))
-        output, after = rnn(torch.randn(6, 2, 3))
-        assert output.isnan().all()
-        assert after.h.isnan().all()
-    for make in MODELS.values():
-        rnn, x = make(2, 4), torch.zeros(3, 2, 2)
-        rnn.engine = engine
-        x[1, 0, 0] = float("nan")
-        output, _ = rnn(x)
-        assert output[1:, 0].isnan().all()
-        assert not output[:, 1].isnan().any()
 
 
 def gradients(rnn, x, state=None, scale=1.0):
@@ -567,21 +466,6 @@ def test_infinities_leave_the_gradients_of_the_eager_engine(name, size):
     assert_alike(gradients(rnn, x, [zero]), gradients(plain, x, [zero]))
 
 
-@pytest.mark.parametrize("size", SIZES, ids=str)
-def test_infinite_gradients(size):
-    torch.manual_seed(0)
-    rnn = LSTM(*size, engine="fused")
-    with torch.no_grad():  # all positive: no difference of infinities
-        for p in rnn.parameters():
-            p.abs_()
-    plain = copy.deepcopy(rnn)
-    plain.engine = "eager"
-    x = torch.rand(3, 2, size[0])
-    found = gradients(rnn, x, scale=INF)
-    assert_alike(found, gradients(plain, x, scale=INF))
-    assert any(v.isinf().any() for v in found.values())
-
-
 def test_denormals_flushed_inside_and_restored():
     torch.set_flush_denormal(False)  # an earlier test may have built a run, which turns it on for this thread
     rnn = LSTM(1, 16, engine="fused")
@@ -622,14 +506,7 @@ def test_functions_of_any_number():
     cell = Functions(1, 1)
     with torch.no_grad():
         _, found = fused.run(cell, torch.zeros(1, len(values), 1), cell.weights(), cell.State(*[values] * 6))
-    bounds = {
-        "sin": (0, 2e-7),
-        "cos": (0, 2e-7),
-        "erf": (5e-7, 0),
-        "exp": (5e-7, 0),
-        "floor": (0, 0),
-        "ceil": (0, 0),
-    }
+    bounds = {"sin": (0, 2e-7), "cos": (0, 2e-7), "erf": (5e-7, 0), "exp": (5e-7, 0), "floor": (0, 0), "ceil": (0, 0)}
     for (kind, (rtol, atol)), ours in zip(bounds.items(), found, strict=True):
         expected = getattr(torch, kind)(values.double())
         if kind == "exp":

@@ -11,9 +11,8 @@ from scipy import integrate, stats
 import timescales
 from timescales.analysis.gate_gradients import refine_gradient, refine_gradient_bounds
 from timescales.models.sequence import SequenceModel
-from timescales.nn.cells.gates import cumax, refined, with_master_gates
+from timescales.nn.cells.gates import cumax, refined
 from timescales.nn.inits import ChronoUnknown, Uniform
-from timescales.nn.rnn import RNN
 from timescales.tasks import Batch, Spec
 
 S, B, I, H = 9, 3, 4, 6  # noqa: E741
@@ -56,61 +55,6 @@ def test_a_ur_unit_whose_gate_rounds_to_one_never_forgets():
             rnn.layers[0].gate_bias.zero_()
             rnn.layers[0].bias.fill_(20.0)
         assert rnn.timescales()[0].tolist() == [math.inf] * H
-
-
-@pytest.mark.parametrize("gate", ["c", "u", "-"])
-def test_gates_that_are_initializers_of_an_lstms_bias(gate):
-    """Gu ties the two biases in one trained vector, Tallec and Ollivier write them; at equal values nothing differs."""
-    init = {"c": {"law": "chrono", "T_max": 30}, "u": "uniform", "-": "default"}[gate]
-    torch.manual_seed(1)
-    lstm = timescales.LSTM(I, H, forget_init=init).double()
-    ours = gated(gate, T_max=30)
-    theirs, mine = lstm.layers[0], ours.layers[0]
-    with torch.no_grad():
-        mine.weight_ih.copy_(theirs.weight_ih)
-        mine.weight_hh.copy_(theirs.weight_hh)
-        mine.bias.copy_(theirs.bias_ih + theirs.bias_hh)
-        if gate == "c":
-            b = theirs.bias_total("forget").clone()
-            mine.gate_bias.copy_(b)
-            mine.bias[mine.rows("forget")] -= b
-            mine.bias[mine.rows("input")] += b
-        elif gate == "u":
-            mine.gate_bias.copy_(theirs.gate_bias)
-        else:
-            theirs.bias_hh[theirs.rows("forget")] += 1.0  # listing 1
-    outputs, gradients = [], []
-    for rnn in (lstm, ours):
-        given = x().requires_grad_()
-        output, _ = rnn(given)
-        outputs.append(output.detach())
-        gradients.append(torch.autograd.grad(output.square().sum(), given)[0])
-    close(*outputs)
-    close(*gradients)
-    assert gradients[0].abs().min() > 0
-
-
-@pytest.mark.parametrize("core", ["lstm", "gru"])
-def test_the_last_chunk_of_ordered_master_gates_keeps_everything(core):
-    cell = gated("om", core, downsize=3).layers[0]
-    assert cell.height("master_forget") == H // 3
-    assert len(cell.weight_ih) == 2 * 2 + {"lstm": 4, "gru": 3}[core] * H
-    state = cell.State(*(torch.randn(B, H, dtype=torch.float64) for _ in cell.State._fields))
-    f = cell.act(*torch.randn(2, B, len(cell.weight_ih), dtype=torch.float64), state).forget
-    assert torch.equal(f[:, -3:], torch.ones(B, 3, dtype=torch.float64))
-
-
-@pytest.mark.parametrize("gate", ["ur", "om", "-"])
-def test_update_form_exchanges_the_gates(gate):
-    """The authors' later GRU code: h = (1 - g) h + g u."""
-    keep, write = gated(gate, "gru"), gated(gate, "gru", gru_form="update")
-    write.load_state_dict(keep.state_dict(), strict=True)
-    pre = torch.randn(2, B, len(keep.layers[0].weight_ih), dtype=torch.float64)
-    state = keep.layers[0].State(torch.randn(B, H, dtype=torch.float64))
-    a, b = keep.layers[0].act(*pre, state), write.layers[0].act(*pre, state)
-    assert torch.equal(a.forget, b.input)
-    assert torch.equal(a.input, b.forget)
-    close(write.layers[0].step(*pre, state).h, b.forget * state.h + a.forget * a.cell)
 
 
 def test_fixed_bias_is_no_parameter():
@@ -162,23 +106,6 @@ def test_refine_gate_reaches_half_to_square_of_a_timescale():
     D = 1 / (1 - f)
     close(1 / (1 - refined(f, torch.zeros_like(f))), D / (1 + f), 1e-9)
     close(1 / (1 - refined(f, torch.ones_like(f))), D.square(), 1e-9)
-
-
-def test_average_of_the_master_gates_is_5_6():
-    """Proposition 3: ordered master gates and even fine gates give forget + input = 5/6 on average, not 1."""
-    f_master = torch.arange(1.0, 10_001.0, dtype=torch.float64) / 10_000
-    half = torch.full_like(f_master, 0.5)
-    f, i = with_master_gates(f_master, 1 - f_master, half, half)
-    assert (f + i).mean().item() == pytest.approx(5 / 6, abs=1e-4)
-
-
-def test_rescaled_tied_master_gates_are_a_refine_gate():
-    """Proposition 4: tied (I = 1 - F, i = 1 - f) and with 2 before the fine gates, Eqs. 21-24."""
-    f_master, f = torch.rand(2, 1000, dtype=torch.float64)
-    forget, enter = with_master_gates(f_master, 1 - f_master, 2 * f, 2 * (1 - f))
-    close(forget, refined(f_master, f))
-    close(enter, refined(1 - f_master, 1 - f))
-    close(forget + enter, torch.ones_like(f))
 
 
 def test_gradient_of_the_refine_gate():
@@ -284,20 +211,6 @@ def test_zoneout_holds_units_in_training_and_mixes_in_evaluation(core, rates):
         close(mean, rate * old + (1 - rate) * new)
 
 
-def test_zoneout_draws_are_the_seeds_and_masks_still_hold():
-    rnn = gated("r", zoneout_c=0.5, zoneout_h=0.05).train()
-    outputs = []
-    for seed in (1, 1, 2):
-        torch.manual_seed(seed)
-        outputs.append(rnn(x())[0])
-    assert torch.equal(outputs[0], outputs[1])
-    assert not torch.equal(outputs[0], outputs[2])
-    state = rnn.layers[0].State(*torch.randn(2, B, H, dtype=torch.float64))
-    _, after = rnn(x(), [state], mask=torch.zeros(S, B))
-    assert all(torch.equal(a[0], b) for a, b in zip(after, state, strict=True))
-    assert torch.equal(rnn.eval()(x())[0], rnn(x())[0])
-
-
 @pytest.mark.parametrize("readout", ["all", "last"])
 def test_head_of_a_relu_layer(readout):
     spec = Spec("real", I, 3, readout, horizon=5)
@@ -321,10 +234,7 @@ def test_a_head_of_several_layers():
     assert set(one.state_dict()) == {
         *one.rnn.state_dict(prefix="rnn."),
         *model.readout.state_dict(prefix="readout."),
-    } | {
-        "head.0.weight",
-        "head.0.bias",
-    }
+    } | {"head.0.weight", "head.0.bias"}
     assert [layer.p for layer in model.head if isinstance(layer, torch.nn.Dropout)] == [0.5, 0.5]
     batch = Batch(x().float(), torch.zeros(B))
     hidden = model.rnn(batch.x)[0][-1]
@@ -346,10 +256,3 @@ def test_a_head_of_several_layers():
 def test_a_bad_head_says_what_to_write(arguments, fix):
     with pytest.raises(ValueError, match=fix):
         SequenceModel(timescales.LSTM(I, H), Spec("real", I, 3, "last", horizon=5), **arguments)
-
-
-def test_layers_of_different_widths_share_arguments():
-    rnn = timescales.GatedRNN(I, [32, 16], 2, gate="om")
-    assert [cell.height("master_forget") for cell in rnn.layers] == [2, 1]
-    assert rnn(torch.randn(3, 2, I))[0].shape == (3, 2, 16)
-    assert isinstance(rnn, RNN)

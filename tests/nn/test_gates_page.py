@@ -1,7 +1,6 @@
 """The code of docs/gates.md runs in the order of the page; its complete example trains, is compiled and is analysed."""
 
 import shlex
-import warnings
 
 import own_pages
 import pytest
@@ -47,33 +46,3 @@ def test_the_complete_example_trains_and_is_analysed(mine, train):
     without = [word for word in words[3:] if not word.startswith("model.hidden_size")]
     done = train(*without, *SMALL, "logger=none", "device=cpu", "run_dir=other")
     assert "note: model.hidden_size=110 comes from the recipe chien/frequency; your leak.yaml has 32" in done.out
-
-
-def test_the_complete_example_against_loops(mine):
-    """Also its learned first state, its time scales, and a compiled kernel."""
-    from leak import Leak
-
-    torch.manual_seed(0)
-    rnn = Leak(3, 5, T_max=30.0)
-    cell = rnn.layers[0]
-    with torch.no_grad():
-        cell.start.uniform_(-1, 1)
-    x, dt = torch.randn(6, 2, 3), torch.rand(6, 2) + 0.5
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")  # one would say that it cannot be compiled
-        output, _ = rnn(x, dt=dt)
-    h = cell.start.expand(2, 5)
-    for t in range(6):
-        r, u = (x[t] @ cell.weight_ih.T + cell.bias + h @ cell.weight_hh.T).chunk(2, -1)
-        f = (1 - r.sigmoid()) * torch.exp(-dt[t, :, None] / cell.log_tau.exp())
-        h = f * h + (1 - f) * u.tanh()
-        torch.testing.assert_close(output[t], h, rtol=1e-5, atol=1e-5)
-    output.sum().backward()
-    assert cell.start.grad.all()
-    f = (1 - cell.bias[:5].sigmoid()) * torch.exp(-1 / cell.log_tau.exp())
-    torch.testing.assert_close(rnn.timescales()[0], -1 / f.log())
-    again = cell.log_tau.clone()
-    torch.manual_seed(0)
-    rnn.layers[0].reset_parameters()
-    assert torch.equal(cell.log_tau, again)
-    assert not cell.start.any()

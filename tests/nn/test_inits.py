@@ -86,10 +86,6 @@ def test_uniform_gate_init(width):
         assert f.max() <= 1 - 1 / width + 1e-12
 
 
-def test_uniform_gate_init_of_a_small_layer():
-    same_distribution(draws(4, lambda: URLSTMCell(1, 4).gate_bias.sigmoid()), stats.uniform(0.25, 0.5))
-
-
 @pytest.mark.parametrize(("width", "low", "high"), [(2, 0.0, 1.0), (1151, 0.0, 1.0), (1151, 0.2, 0.4)])
 def test_powers_are_uniform(width, low, high):
     def powers():
@@ -237,15 +233,6 @@ def test_a_tied_initializer_fills_one_bias_and_zeroes_the_other(init):
     assert all(p.requires_grad for p in cell.parameters())
 
 
-def test_a_constant_leaves_the_other_gates_alone():
-    torch.manual_seed(0)
-    plain = LSTMCell(4, 6)
-    torch.manual_seed(0)
-    cell = LSTMCell(4, 6, forget_init=1.0)
-    for gate in ("input", "cell", "output"):
-        assert torch.equal(cell.bias_total(gate), plain.bias_total(gate))
-
-
 @pytest.mark.parametrize(("kind", "counter"), [(LSTMCell, "input"), (URLSTMCell, "refine")])
 def test_uniform_is_a_separate_vector(kind, counter):
     cell = kind(4, 6, forget_init="uniform")
@@ -258,12 +245,6 @@ def test_uniform_is_a_separate_vector(kind, counter):
         torch.testing.assert_close(cell.bias_total(gate), bare.bias_total(gate) + sign * cell.gate_bias)
     output = cell.weights().bias_ih.sum()
     assert output.requires_grad
-
-
-def test_ur_writes_other_initializers_to_its_bias():
-    cell = URLSTMCell(4, 6, forget_init={"law": "chrono", "T_max": 20})
-    assert cell.gate_bias is None
-    assert torch.equal(cell.bias_total("refine"), -cell.bias_total("forget"))
 
 
 def test_mts_layers():
@@ -294,10 +275,7 @@ def test_mts_layers_with_another_timescale():
 
 @pytest.mark.parametrize(
     ("size", "hidden", "layers", "count"),
-    [
-        (4, 256, 1, 2 * 4 * 256),
-        (5, [115, 115, 4], 3, 1_840),
-    ],
+    [(4, 256, 1, 2 * 4 * 256), (5, [115, 115, 4], 3, 1_840)],
     ids=["dyck", "small_language_model"],
 )
 def test_the_authors_code_freezes_whole_biases(size, hidden, layers, count):
@@ -369,12 +347,6 @@ def test_an_infinite_last_unit_leaves_no_nan_in_the_parameters(optimizer):
 )
 def test_forget_initializer_reads(spec, expected):
     assert forget_initializer(spec) == expected
-
-
-def test_an_initializer_without_arguments_is_the_papers():
-    assert forget_initializer("inverse_gamma") == InverseGamma(0.56, 1.0, "interior")
-    assert forget_initializer("assigned") == Assigned((3.0, 4.0), "eq5")
-    assert forget_initializer("constant") == Constant(1.0)
 
 
 # --- what other cells draw ---------------------------------------------------------------------------------------

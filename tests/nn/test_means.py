@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import numpy as np
 import pytest
 import torch
 from engine_cases import compare, some_state
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from timescales import RNN, Cell, explain
+from timescales import RNN, Cell
 from timescales.nn.cells.gates import cumax
 from timescales.nn.engine import equations
 from timescales.nn.engine.cpu import fused
@@ -109,33 +108,6 @@ def test_results_and_gradients_are_those_of_plain_torch(kind, shape):
         compare("fused", model, x, some_state(model, B), tolerance=5e-5, **more)
 
 
-def test_the_equations_once_more_in_numpy():
-    torch.manual_seed(0)
-    S, B, inputs, H = 7, 3, 4, 21
-    rnn = RNN([LayerNormLSTM(inputs, H)], engine="fused")
-    x, mask = torch.randn(S, B, inputs), torch.rand(S, B) > 0.3
-    output, state = rnn(x, mask=mask)
-    w = {name: p.detach().double().numpy() for name, p in rnn.layers[0].named_parameters()}
-
-    def norm(z, name):
-        centred = z - z.mean(-1, keepdims=True)
-        z = centred / np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-5)
-        return z * w[f"{name}.weight"] + w.get(f"{name}.bias", 0.0)
-
-    def sigmoid(z):
-        return 1 / (1 + np.exp(-z))
-
-    h = c = np.zeros((B, H))
-    for t in range(S):
-        z = norm(x[t].double().numpy() @ w["weight_ih"].T + w["bias"], "of_x") + norm(h @ w["weight_hh"].T, "of_h")
-        i, f, g, o = np.split(z, 4, -1)
-        new = sigmoid(f) * c + sigmoid(i) * np.tanh(g)
-        exists = mask[t].numpy()[:, None]
-        h, c = np.where(exists, sigmoid(o) * np.tanh(norm(new, "of_c")), h), np.where(exists, new, c)
-        assert np.abs(output[t].detach().numpy() - h).max() < 2e-6
-    assert np.abs(rnn.split_state(state)[0].c.detach().numpy() - c).max() < 2e-6
-
-
 class Deviations(Cell):
     """Standard deviations of a gate and of the state before, both of which may be those of equal numbers."""
 
@@ -183,30 +155,11 @@ def test_without_gradients_and_with_two_threads():
     assert (outputs[1] - outputs[0]).abs().max() < 2e-6
 
 
-def test_not_a_number_stays_in_its_sequence():
-    x = torch.randn(4, 3, 2)
-    x[1, 1, 0] = torch.nan
-    output, _ = RNN([LayerNormLSTM(2, 9)], engine="fused")(x)
-    assert output[1:, 1].isnan().all()
-    assert output[:, [0, 2]].isfinite().all()
-    assert output[0].isfinite().all()
-
-
 def test_an_epsilon_that_changes_counts_at_once():
     rnn, x = RNN([LayerNormLSTM(3, 8)], engine="fused"), torch.randn(4, 2, 3)
     for eps in (1e-5, 0.5):
         rnn.layers[0].of_c.eps = eps
         compare("fused", rnn, x)
-
-
-def test_explain_says_what_it_is_and_which_engines_run_it(capsys):
-    explain(RNN([LayerNormLSTM(3, 8)]))
-    text = capsys.readouterr().out
-    assert "mean(" in text
-    assert "8 of c, " in text
-    assert " means; " in text
-    assert "compiled: yes" in text
-    assert "auto: takes fused" in text
 
 
 class Wrong(Gated):

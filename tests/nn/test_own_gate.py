@@ -1,6 +1,5 @@
 """A gate of one's own: the tutorial's file and yaml train with the README's command."""
 
-import importlib
 import json
 import re
 import shutil
@@ -8,7 +7,6 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
 
 ROOT = Path(__file__).resolve().parents[2]
 MINE = "docs/tutorial"
@@ -62,21 +60,6 @@ def test_a_recipe_that_changes_its_yaml_is_named(mine, train):
     assert note in train(*command).out
     assert "note:" not in train(*command, "model.hidden_size=5").out
     assert "note:" not in train("--config-dir", MINE, "model=lstm", "task=frequency", *SHORT).out
-
-
-def test_it_keeps_the_contract(mine):
-    """Time, masks and gradients, without a line of its own for them."""
-    rnn = importlib.import_module("decay").Decay(3, 5).double()
-    x = torch.randn(6, 2, 3, dtype=torch.float64)
-    mask = torch.ones(6, 2)
-    mask[2:4, 0] = 0
-    output, h_n = rnn(x, mask=mask)
-    assert torch.equal(output[3, 0], output[1, 0])
-    assert torch.equal(output[-1], h_n[-1])
-    longer, _ = rnn(x, dt=torch.full((6, 2), 3.0))
-    assert not torch.equal(longer, rnn(x)[0])
-    output.sum().backward()
-    assert all(p.grad.isfinite().all() and p.grad.any() for p in rnn.parameters())
 
 
 @pytest.mark.parametrize(

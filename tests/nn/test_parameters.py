@@ -47,17 +47,6 @@ def test_reset_gives_the_numbers_of_a_new_layer(kind):
     assert not torch.equal(rnn.layers[0].weight_ih, new[0])
 
 
-def test_a_layer_made_without_memory_is_reset():
-    torch.manual_seed(0)
-    expected = timescales.MTSLSTM(I, H, 3)
-    with torch.device("meta"):
-        rnn = timescales.MTSLSTM(I, H, 3)
-    rnn.to_empty(device="cpu")
-    torch.manual_seed(0)
-    rnn.reset_parameters()
-    assert all(map(torch.equal, tensors(rnn), tensors(expected)))
-
-
 def test_copies_are_reset_too():
     rnn = build("PLSTM")
     for copied in (copy.deepcopy(rnn), pickle.loads(pickle.dumps(rnn))):
@@ -76,14 +65,6 @@ def test_a_pruned_weight_is_refused(kind):
         match=r"weight_hh is parametrized, pruned .* call reset_parameters\(\) before that, or make it permanent",
     ):
         rnn.reset_parameters()
-
-
-def test_flatten_parameters_does_nothing():
-    rnn = build("LSTM")
-    x, _ = random_input()
-    before = rnn(x)[0]
-    rnn.flatten_parameters()
-    assert torch.equal(rnn(x)[0], before)
 
 
 # --- dtype= of a constructor ---
@@ -209,14 +190,3 @@ def test_a_checkpoint_of_the_former_form_still_loads():
         other.load_state_dict(old, assign=assign)
         assert torch.equal(other(x)[0], rnn(x)[0])
         assert torch.equal(other.timescales()[0], rnn.timescales()[0])
-
-
-@pytest.mark.parametrize(
-    ("kind", "frozen"), [("LSTM", ("forget", "input")), ("LSTM", ("input",)), ("URLSTM", ("forget",)), ("URLSTM", ())]
-)
-def test_every_parameter_that_wants_a_gradient_gets_one(kind, frozen):
-    """DistributedDataParallel refuses others."""
-    rnn = getattr(timescales, kind)(I, H, forget_init="uniform", frozen=frozen)
-    rnn(random_input()[0].float())[0].sum().backward()
-    assert [n for n, p in rnn.named_parameters() if p.requires_grad and p.grad is None] == []
-    assert rnn.layers[0].gate_bias.requires_grad is (len(frozen) < 2)

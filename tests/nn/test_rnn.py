@@ -1,6 +1,5 @@
 """RNN: torch.nn.LSTM's calling convention, layers, masks, carried state, dropout."""
 
-import io
 import itertools
 
 import pytest
@@ -52,17 +51,6 @@ def test_hidden_size_per_layer(kind):
     assert not any(t.requires_grad for t in rnn.timescales())
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_batch_first(kind):
-    rnn, turned = layered(kind), layered(kind, batch_first=True)
-    x, dt = random_input()
-    mask = torch.rand(S, B, generator=torch.Generator().manual_seed(3)) < 0.7
-    output, state = rnn(x, dt=dt, mask=mask)
-    other, other_state = turned(x.transpose(0, 1), dt=dt.T, mask=mask.T)
-    close(other, output.transpose(0, 1))
-    close_state(other_state, state)
-
-
 def test_one_initializer_for_all_layers_or_one_each():
     same = timescales.LSTM(I, H, 2, forget_init=1.0, frozen=("forget",))
     assert all((cell.bias_total("forget") == 1).all() and cell.frozen == ("forget",) for cell in same.layers)
@@ -80,50 +68,6 @@ def test_an_rnn_of_mixed_cells():
     assert state.h[1].shape == state.age[1].shape == (B, 2)
     assert state.age[0] is None
     close(rnn(random_input()[0], state.detach())[0], rnn(random_input()[0], state)[0])
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_no_steps_and_one_step(kind):
-    rnn = layered(kind)
-    x, dt = random_input()
-    _, state = rnn(x, dt=dt)
-    start = [cell.initial_state(B) for cell in rnn.layers]
-    for given in (None, state):
-        output, after = rnn(x[:0], given, dt=dt[:0], mask=torch.ones(0, B))
-        assert output.shape == (0, B, H)
-        assert output.dtype == x.dtype
-        close_state(rnn.split_state(after), rnn.split_state(state) if given is not None else start)
-    output, after = rnn(x[:1], state)
-    assert output.shape == (1, B, H)
-    close(output[0], rnn.split_state(after)[-1].h)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_state_carries_on(kind):
-    rnn = layered(kind)
-    x, dt = random_input(9, B)
-    whole, end = rnn(x, dt=dt)
-    first, state = rnn(x[:4], dt=dt[:4])
-    second, state = rnn(x[4:], state, dt=dt[4:])
-    close(torch.cat([first, second]), whole)
-    close_state(state, end)
-    detached = [type(one)(*(v.detach() for v in one)) for one in rnn.split_state(state)]  # as a loop may keep it
-    close(rnn(x[:1], detached)[0], rnn(x[:1], state)[0])
-
-
-@pytest.mark.parametrize("kind", ["LSTM", "GRU", "PLSTM", "SRU", "LRU", "MTSLSTM"])
-def test_a_state_comes_back_from_a_file(kind):
-    """As it is, and as plain tuples by layer; torch.load takes both with weights_only=True, its default."""
-    rnn = layered(kind)
-    x, _ = random_input()
-    _, state = rnn(x)
-    for form in (state, [tuple(layer) for layer in rnn.split_state(state)]):
-        file = io.BytesIO()
-        torch.save(form, file)
-        file.seek(0)
-        loaded = torch.load(file, weights_only=True)
-        close_state(loaded, form)
-        close(rnn(x, loaded)[0], rnn(x, state)[0])
 
 
 PADDING = ("front", "middle", "end", "scattered")
@@ -151,28 +95,6 @@ def test_padding_changes_nothing(kind, where):
             if t not in real[where]:
                 assert torch.equal(output[t], held)
             held = output[t]
-
-
-def test_sequences_of_different_lengths_in_one_batch():
-    rnn = layered("PLSTM")
-    x, dt = random_input()
-    lengths = [6, 2, 0]
-    mask = torch.stack([torch.arange(S) >= S - n for n in lengths], 1)
-    _, state = rnn(x, dt=dt, mask=mask)
-    for b, n in enumerate(lengths):
-        _, alone = rnn(x[S - n :, b : b + 1], dt=dt[S - n :, b : b + 1])
-        close_state(state.map(lambda value, b=b: value[:, b : b + 1]), alone)
-
-
-def test_no_gradient_comes_from_padding():
-    rnn = build("PLSTM")
-    x, dt = random_input()
-    x.requires_grad_()
-    mask = torch.ones(S, B)
-    mask[:2, 1] = 0
-    rnn(x, dt=dt, mask=mask)[1].h[0].sum().backward()
-    assert not x.grad[:2, 1].any()
-    assert x.grad[2:, 1].abs().sum(-1).all()
 
 
 # The fused engine makes the share of 32 or more inputs ahead, for many steps at once.

@@ -1,6 +1,5 @@
 """Wrong arguments of the modules: the error says what to do."""
 
-import contextlib
 import math
 import re
 
@@ -45,14 +44,6 @@ def test_refused_arguments_say_what_to_do(kind, arguments, fix, torchs):
         build(kind, **arguments)
 
 
-def test_projections_are_torchs_lstm_alone():
-    for kind in KINDS:
-        takes = KINDS[kind][0] == "LSTM"
-        fix = "only supported for LSTM" if kind == "GRU" else "put an nn.Linear after it"
-        with contextlib.nullcontext() if takes else pytest.raises(ValueError, match=fix):
-            build(kind, proj_size=3)
-
-
 # bias=False: those with equations that need no bias.
 WITHOUT_BIAS = {"LSTM", "URLSTM", "PLSTM", "PLSTM_separate", "GatedRNN", "GatedRNN_um_gru", "GRU", "PGRU", "ELSTM"}
 WITHOUT_BIAS |= {"LeakyRNN", "MinLSTM", "PLScan", "LRU", "IndRNN", "SignedMinGRU", "CfC", "SuRNN"}
@@ -89,10 +80,7 @@ def test_device_and_dtype_are_those_of_the_parameters(kind):
 
 @pytest.mark.parametrize(
     ("call", "fix"),
-    [
-        (lambda: RNN([]), "at least 1"),
-        (lambda: RNN([LSTMCell(2, 3), LSTMCell(4, 3)]), "3 units cannot feed one of 4"),
-    ],
+    [(lambda: RNN([]), "at least 1"), (lambda: RNN([LSTMCell(2, 3), LSTMCell(4, 3)]), "3 units cannot feed one of 4")],
 )
 def test_layers_that_do_not_fit(call, fix):
     with pytest.raises(ValueError, match=fix):
@@ -145,29 +133,6 @@ def test_a_state_of_another_type_or_place_raises_with_the_fix(engine, field):
             rnn(X, state)
 
 
-@pytest.mark.parametrize(
-    ("kind", "name", "place"),
-    [
-        ("URLSTM", "weight_hh_l1", "layers[1].weight_hh"),
-        ("PGRU", "weight_ih_l0", "layers[0].weight_ih"),
-        ("PLSTM", "bias_ih_l1", "layers[1].bias"),
-    ],
-)
-def test_torchs_names_of_the_weights_say_where_they_are(kind, name, place):
-    rnn = getattr(timescales, kind)(I, H, 2)
-    with pytest.raises(AttributeError) as raised:
-        getattr(rnn, name)
-    assert str(raised.value) == f"{kind} has no {name}: it is {place}"
-    layer, parameter = place.split(".")
-    assert isinstance(getattr(rnn.layers[int(layer[7])], parameter), torch.nn.Parameter)
-
-
-@pytest.mark.parametrize("name", ["weight_hh_l2", "weight_hh_l0_reverse", "weight_hr_l0", "layer"])
-def test_other_names_have_torchs_message(name):
-    with pytest.raises(AttributeError, match=f"^'LSTM' object has no attribute '{name}'$"):
-        getattr(timescales.LSTM(I, H, 2), name)
-
-
 def test_a_state_has_one_name():
     for rnn, other in ((timescales.LSTM(I, H), "state"), (timescales.PLSTM(I, H), "hx")):
         _, state = rnn(X)
@@ -185,34 +150,6 @@ def test_four_dimensions_are_refused(engine):
     two = {name: torch.stack([p, p]) for name, p in rnn.named_parameters()}
     with pytest.raises(ValueError, match=r"PLSTMCell needs x \(S, B, input\) and weight_ih \(rows, input\)"):
         torch.func.functional_call(rnn, two, (torch.randn(5, 3, I),))
-
-
-@pytest.mark.parametrize(
-    ("batch_first", "x", "message"),
-    [
-        (False, torch.zeros(I), "x must be (S, B, input), or (S, input) of one sequence; not (4,)"),
-        (True, torch.zeros(I), "x must be (B, S, input), or (S, input) of one sequence; not (4,)"),
-        (True, torch.zeros(2, 3, 4, I), "x must have 3 dimensions, (B, S, input), not (2, 3, 4, 4)"),
-        (
-            True,
-            nn.utils.rnn.pack_padded_sequence(X[..., 1:], [S] * B),
-            "x has 3 features in its last dimension; this RNN reads 4",
-        ),
-    ],
-    ids=["1-D", "1-D batch first", "4-D", "packed"],
-)
-def test_messages_have_the_shapes_of_batch_first(batch_first, x, message):
-    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
-        timescales.PLSTM(I, H, batch_first=batch_first)(x)
-
-
-@pytest.mark.parametrize("batch_first", [False, True])
-def test_one_sequence_is_a_batch_of_one(batch_first):
-    rnn, one = timescales.PLSTM(I, H, batch_first=batch_first), torch.randn(S, I)
-    expected, after = rnn(one.unsqueeze(0 if batch_first else 1))
-    output, state = rnn(one)
-    assert torch.equal(output, expected.flatten(0, 1))
-    assert torch.equal(state.age, after.age[:, 0])
 
 
 @pytest.mark.parametrize("kind", ["LSTM", "GRU", "MTSLSTM", "PLSTM", "MinGRU"])
@@ -296,46 +233,3 @@ def test_dt_is_packed_as_x_is(lengths, others):
 
 
 # --- as torch's layers raise ------------------------------------------------------------------------------------------
-
-
-def with_weight(layer, name, *shape):
-    """The layer with another weight. name: as its cell calls it."""
-    places = dict(layer.named_parameters())
-    path = next(place for place in places if name in place)
-    above, _, last = path.rpartition(".")
-    setattr(layer.get_submodule(above), last, nn.Parameter(torch.zeros(shape)))
-    return layer
-
-
-WRONG = {  # calls of torch's LSTM that raise RuntimeError, and the same of ours
-    "input": lambda layer, state: layer(torch.zeros(S, B, I + 1)),
-    "units": lambda layer, state: layer(X, state(1, B, H + 1)),
-    "sequences": lambda layer, state: layer(X, state(1, B + 1, H)),
-    "layers": lambda layer, state: layer(X, state(2, B, H)),
-    "type": lambda layer, state: layer(X, state(1, B, H, dtype=torch.float64)),
-}
-OF_STATES = {
-    timescales.LSTM: lambda *size, **kind: (torch.zeros(*size, **kind),) * 2,
-    timescales.GRU: torch.zeros,
-    timescales.IndRNN: torch.zeros,
-    timescales.MinGRU: torch.zeros,
-    timescales.JANET: torch.zeros,
-}
-
-
-@pytest.mark.parametrize("call", WRONG.values(), ids=WRONG)
-def test_what_torchs_layers_refuse_is_caught_as_they_are(call):
-    with pytest.raises(RuntimeError):
-        call(nn.LSTM(I, H), OF_STATES[timescales.LSTM])
-    for kind, state in OF_STATES.items():
-        with pytest.raises(RuntimeError) as error:
-            call(kind(I, H), state)
-        if kind not in (timescales.LSTM, timescales.GRU):  # these have torch's own messages
-            assert isinstance(error.value, ValueError), "as in earlier versions"
-
-
-@pytest.mark.parametrize(("name", "shape"), [("weight_hh", (4 * H, H + 1)), ("weight_ih", (4 * H, I + 1))])
-def test_a_weight_of_a_wrong_shape_is_a_value_error_and_a_runtime_error(name, shape):
-    for kind in (RuntimeError, ValueError):
-        with pytest.raises(kind, match=rf"LSTMCell: {name} is \({shape[0]}, {shape[1]}\); it must be"):
-            with_weight(timescales.LSTM(I, H), name, *shape)(X)

@@ -5,7 +5,7 @@ import math
 
 import pytest
 import torch
-from cell_cases import ALL, B, H, I, build, close, close_state, moved, random_input, random_state, run
+from cell_cases import ALL, B, H, I, build, close, random_input, random_state, run
 
 import timescales
 from timescales.nn.cells import (
@@ -15,25 +15,12 @@ from timescales.nn.cells import (
     LSTMCell,
     MinGRUCell,
     MinLSTMCell,
-    ParaGRUCell,
     PLScanCell,
-    PLSTMCell,
-    RGLRUCell,
     SignedMinGRUCell,
 )
 
 SCANS = [name for name, (kind, _) in ALL.items() if not kind.recurrent]
 ENGINES = pytest.mark.parametrize("engine", ["eager", "fused"])
-
-
-@pytest.mark.parametrize("name", SCANS)
-def test_there_are_no_recurrent_weights(name):
-    cell = build(name)
-    names = {key for key, _ in cell.named_parameters()}
-    assert cell.weight_hh is None
-    assert cell.weights().hh is None
-    assert {"weight_ih", "bias"} <= names
-    assert not {"weight_hh", "bias_hh", "bias_ih"} & {*names, *cell.state_dict()}
 
 
 # In a ParaGRU and a ParaLSTM something comes back through the gates, too; an IndRNN forgets by the size of u.
@@ -54,35 +41,6 @@ def test_a_units_jacobian_is_the_product_of_its_forget_gates(name):
         (d_imaginary,) = torch.autograd.grad(last.imaginary.sum(), state.h)
         d = (d.square() + d_imaginary.square()).sqrt()
     close(d, kept)
-
-
-def test_plscan_is_plstm_without_recurrent_weights():
-    torch.manual_seed(0)
-    scan, lstm = PLScanCell(I, H).double(), PLSTMCell(I, H).double()
-    with torch.no_grad():
-        lstm.weight_hh.zero_()
-        for name, parameter in scan.named_parameters():
-            parameter.copy_(lstm.get_parameter(name))
-    x, dt, mask = random_input()
-    state = random_state(scan, B)
-    output, last = run(scan, x, state, dt, mask)
-    expected, theirs = run(lstm, x, lstm.State(*state), dt, mask)
-    close(output, expected, 1e-14)
-    for a, b in zip(last, theirs, strict=True):
-        close(a, b, 1e-14)
-
-
-def test_minlstm_is_mingru_with_the_ratio_of_its_gates():
-    """f / (f + i) is the sigmoid of ln f - ln i, here of constants."""
-    gru, lstm = MinGRUCell(I, H).double(), MinLSTMCell(I, H).double()
-    with torch.no_grad():
-        lstm.weight_ih[: 2 * H] = gru.weight_ih[:H] = 0.0
-        lstm.weight_ih[2 * H :], lstm.bias[2 * H :] = gru.weight_ih[H:], gru.bias[H:]
-        f, i = lstm.bias[: 2 * H].sigmoid().chunk(2)
-        gru.bias[:H] = f.log() - i.log()
-    x, dt, mask = random_input()
-    close(run(lstm, x, None, dt, mask)[0], run(gru, x, None, dt, mask)[0])
-    close(lstm.timescales(), gru.timescales())
 
 
 @pytest.mark.parametrize("kind", [MinGRUCell, MinLSTMCell, PLScanCell])
@@ -124,14 +82,6 @@ def test_lru_rings():
     close(state.imaginary[0, 0], (size * decay * angle.sin())[-1], 1e-10)
 
 
-def test_of_an_lru_without_a_drive_only_the_sum_of_the_times_counts():
-    cell = LRUCell(1, H).double()
-    start = cell.State(*torch.randn(2, B, H, dtype=torch.float64))
-    x = torch.zeros(3, B, 1, dtype=torch.float64)
-    dt = torch.tensor([0.5, 0.0, 2.5], dtype=torch.float64).unsqueeze(1).expand(3, B)
-    close_state(run(cell, x, start, dt)[1], run(cell, x[:1], start, dt.sum(0, keepdim=True))[1])
-
-
 def test_what_needs_recurrent_weights_says_so():
     cell = MinGRUCell(I, H)
     cell.weight_drop = 0.5
@@ -166,18 +116,6 @@ def test_a_unit_of_an_indrnn_that_is_on_decays_by_u(engine):
     assert cell.timescales().tolist() == pytest.approx([1 / math.log(2), 1 / math.log(2), math.inf, math.inf])
 
 
-@ENGINES
-def test_a_signed_mingru_has_the_parity_of_1000_bits(engine):
-    """One unit: a one changes the sign of h, a zero keeps it. A minGRU's factor is never below 0."""
-    rnn = timescales.SignedMinGRU(1, 1, engine=engine)
-    with torch.no_grad():
-        rnn.layers[0].weight_ih.copy_(torch.tensor([[-100.0], [0.0]]))  # f is 0 at a one, and 1 at a zero
-        rnn.layers[0].bias.copy_(torch.tensor([50.0, 0.0]))
-        bits = (torch.rand(1000, 5, 1) < 0.5).float()
-        output, _ = rnn(bits, torch.ones(1, 5, 1))
-    assert torch.equal(output, 1.0 - 2.0 * (bits.cumsum(0) % 2))
-
-
 def test_a_signed_mingru_forgets_by_the_absolute_factor():
     cell = SignedMinGRUCell(I, 4).double()
     cell.set_bias("forget", torch.tensor([math.log(3.0), -math.log(3.0), 0.0, 30.0]))  # f = 3/4, 1/4, 1/2
@@ -186,22 +124,6 @@ def test_a_signed_mingru_forgets_by_the_absolute_factor():
     gates = cell.act(torch.randn(B, 8, dtype=torch.float64), None, cell.initial_state(B))
     assert (gates.factor < 0).any()
     close(gates.forget, gates.factor.abs())
-
-
-@ENGINES
-def test_what_an_rglru_writes_has_the_size_of_the_input(engine):
-    """Of an input of variance 1 that the input gate lets through, at any decay: the variance of h is 1."""
-    torch.manual_seed(0)
-    rnn = timescales.RGLRU(1, 3, engine=engine)
-    (cell,) = rnn.layers
-    with torch.no_grad():
-        cell.weight_ih.zero_()
-        cell.weight_ih[cell.rows("cell")] = 1.0
-        cell.bias.zero_()
-        cell.set_bias("input", torch.full((3,), 50.0))
-        cell.decay.copy_(torch.tensor([0.0, 3.0, 5.0]))
-        output, _ = rnn(torch.randn(2000, 64, 1))
-    assert output[500:].var((0, 1)).tolist() == pytest.approx([1.0, 1.0, 1.0], abs=0.05)
 
 
 @ENGINES
@@ -215,23 +137,6 @@ def test_an_rglru_at_no_time_at_all(engine):
     assert all(v.grad.isfinite().all() for v in (dt, *rnn.parameters()))
 
 
-def test_time_scales_of_an_rglru():
-    cell = RGLRUCell(I, 2).double()
-    with torch.no_grad():
-        cell.decay.copy_(torch.tensor([0.999, 0.9]).logit())
-        cell.set_bias("recurrence", torch.tensor([0.0, 2.0]))
-    open_ = 1 / (1 + math.exp(-2.0))
-    expected = [-1 / (4 * math.log(0.999)), -1 / (8 * math.log(0.9) * open_)]
-    assert cell.timescales().tolist() == pytest.approx(expected, rel=1e-4)
-    signed = RGLRUCell(I, 2, signed=True).double()
-    signed.load_state_dict(cell.state_dict())
-    a = torch.exp(-1.0 / cell.timescales())
-    close(signed.timescales(), -1.0 / (2.0 * a - 1.0).abs().log())
-    pre = torch.randn(B, 6, dtype=torch.float64)
-    parts = [cell.act(pre, None, cell.initial_state(B), dt).forget for dt in (0.5, 2.5, 3.0)]
-    close(parts[0] * parts[1], parts[2])
-
-
 def test_layers_of_an_hgrn_start_with_rising_bounds():
     cells = timescales.HGRN(I, H, 4).layers
     assert cells[0].bound is None
@@ -241,18 +146,3 @@ def test_layers_of_an_hgrn_start_with_rising_bounds():
     cell = HGRNCell(I, H, lower_bound=0.7)  # no input makes a unit forget faster
     gates = cell.act(torch.full((B, 3 * H), -1e4), None, cell.initial_state(B))
     assert gates.forget.flatten().tolist() == pytest.approx([0.7] * B * H)
-
-
-def test_a_paragru_is_a_gru_with_diagonal_matrices():
-    """Torch's GRU multiplies by r after the product, which for a diagonal matrix is the same."""
-    torch.manual_seed(0)
-    cell, gru = moved(ParaGRUCell(I, H).double()), torch.nn.GRU(I, H).double()
-    a = dict(zip(cell.gates, cell.diagonal.detach().chunk(3), strict=True))
-    with torch.no_grad():
-        gru.bias_hh_l0.zero_()
-        for k, gate in enumerate(("reset", "forget", "cell")):
-            rows = slice(k * H, (k + 1) * H)
-            gru.weight_hh_l0[rows] = torch.diag(a[gate])
-            gru.weight_ih_l0[rows], gru.bias_ih_l0[rows] = cell.weight_ih[cell.rows(gate)], cell.bias_total(gate)
-        x, state = random_input()[0], random_state(cell, B)
-        close(run(cell, x, state)[0], gru(x, state.h.unsqueeze(0))[0])

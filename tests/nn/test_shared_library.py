@@ -87,21 +87,6 @@ def test_a_library_is_of_its_source_flags_compiler_and_processor(tmp_path, monke
     assert [names.index(name) for name in names] == [0, 0, 2, 3, 4, 5, 6, 7]
 
 
-def test_the_matrix_products_are_compiled_once(tmp_path, monkeypatch):
-    monkeypatch.setattr(compilers, "cache_dir", lambda: tmp_path)
-    commands = []
-
-    def write(file, compiler, arguments):
-        commands.append(arguments)
-        file.write_bytes(hashlib.sha256(b"").digest())
-
-    monkeypatch.setattr(compilers, "write_compiled", write)
-    for code in ("code", "other code"):
-        shared_library.build(code, "Mine")
-    (products,) = tmp_path.glob("*.o")
-    assert [arguments[-1] for arguments in commands] == [str(compilers.PRODUCTS), str(products), str(products)]
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(("compiler", "reason"), [("no-such-compiler", "not on the path"), ("false", "failed")])
 def test_without_a_compiler(tmp_path, compiler, reason):
@@ -170,9 +155,7 @@ def test_a_cache_that_cannot_be_written_names_the_variable(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("unknown", "kept"),
-    [((), 2), (("-fopenmp",), 1), (("-fopenmp", "-march=native"), 0)],
-    ids=str,
+    ("unknown", "kept"), [((), 2), (("-fopenmp",), 1), (("-fopenmp", "-march=native"), 0)], ids=str
 )
 def test_a_compiler_is_spared_only_the_flags_it_does_not_know(tmp_path, unknown, kept):
     compiler = tmp_path / "compiler"
@@ -233,19 +216,6 @@ exit 0
         compilers.write_compiled(tmp_path / "cell.so", [str(compiler)], [])
     assert (tmp_path / "calls").read_text() == "\n"
     assert compilers.accepted_flags(str(compiler)) == [*compilers.FLAGS]  # it is asked again
-
-
-def test_fused_by_name_says_why_it_cannot(tmp_path, monkeypatch):
-    def no_compiler():
-        raise compilers.BuildError("no C++ compiler found (g++); install one or set CXX")
-
-    monkeypatch.setattr(compilers, "find_compiler", no_compiler)
-    monkeypatch.setattr(compilers, "cache_dir", lambda: tmp_path)
-    monkeypatch.setattr(shared_library, "LOADED", {})
-    with pytest.raises(ValueError, match=r"cannot run here: no C.. compiler found .* install one or set CXX"):
-        LSTM(3, 4, engine="fused")(torch.randn(2, 2, 3))
-    with pytest.warns(UserWarning, match="runs on the eager engine, which is slower: no C.. compiler found"):
-        LSTM(3, 4)(torch.randn(2, 2, 3))
 
 
 def test_a_forked_process_runs_the_loaded_kernels():

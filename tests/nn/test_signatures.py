@@ -32,16 +32,6 @@ def test_a_layer_has_the_arguments_of_torch_and_of_its_cell(model):
                 assert (found[name].default, found[name].kind) == (parameter.default, parameter.kind), name
 
 
-def test_signatures_are_python_objects_of_the_right_kind():
-    found = inspect.signature(timescales.PLSTM).parameters
-    assert list(found)[:3] == ["input_size", "hidden_size", "num_layers"]
-    assert (found["epsilon"].default, found["epsilon"].annotation) == (1e-3, float)
-    assert inspect.signature(timescales.PLSTMCell).parameters["epsilon"].default == 1e-3
-    assert "core" in inspect.signature(timescales.GatedRNN).parameters
-    assert "forget_init" not in inspect.signature(timescales.MTSLSTM).parameters
-    assert list(inspect.signature(timescales.PLSTM(I, H)).parameters) == ["args", "kwargs"]  # of the call, not of these
-
-
 def test_a_subclass_of_ones_own_has_its_own_signature():
     class Mine(timescales.PLSTM):
         def __init__(self, size, *, slow: bool = True):

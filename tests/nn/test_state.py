@@ -6,11 +6,9 @@ import pickle
 
 import pytest
 import torch
-from rnn_cases import KINDS, B, H, I, S, build, close, close_state, layered, random_input, with_fields
-from torch import nn
+from rnn_cases import KINDS, B, H, I, build, close, close_state, layered, random_input, with_fields
 from torch.utils._pytree import tree_leaves, tree_map
 
-import timescales
 from timescales import RNNState
 
 LSTMS, GRUS = with_fields("h", "c"), with_fields("h")
@@ -32,20 +30,6 @@ def test_lstms_and_grus_return_and_take_torchs_state(kind):
     if kind in LSTMS:
         assert not torch.equal(h_n[-1], state[1][-1])
         close(rnn(x[2:], [*middle])[0], second)
-
-
-def test_the_fields_of_other_widths_than_the_units_are_those_that_the_page_names():
-    """`RNN.forward` and `RNNState` say (num_layers, B, H) of all other fields."""
-    found = {}
-    for kind in KINDS:
-        rnn = layered(kind)
-        state = rnn.split_state(rnn(random_input()[0])[1])[-1]
-        found |= {f"{kind}.{name}": v.shape[-1] for name, v in state._asdict().items() if v.shape[-1] != H}
-    memory = build("NRU", I, H).layers[0].memory_size
-    assert found == {"NRU.memory": memory, "SRU.averages": 5 * H, "GRUD.last": 1, "GRUD.since": 1}
-    for text in (timescales.RNN.forward.__doc__, RNNState.__doc__):
-        words = " ".join(text.split())
-        assert all(name in words for name in ("memory of an NRU", "averages of an SRU", "since of a GRUD"))
 
 
 @pytest.mark.parametrize("kind", NAMED)
@@ -96,13 +80,6 @@ def test_split_and_join_are_inverse(kind, hidden):
     close_state(rnn.split_state([tuple(layer) for layer in layers]), layers)
 
 
-def test_batch_first_leaves_the_state_as_torch_does():
-    rnn = timescales.LSTM(I, H, 2, batch_first=True)
-    theirs = nn.LSTM(I, H, 2, batch_first=True)
-    x = torch.randn(B, S, I)
-    assert [v.shape for v in rnn(x)[1]] == [v.shape for v in theirs(x)[1]] == [(2, B, H)] * 2
-
-
 @pytest.mark.parametrize("hidden", [H, [7, 6]])
 def test_a_state_is_known_to_torchs_tools(hidden):
     rnn = build("PLSTM", I, hidden, 2)
@@ -120,36 +97,3 @@ def test_a_state_is_known_to_torchs_tools(hidden):
     for other in (torch.load(file), pickle.loads(pickle.dumps(state.detach())), copy.deepcopy(state.detach())):
         close_state(other, state)
     assert repr(state).startswith("RNNState(h=")
-
-
-def test_a_compiled_layer_returns_the_state():
-    rnn = build("PLSTM", I, H, 2, engine="eager")
-    x, _ = random_input()
-    compiled = torch.compile(rnn, backend="eager", fullgraph=True)
-    _, state = rnn(x)
-    output, after = compiled(x, state)
-    expected, end = rnn(x, state)
-    close(output, expected)
-    close_state(after, end)
-
-
-@pytest.mark.parametrize("kind", ["LSTM", "GRU", "PLSTM", "RMC", "MinGRU", "GatedRNN"])
-def test_arguments_after_num_layers_have_torchs_order(kind):
-    rnn = build(kind, I, H, 1, True, True, 0.0, True)
-    assert rnn.batch_first
-    assert rnn.bidirectional
-    output, _ = rnn(random_input()[0].transpose(0, 1))
-    assert output.shape == (B, S, 2 * H)
-
-
-def test_dropout_may_be_set_later():
-    rnn = timescales.LSTM(I, 50, 2)
-    x = torch.randn(S, B, I)
-    assert torch.equal(rnn(x)[0], rnn(x)[0])
-    rnn.dropout = 0.5
-    assert rnn.dropout == 0.5
-    assert not torch.equal(rnn(x)[0], rnn(x)[0])
-    rnn.dropout = 0
-    assert torch.equal(rnn(x)[0], rnn(x)[0])
-    with pytest.raises(ValueError, match=r"dropout should be a number in range \[0, 1\], not 'half'"):
-        rnn.dropout = "half"

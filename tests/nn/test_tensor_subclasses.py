@@ -9,7 +9,7 @@ import pytest
 import torch
 from rnn_cases import close
 from torch import distributed, nn
-from torch.nn.utils import parametrizations, parametrize
+from torch.nn.utils import parametrize
 from torch.testing._internal.two_tensor import TwoTensor
 
 import timescales
@@ -79,32 +79,6 @@ def test_a_subclass_goes_to_the_eager_engine(what, monkeypatch):
             rnn(*wrapped)
 
 
-def test_a_subclass_without_a_meaning_of_its_own():
-    class Named(torch.Tensor):
-        pass
-
-    rnn, x = timescales.LSTM(3, 5), torch.randn(6, 2, 3)
-    with pytest.warns(UserWarning, match="x must be plain tensors, not Named"):
-        output = rnn(x.as_subclass(Named))[0]
-    assert type(output) is Named
-    close(output.as_subclass(torch.Tensor), rnn(x)[0], 1e-5)
-
-
-def test_a_fake_tensor_outside_of_its_mode():
-    with torch._subclasses.FakeTensorMode() as mode:
-        x = mode.from_tensor(torch.randn(6, 2, 3))
-        rnn = timescales.LSTM(3, 5)
-    with pytest.warns(UserWarning, match="not FakeTensor"):
-        assert rnn(x)[0].shape == (6, 2, 5)
-
-
-@pytest.mark.parametrize("layout", ["sparse", "mkldnn"])
-def test_other_layouts(layout):
-    rnn, x = timescales.LSTM(3, 5, engine="fused"), torch.randn(6, 2, 3)
-    with pytest.raises(ValueError, match=r"x must be plain tensors, not torch\..*; use engine='eager'"):
-        rnn(x.to_sparse() if layout == "sparse" else x.to_mkldnn())
-
-
 @pytest.mark.parametrize("what", ["mask", "dt"])
 def test_a_mask_on_another_device_is_not_read_as_memory(what):
     rnn, x = timescales.PLSTM(3, 5, engine="fused"), torch.randn(6, 2, 3)
@@ -159,33 +133,6 @@ def test_fsdp2_in_half_precision(one_process):
     assert all(p.grad.to_local().any() for p in rnn.parameters())
 
 
-@pytest.mark.parametrize("name", ["LSTM", "PLSTM"])
-def test_weights_that_hooks_bring(name, monkeypatch):
-    """As accelerate's cpu_offload: between the calls of a layer its weights have no memory."""
-    rnn, x = getattr(timescales, name)(3, 5, 2), torch.randn(6, 2, 3)
-    expected, end = rnn(x)
-    again = rnn(x, end)[0]
-    for cell in rnn.layers:
-        caches = {key: p.detach().clone() for key, p in cell.named_parameters()}
-
-        def bring(cell, _, caches=caches):
-            for key, value in caches.items():
-                setattr(cell, key, nn.Parameter(value))
-
-        def take(cell, *_, caches=caches):
-            for key, value in caches.items():
-                setattr(cell, key, nn.Parameter(value.to("meta")))
-
-        cell.register_forward_pre_hook(bring)
-        cell.register_forward_hook(take)
-        take(cell)
-    names = used(monkeypatch)
-    output, state = rnn(x)
-    assert torch.equal(output, expected)
-    assert torch.equal(rnn(x, state)[0], again)
-    assert names == 4 * ["fused"]
-
-
 class Doubled(nn.Module):
     def forward(self, value):
         return 2.0 * value
@@ -209,21 +156,6 @@ def test_a_parametrized_cell_keeps_its_kernel(name, monkeypatch):
     expected.sum().backward()
     learned = holder.parametrizations[weight].original
     close(learned.grad, 2.0 * plain.layers[0].weight_ih.grad, 1e-5)
-
-
-def test_torchs_parametrizations(monkeypatch):
-    x = torch.randn(6, 2, 3)
-    timescales.PLSTM(3, 5)(x)
-    for change in (parametrizations.weight_norm, parametrizations.spectral_norm, parametrizations.orthogonal):
-        rnn = timescales.PLSTM(3, 5)
-        change(rnn.layers[0], "weight_hh")
-        rnn.eval()  # spectral_norm changes its vectors in training
-        names = used(monkeypatch)
-        output = rnn(x)[0]
-        assert names == ["fused"]
-        rnn.engine = "eager"
-        close(output, rnn(x)[0], 1e-5)
-        monkeypatch.undo()
 
 
 def test_a_parametrization_that_no_kernel_reads_says_so_once():

@@ -4,58 +4,13 @@ import copy
 
 import pytest
 import torch
-from cell_cases import (
-    VARIANTS,
-    B,
-    H,
-    I,
-    close,
-    random_input,
-)
+from cell_cases import VARIANTS, H, I, close, random_input
 from torch import nn
 from torch.nn import functional, utils
 from torch.nn.utils import parametrizations, prune
 
 import timescales
-from timescales.nn.cells import (
-    LSTMCell,
-)
-
-
-@pytest.mark.parametrize("layers", [1, 3])
-def test_same_seed_gives_torchs_init_and_outputs(layers):
-    torch.manual_seed(7)
-    theirs = nn.LSTM(I, H, layers)
-    torch.manual_seed(7)
-    ours = timescales.LSTM(I, H, layers)
-    for k, cell in enumerate(ours.layers):
-        for key in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"):
-            assert torch.equal(getattr(cell, key), getattr(theirs, f"{key}_l{k}"))
-    x = random_input()[0]
-    close(ours.double()(x)[0], theirs.double()(x)[0])
-
-
-@pytest.mark.parametrize(("layers", "batch_first"), [(1, False), (2, True)])
-def test_from_torch_and_back(layers, batch_first):
-    torch.manual_seed(8)
-    theirs = nn.LSTM(I, H, layers, batch_first=batch_first, dropout=0.0).double()
-    ours = timescales.LSTM.from_torch(theirs)
-    back = ours.to_torch()
-    x = random_input()[0].transpose(0, 1) if batch_first else random_input()[0]
-    h, c = torch.randn(2, layers, B, H, dtype=torch.float64)
-    expected, (h_end, c_end) = theirs(x, (h, c))
-    output, (h_n, c_n) = ours(x, (h, c))
-    close(output, expected)
-    close(h_n, h_end)
-    close(c_n, c_end)
-    by_layer = [LSTMCell.State(h[k], c[k]) for k in range(layers)]
-    close(ours(x, by_layer)[0], expected)
-    close(back(x, (h, c))[0], expected)
-    assert back.batch_first == batch_first
-    assert back.num_layers == layers
-    for a, b in zip(theirs.parameters(), back.parameters(), strict=True):
-        assert torch.equal(a, b)
-        assert a.data_ptr() != b.data_ptr()
+from timescales.nn.cells import LSTMCell
 
 
 @pytest.mark.parametrize("name", ["lstm_uniform", "lstm_frozen", "mts"])
@@ -184,19 +139,6 @@ def test_a_subclass_resets_the_parameters_in_its_own_way():
                 nn.init.ones_(parameter)
 
     assert all((parameter == 1).all() for parameter in Ones(3, 4).parameters())
-
-
-@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
-def test_parameters_are_drawn_again_in_their_own_precision(dtype):
-    torch.manual_seed(0)
-    theirs = nn.LSTM(3, 4, 2, dtype=dtype)
-    torch.manual_seed(0)
-    rnn = timescales.LSTM(3, 4, 2, dtype=dtype)
-    with torch.no_grad():
-        rnn.weight_ih_l0.add_(1.0)
-    torch.manual_seed(0)
-    rnn.reset_parameters()
-    assert all(torch.equal(own, value) for own, value in zip(rnn.parameters(), theirs.parameters(), strict=True))
 
 
 def test_a_layer_with_a_parametrization_is_copied_after_a_pass():

@@ -121,11 +121,6 @@ def of_a_whole_array() -> Any:
     return reading(lambda cell: torch.tensor(values)), lambda: values.fill(SECOND)
 
 
-def of_a_whole_list() -> Any:
-    values = [FIRST] * H
-    return reading(lambda cell: torch.tensor(values)), lambda: values.__setitem__(1, SECOND)
-
-
 def of_a_closure() -> Any:
     value = FIRST
 
@@ -186,7 +181,7 @@ KINDS = {
 } | {
     kind.__name__.replace("_", " "): kind
     for kind in (
-        *(of_a_property_of_the_cell, of_the_class, of_an_array, of_a_whole_array, of_a_whole_list, of_a_global),
+        *(of_a_property_of_the_cell, of_the_class, of_an_array, of_a_whole_array, of_a_global),
         *(of_a_closure, of_a_default_of_step, of_a_context, without_gradients, of_code_that_is_reloaded),
         *(of_another_step_of_the_class, of_another_step_of_the_instance),
     )
@@ -276,21 +271,6 @@ def test_a_change_of_the_gradient_alone(kind, early):
             RNN([cell], engine="fused")(torch.randn(S, B, INPUTS))
 
     check(cell, change, "fused")
-
-
-def test_a_cell_without_a_recurrent_product():
-    config = Config()
-
-    class Scan(Gate):
-        recurrent = False
-
-        def step(self, gx, gh, state, dt=1.0):
-            rate, u = gx.chunk(2, -1)
-            f = (config.value * rate).sigmoid()
-            return self.State(f * state.h + (1 - f) * u.tanh())
-
-    torch.manual_seed(0)
-    check(Scan(INPUTS, H), lambda: setattr(config, "value", SECOND), "fused")
 
 
 def test_the_form_of_a_call_counts():
@@ -447,21 +427,6 @@ def test_what_cannot_be_watched_is_refused_with_its_line(kind):
     WARNED.clear()
     with pytest.warns(UserWarning, match="runs on the eager engine, which is slower"):
         assert engines.pick("auto", cell, x) is eager.run
-
-
-def test_the_warning_is_one_line_also_for_a_cell_with_modules():
-    class Inner(Gate):
-        def __init__(self, *sizes):
-            super().__init__(*sizes)
-            self.lin = torch.nn.Sequential(torch.nn.Linear(H, H))
-
-        def step(self, gx, gh, state, dt=1.0):
-            return self.State(self.lin(state.h))
-
-    WARNED.clear()
-    with pytest.warns(UserWarning, match=rf"^Inner\({INPUTS}, {H}\) runs on the eager engine") as warned:
-        RNN([Inner(INPUTS, H)])(torch.randn(S, B, INPUTS))
-    assert "\n" not in str(warned[0].message)
 
 
 def test_a_refused_step_is_not_run_to_watch_it():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import gc
 import os
 import signal
@@ -97,23 +96,6 @@ def test_the_end_of_a_process_is_quiet():
     code = "import torch, timescales; kept = timescales.LSTM(3, 5, 12)(torch.randn(6, 2, 3))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
     assert "Workspace" not in done.stderr
-
-
-def test_release_inside_of_every_operation(monkeypatch):
-    """A workspace that dies while another is created or released: nothing waits, nothing is lost or used twice."""
-
-    class Interrupting(collections.deque):
-        def popleft(self):
-            if dying:
-                dying.pop().release()
-            return super().popleft()
-
-    monkeypatch.setattr(Workspace, "_unused", Interrupting())
-    dying = [Workspace(5000) for _ in range(2)]
-    Workspace(4000).release()
-    first, second = Workspace(4000), Workspace(4000)
-    assert first.address != second.address
-    assert not dying
 
 
 def test_the_largest_goes_first():

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from made_up import FAILING, TABLE, claim_of, judged_claim, judged_value, made_row, quoted, rows
+from made_up import FAILING, TABLE, judged_claim, judged_value, made_row, quoted, rows
 from scipy import stats
 
 from timescales.errors import ConfigError
@@ -493,14 +493,6 @@ def test_each_item_is_counted_once_and_what_was_chosen_by_not_at_all():
     assert judge.word_of({"holds", "not run"}) == "not run"
 
 
-def test_a_claim_names_its_region():
-    for line, region in (("plstm > lstm", (0, INF)), ("plstm ~ lstm", (-0.5, 0.5)), ("plstm >= lstm", (-0.5, INF))):
-        assert judge.region_of(claim_of(line)) == region
-    for sign, region in (("fails", (0.5, INF)), ("never fails", (-INF, 0.5)), ("sometimes fails", (0, INF))):
-        assert judge.region_of(claim_of(f"lstm {sign}", **FAILING)) == region
-    assert judge.region_of(claim_of({"claim": "plstm > lstm", "by": 3})) == (3, INF)
-
-
 SEEDS = [0, 1, 2]
 OPEN = {"task.unit": {"said": "no unit is stated", "shown": {"raw": "raw t", "longest": "t/125"}}}
 # The time as an input, in two units; and runs without this input, which have no unit.
@@ -565,11 +557,6 @@ def test_a_claim_that_has_fewer_groups_under_another_value_is_not_judged_there()
     table = parse(MADE | {"runs": runs, "assumed": shown})
     assert [cell.under for cell in table.cells] == ["raw t", "t/2", ""]
     assert [(claim.number, claim.under) for claim in table.claims] == [(0, ""), (1, "raw t"), (1, "t/2"), (2, "")]
-
-
-def test_without_shown_settings_nothing_is_repeated():
-    table = parse(TABLE)
-    assert [(cell.number, cell.under, cell.where) for cell in table.cells] == [(0, "", {"model": "plstm"})]
 
 
 def test_a_shown_value_without_a_run_is_refused():

@@ -97,12 +97,9 @@ def test_rungs_read_what_they_judge():
 SMALL = {"set": {"task.T": 5}}
 WRONG = [
     ({"over": None}, "table.ladder needs over"),
-    ({"rungs": None}, "table.ladder needs over"),
     ({"rungs": {}}, "table.ladder needs over"),
-    ({"none": "no data"}, "table.ladder.none.*leave out"),
     ({"rung": {}}, r"table.ladder.rung: no such key; did you mean rungs\?"),
     ({"pair": "model"}, "table.ladder.pair"),
-    ({"flat": -1}, "table.ladder.flat must be at least 0"),
     ({"over": 5}, "table.ladder.over must be a string"),
     ({"set": {"seeds": 3}}, r"table.ladder.rungs.t5.set.seeds: .*seed: \[0, 1, 2\]"),
     ({"competence": {"share": 0.8}}, "rungs.t5.competence.reach is missing"),
@@ -118,17 +115,11 @@ WRONG = [
     ({"over": "size"}, "rungs.t5.at is missing"),
     ({"rungs": {"t5": {"seeds": 5}}}, "rungs.t5.set is missing"),
     ({"rungs": {"t5": SMALL | {"seeds": 0}}}, "rungs.t5.seeds must be above 0"),
-    ({"rungs": {"t5": SMALL | {"seeds": 1.5}}}, "rungs.t5.seeds must be a whole number"),
-    ({"rungs": {"t5": SMALL | {"steps": 0}}}, "rungs.t5.steps must be above 0"),
     ({"rungs": {"t5": SMALL | {"sucess": "x"}}}, r"rungs.t5.sucess: no such key; did you mean success\?"),
     ({"rungs": {"t5": {"set": {"task.T": 5, "model": "gru"}}}}, "rungs.t5.set names model gru"),
     ({"rungs": {"small": SMALL}}, "rungs.small: "),
     ({"rungs": {"paper": SMALL}}, "rungs.paper: "),
-    ({"rungs": {"rates": SMALL}}, "rungs.rates: "),
-    ({"rungs": {"t5": None}}, "rungs.t5 must be keys with their values"),
-    ({"rungs": {"t5": {"set": [5]}}}, "rungs.t5.set must be keys with their values"),
     ({"rungs": {5: SMALL}}, "rungs.5: .*string"),
-    ({"rungs": [SMALL]}, "table.ladder.rungs must be keys with their values"),
     ({"rates": {"metric": "valid/loss"}}, "table.ladder.rates.set is missing"),
 ]
 
@@ -192,19 +183,18 @@ def three(**changes):
 
 
 @pytest.mark.parametrize(
-    ("mids", "half", "flat", "trend"),
+    ("mids", "half", "trend"),
     [
-        ((0.6, 0.7, 0.8), 0.005, None, "grows"),
-        ((0.8, 0.7, 0.6), 0.005, None, "shrinks"),
-        ((0.7, 0.7, 0.7), 0.0005, None, "flat"),  # by the tolerance of .5 points over the ladder
-        ((0.7, 0.7, 0.7), 0.005, None, "unclear"),
-        ((0.7, 0.7, 0.7), 0.005, 5, "flat"),  # points over the whole ladder
-        ((0.6, 0.7, 0.8), 0.2, None, "unclear"),
+        ((0.6, 0.7, 0.8), 0.005, "grows"),
+        ((0.8, 0.7, 0.6), 0.005, "shrinks"),
+        ((0.7, 0.7, 0.7), 0.0005, "flat"),  # by the tolerance of .5 points over the ladder
+        ((0.7, 0.7, 0.7), 0.005, "unclear"),
+        ((0.6, 0.7, 0.8), 0.2, "unclear"),
     ],
 )
-def test_a_trend_is_where_the_slope_over_doublings_lies(mids, half, flat, trend):
+def test_a_trend_is_where_the_slope_over_doublings_lies(mids, half, trend):
     found = {f"t{T}": at(T, around(mid, half)) for T, mid in zip((5, 10, 20), mids, strict=True)}
-    climb = climb_of(three(flat=flat), **found)
+    climb = climb_of(three(), **found)
     told = [step.verdict.interval for step in climb.steps]
     slope = np.polyfit(np.log2([5, 10, 20]), [each.mid for each in told], 1)[0]
     assert climb.slope.mid == pytest.approx(slope, abs=1e-9)
@@ -251,7 +241,6 @@ def test_times_climb_as_ratios_with_runs_that_never_got_there():
     assert climb.tolerance == math.log2(1.25)
     equal = {f"t{T}": timed(T, [100] * 4, [101] * 4) for T in (5, 10, 20)}
     assert climb_of(node, **equal).trend == "flat"
-    assert climb_of(node | {"ladder": node["ladder"] | {"flat": 2}}, **equal).tolerance == 1
 
 
 def test_runs_of_a_ladder_are_paired_where_it_says_so():

@@ -179,19 +179,6 @@ def test_pairs_of_a_known_distribution():
     assert values["data/pairs/distance"] == pytest.approx(0.0, abs=1e-4)
 
 
-def test_the_pairs_of_dyck2_fall_as_the_power_1_5_and_are_no_inverse_gamma_of_1_5():
-    (strings,) = (one for one in reanalysed.read(paths.RESULTS) if one.axes == {"task": "dyck2"})
-    assert (
-        1.4
-        < strings.values["data/pairs/exponent_2_to_50"]
-        < 1.5
-        < strings.values["data/pairs/exponent_4_to_100"]
-        < 1.65
-    )
-    assert strings.values["data/pairs/alpha"] == 0.5
-    assert strings.values["data/pairs/distance_at_1.5"] > 4 * strings.values["data/pairs/distance"]
-
-
 @pytest.mark.parametrize(
     ("name", "words"),
     [("mahto_figure1", "-++"), ("mahto_dyck2", "+-"), ("mahto_alpha", "++"), ("mahto_table3", "+++-")],

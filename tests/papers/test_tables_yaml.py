@@ -190,40 +190,11 @@ def test_a_setting_is_composed_once_for_all_its_seeds(id_of):
                 assert run.directory.name.endswith(f"-s{run.axes['seed']}-{run.id}")
 
 
-SHARED = [
-    ("chien_generalisation", "chien_copy"),
-    ("chien_ablation", "chien_copy"),
-    ("chien_reset_units", "chien_copy"),
-    ("mahto_table1", "mahto_table2"),
-    ("gu_figure6", "gu_table5"),
-]
-
-
-@pytest.mark.parametrize(("part", "whole"), SHARED)
-def test_shared_runs_are_the_same_runs(part, whole, identities):
-    assert set(identities(part).values()) <= set(identities(whole).values())
-    seeds = [{axes["seed"] for axes in expand(TABLES[name])} for name in (part, whole)]
-    assert seeds[0] <= seeds[1]
-
-
-@pytest.mark.parametrize("part", ["chien_ablation", "chien_generalisation"])
-@pytest.mark.parametrize("size", ["t20", "t100", "t200"])
-def test_ladders_of_one_experiment_share_their_runs(part, size, identities):
-    assert identities(part, size) == identities("chien_copy", size)
-
-
 def test_a_table_shares_runs_with_the_command_line(identities):
     """The tables' copy runs are those of `train.py task=copy task.T=200 model=plstm`, without any other setting."""
     alone = run_of(config("model=plstm", "task=copy", "task.T=200")).id
     assert alone == "13403dd51704"
     assert alone in identities("chien_copy").values()
-
-
-def test_runs_that_tables_of_one_paper_have_in_common(identities):
-    """One language model is table 1's baseline and figure 1's model; alpha = .56, and T = 3 and 4, are table 1's."""
-    table1 = set(identities("mahto_table1").values())
-    for name, common in (("mahto_figure1", 1), ("mahto_alpha", 2), ("mahto_layers", 2)):
-        assert len(table1 & set(identities(name).values())) == (common if table1 else 0)
 
 
 # --- The ids of committed records, and of all runs of all tables ------------------------------------------------------

@@ -23,33 +23,6 @@ from timescales.reports.verdicts import Line
 from timescales.runs import store
 
 ROOT = Path(__file__).resolve().parents[2]
-TYPES = {
-    "boolean": bool,
-    "string": str,
-    "integer": int,
-    "number": (int, float),
-    "null": type(None),
-    "array": list,
-    "object": dict,
-}
-
-
-def wrong(value, schema, place="$"):
-    """What of a value is not as a JSON schema says; the parts of a schema that ours has."""
-    types = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
-    if not any(isinstance(value, TYPES[name]) for name in types) or isinstance(value, bool) != ("boolean" in types):
-        return [f"{place}: {value!r} is no {types}"]
-    found = [f"{place}: {value!r}"] if "enum" in schema and value not in schema["enum"] else []
-    if "minimum" in schema and value < schema["minimum"]:
-        found.append(f"{place}: {value}")
-    if isinstance(value, list):
-        return found + [line for k, item in enumerate(value) for line in wrong(item, schema["items"], f"{place}[{k}]")]
-    if isinstance(value, dict):
-        assert schema["additionalProperties"] is False
-        known = schema["properties"]
-        found += [f"{place}.{key}" for key in {*value} ^ {*known} if key not in known or key in schema["required"]]
-        return found + [line for key in {*value} & {*known} for line in wrong(value[key], known[key], f"{place}.{key}")]
-    return found
 
 
 def made(**changes):
@@ -133,7 +106,6 @@ def test_files_keep_the_lines_of_other_tables(tmp_path):
     verdicts.write([made(claims=[quoted("plstm > lstm")])], tmp_path)
     after = verdicts.read(tmp_path)
     assert [line["table"] for line in after] == sorted(["a_table"] * len(before) + ["made_up"] * (len(before) + 1))
-    assert wrong(after, json.loads((tmp_path / verdicts.SCHEMA).read_text())) == []
     assert verdicts.read(tmp_path / "nowhere") == []
     verdicts.write([made()], tmp_path / "nowhere")
     assert not (tmp_path / "nowhere").exists()
@@ -149,16 +121,9 @@ def test_json_has_finite_numbers_alone():
     }
 
 
-def test_the_committed_file_is_as_its_schema_says():
-    lines = verdicts.read(paths.RESULTS)
-    schema = json.loads((paths.RESULTS / verdicts.SCHEMA).read_text())
-    assert schema == verdicts.schema()
-    assert wrong(lines, schema) == []
-    assert {line["table"] for line in lines} <= {*folders.choices("table")}
-    wrong_line = dict(lines[0], kind="guess", n=-1, mid="much", more=1)
-    assert len(wrong([wrong_line], schema)) == 4
-    del wrong_line["word"]
-    assert "$[0].word" in wrong([wrong_line], schema)
+def test_the_committed_file_has_tables_that_there_are_and_the_schema_of_today():
+    assert json.loads((paths.RESULTS / verdicts.SCHEMA).read_text()) == verdicts.schema()
+    assert {line["table"] for line in verdicts.read(paths.RESULTS)} <= {*folders.choices("table")}
 
 
 def test_all_runs_and_verdicts_are_rows():

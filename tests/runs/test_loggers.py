@@ -435,11 +435,6 @@ def command_of(sweep, chosen):
     return words
 
 
-def test_the_command_is_the_one_on_the_page():
-    assert f"`{' '.join(command_of(SWEEP, CHOSEN))}`" in PAGE
-    assert set(CHOSEN) == set(SWEEP["parameters"])
-
-
 def test_each_value_of_the_sweep_is_a_setting():
     with compose.composing() as composer:
         for key, parameter in SWEEP["parameters"].items():

@@ -161,18 +161,6 @@ def test_a_shortened_evaluation_is_part_of_the_record():
     assert Record(id="a", status="finished", partial=partial).missing_data == ["MNIST subset"]
 
 
-def test_a_bug_in_building_leaves_nothing_behind(train, tmp_path, monkeypatch):
-    from timescales.training import build
-
-    def broken(config):
-        raise RuntimeError("CUDA out of memory")
-
-    monkeypatch.setattr(build, "build", broken)
-    with pytest.raises(RuntimeError, match="out of memory"):
-        train(*QUICK)
-    assert not list(tmp_path.glob("runs/*"))
-
-
 def test_the_version_is_that_of_the_code_not_that_of_an_older_installation(monkeypatch):
     monkeypatch.setattr("importlib.metadata.version", lambda package: "0.0.1")
     versions = provenance.provenance("cpu").versions
@@ -232,13 +220,6 @@ def test_a_median_of_times_says_where_it_may_be_larger(values, median):
     numbers = [metrics.Censored(v[1:]) if isinstance(v, str) else v for v in values]
     found = metrics.median(numbers)
     assert (isinstance(found, metrics.Censored), wording.number(found)) == (isinstance(median, str), str(median))
-
-
-def test_the_lstm_that_stopped_early_is_censored_where_it_stopped():
-    """The copy task ended it as failed after 412,114 of 782,000 steps."""
-    found = store.committed()["8c702aa0450c"]
-    assert found.steps == 412114
-    assert str(found.value("steps to valid/accuracy >= 0.99")) == ">412114"
 
 
 def test_no_committed_run_is_censored_later_than_it_stopped():

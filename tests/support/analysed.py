@@ -74,11 +74,7 @@ DIRECTORIES = itertools.count()
 def run_of(model, task, initial=None, seed=0, directory=None, **settings):
     """A run that lies on no disk."""
     name = {PLSTM: "plstm", LSTM: "lstm", URLSTM: "ur"}.get(type(model.rnn), "gated")
-    config = {
-        "task": {"name": "copy", "T": getattr(task, "T", None)},
-        "model": {"name": name, **settings},
-        "loop": {},
-    }
+    config = {"task": {"name": "copy", "T": getattr(task, "T", None)}, "model": {"name": name, **settings}, "loop": {}}
     found = Record(id="a", status="finished", config=config, seed=seed, steps=10)
     return Trained(Path(directory or f"nowhere{next(DIRECTORIES)}"), found, model, initial or model, task)
 

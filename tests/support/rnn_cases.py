@@ -25,10 +25,7 @@ VARIANTS = {
 KINDS = {
     kind: (model.layer, arguments)
     for model in registry.MODELS
-    for kind, arguments in {
-        model.layer: ARGUMENTS.get(model.layer, {}),
-        **VARIANTS.get(model.layer, {}),
-    }.items()
+    for kind, arguments in {model.layer: ARGUMENTS.get(model.layer, {}), **VARIANTS.get(model.layer, {})}.items()
 }
 FAMILIES = {model.layer: model.family for model in registry.MODELS}
 

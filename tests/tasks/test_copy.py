@@ -106,18 +106,6 @@ def test_variable_copy_delays_are_uniform_both_ends_included():
     assert stats.chisquare(counts.numpy()).pvalue > 1e-3
 
 
-def test_variable_copy_with_one_delay_is_copy():
-    sizes = {"train_size": 20, "valid_size": 5, "test_size": 5, "batch_size": 20}
-    variable, plain = VariableCopy(low=4, high=4, **sizes), Copy(T=4, **sizes)
-    a, b = next(variable.batches("train")), next(plain.batches("train"))
-    assert torch.equal(a.x, b.x)
-    assert torch.equal(a.target, b.target)
-    assert a.mask.all()
-    logits = torch.randn(24, 20, 10)
-    assert variable.loss(logits, a).item() == pytest.approx(plain.loss(logits, b).item(), rel=1e-6)
-    assert variable.chance() == pytest.approx(plain.chance(), rel=1e-6)
-
-
 # --- Selective copy --------------------------------------------------------------------------------------------------
 
 SIZES = {"train_size": 400, "valid_size": 5, "test_size": 5, "batch_size": 400}

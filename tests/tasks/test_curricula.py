@@ -1,6 +1,5 @@
 """N-parity and N-delayed match: answers in plain Python, lengths, chance, and how N grows."""
 
-import itertools
 import math
 
 import pytest
@@ -77,18 +76,6 @@ def test_chance_adds_up_over_what_is_trained():
     assert NDelayedMatch(curriculum="multi", N=4).chance() == pytest.approx(3 * math.log(2))
     task.follow([row(1.0)])
     assert task.chance() == pytest.approx(one + 2 * math.log(2) + two)
-
-
-def test_fair_bits_tell_nothing_unless_all_are_remembered():
-    """Of 3-parity: whatever any two of the last three bits are, both answers are equally frequent."""
-    task = NParity(N=3, bits="fair", train_size=20_000, batch_size=20_000)
-    batch = next(task.batches("train"))
-    last = batch.x[-3:, :, 0].long()
-    for two in itertools.combinations(range(3), 2):
-        seen = 2 * last[two[0]] + last[two[1]]
-        for value in range(4):
-            answers = batch.target[seen == value].double()
-            assert answers.mean().item() == pytest.approx(0.5, abs=5 * 0.5 / math.sqrt(len(answers)))
 
 
 @pytest.mark.parametrize("kind", [NParity, NDelayedMatch])

@@ -17,9 +17,7 @@ from packs import fake_download_url
 from small_tasks import epoch_of, equal, numbers
 from synthetic import write_idx, write_mnist
 
-from timescales import LSTM
 from timescales.errors import MissingData
-from timescales.models.sequence import SequenceModel
 from timescales.tasks import SCIFAR, Digits
 from timescales.tasks.data import cifar, mnist
 from timescales.tasks.data.corpus import data_root
@@ -158,26 +156,7 @@ def test_scifar_is_normalised_and_read_row_by_row(tmp_path):
     assert task.partial == ["CIFAR-10 subset: 40 of 50,000 training images, 20 of 10,000 test images"]
 
 
-def test_scifar_parameters(tmp_path):
-    synthetic.write_cifar(tmp_path / "cifar-10-python.tar.gz", 20, 5)
-    task = SCIFAR(valid_size=5, allow_partial=True, data_root=str(tmp_path))
-    for head, readout in ((256, 512 * 256 + 256 + 256 * 10 + 10), (None, 512 * 10 + 10)):
-        model = SequenceModel(LSTM(task.spec.width, 512), task.spec, head)
-        assert sum(p.numel() for p in model.rnn.parameters()) == 1_058_816  # Gu et al.: H = 512, I = 3
-        assert sum(p.numel() for p in [*model.head.parameters(), *model.readout.parameters()]) == readout
-
-
 # --- Files of MNIST --------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("folder", "suffix"), [("MNIST/raw", ""), ("mnist/raw", ".gz"), ("mnist", ".gz"), (".", "")])
-def test_idx_files_are_found_raw_or_gzipped(tmp_path, folder, suffix):
-    write_mnist(tmp_path / folder, 30, 10, suffix)
-    images, labels, test_images, test_labels, partial = mnist.load(tmp_path)
-    assert (images.shape, labels.shape, test_images.shape, test_labels.shape) == ((30, 784), (30,), (10, 784), (10,))
-    assert labels.tolist() == [k % 10 for k in range(30)]
-    assert "30 of 60,000 training images" in partial[0]
-    assert images[:, 0].tolist() == list(range(30))
 
 
 def spoil(path, change):
@@ -312,27 +291,6 @@ def test_data_root_given_then_environment_then_cache(tmp_path, monkeypatch):
 
 
 pytestmark = pytest.mark.usefixtures("cache")
-
-
-def test_cifar_from_tar_and_folder(tmp_path):
-    path = synthetic.write_cifar(tmp_path / "cifar-10-python.tar.gz", 50, 10)
-    images = cifar.read(path)
-    assert images.train.shape == (50, 3, 1024)
-    assert images.train.dtype == images.train_labels.dtype == torch.uint8
-    assert images.train[:, 0, 0].tolist() == list(range(50))
-    assert images.train_labels.tolist() == [k % 10 for k in range(50)]
-    assert images.test.shape == (10, 3, 1024)
-    of_pixel_0 = [[k % 256, k // 256 % 256, k // 65536] for k in range(100_000, 100_010)]  # a file holds whole planes
-    assert images.test[:, :, 0].tolist() == of_pixel_0
-    with tarfile.open(path) as tar:
-        synthetic.unpack(tar, tmp_path / "mine")
-    again = cifar.read(tmp_path / "mine" / "cifar-10-batches-py")
-    assert all(map(torch.equal, images[:4], again[:4]))
-    path.unlink()
-    assert cifar.CORPUS.find(tmp_path) == tmp_path / "mine" / "cifar-10-batches-py"
-    found = cifar.load(tmp_path, allow_partial=True)
-    assert torch.equal(found.train, images.train)
-    assert found.partial == ["CIFAR-10 subset: 50 of 50,000 training images, 10 of 10,000 test images"]
 
 
 class Evil:

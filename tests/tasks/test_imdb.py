@@ -296,14 +296,6 @@ def test_the_parquet_of_the_hub_has_the_same_reviews(tmp_path, monkeypatch, fold
     assert tokens.reviews["test"].labels.tolist() == [label for label, _ in expected["test"]]
 
 
-def test_a_review_is_utf_8_and_its_folder_is_its_label(tmp_path):
-    for split, folder, words in (("train", "pos", "très bon\n"), ("train", "neg", "déjà vu"), ("test", "pos", "æon")):
-        path = tmp_path / "aclImdb" / split / folder / "0_9.txt"
-        path.parent.mkdir(parents=True)
-        path.write_bytes(words.encode())
-    assert imdb.read(tmp_path / "aclImdb") == {"train": [(0, "déjà vu"), (1, "très bon")], "test": [(1, "æon")]}
-
-
 def test_another_spacy_makes_its_own_tokens(tmp_path, monkeypatch):
     """Without spaCy what was made before is still read: so is what was kept without a version."""
     path = synthetic.write_imdb(tmp_path / "aclImdb_v1.tar.gz", 40, 20)

@@ -8,7 +8,6 @@ from collections import Counter
 import own_pages
 import pytest
 import torch
-from small_tasks import equal
 
 from timescales import analysis
 from timescales.runs import record
@@ -169,17 +168,6 @@ SMALL = ["loop.max_epochs=1", "task.train_size=64", "logger=none", "device=cpu",
 def mine(tmp_path, monkeypatch):
     with own_pages.written(FILES, tmp_path, monkeypatch, "first") as folder:
         yield folder
-
-
-def test_the_same_seed_gives_the_same_data(mine):
-    from first import First
-
-    for split in ("train", "test"):
-        one, two, other = (next(First(T=9, seed=seed).batches(split, 1)) for seed in (0, 0, 1))
-        assert equal(one, two)
-        assert not equal(one, other)
-        assert torch.equal(one.target, one.x[0])
-    assert First(symbols=8).chance() == pytest.approx(2.0794, abs=1e-4)
 
 
 @pytest.mark.slow

@@ -9,9 +9,7 @@ import pytest
 import torch
 from scipy import stats
 
-import timescales
-from timescales.models.sequence import SequenceModel
-from timescales.tasks import Batch, Program
+from timescales.tasks import Program
 from timescales.tasks.program import (
     ADD,
     BLANK,
@@ -182,26 +180,6 @@ def test_mean_length_of_mix(category):
     assert read.max() <= 151
 
 
-# The best digit for each place, and the last literal, as accuracies of digits.
-FLOORS = {
-    ("addition", 9, 4): (0.149, None),
-    ("control", 9, 4): (0.107, 0.313),
-    ("program", 5, 2): (0.126, None),
-    ("control", 2, 2): (0.125, 0.273),
-    ("program", 2, 2): (0.157, None),
-}
-
-
-@pytest.mark.parametrize(("category", "length", "nesting"), FLOORS)
-def test_trivial_baselines(category, length, nesting):
-    """Measured on programs of the released code, of unknown number; 0.006 is twice the error of 10,000 of them."""
-    task = Program(category=category, length=length, nesting=nesting)
-    best, last = FLOORS[category, length, nesting]
-    found = task.trivial_baselines()
-    assert found["the best digit for each place"] == pytest.approx(best, abs=0.006)
-    assert last is None or found["the last literal"] == pytest.approx(last, abs=0.006)
-
-
 @pytest.mark.parametrize("category", ["control", "program"])
 def test_trivial_baselines_are_those_of_the_rules_on_the_test_set(category):
     """Both rules again, on texts: the most frequent digit of each place, and the last literal of a program."""
@@ -363,19 +341,3 @@ def test_layout_of_a_batch():
         assert not batch.x[: end - len(text), k].any()
         written = [IGNORED] * end + [int(digit) for digit in answer] + [IGNORED] * (last - len(answer))
         assert batch.target[:, k].tolist() == written
-
-
-@pytest.mark.parametrize(("kind", "engine"), [("LSTM", "auto"), ("URLSTM", "eager"), ("PLSTM", "auto")])
-def test_padding_is_as_if_each_program_was_read_by_itself(kind, engine):
-    """As an encoder that stops at each sequence's own end, and a decoder of the same weights on zeros."""
-    torch.manual_seed(0)
-    task = Program(length=3, nesting=2, train_size=6, batch_size=6)
-    batch = next(task.batches("train"))
-    batch = batch._replace(x=batch.x.double())
-    model = SequenceModel(getattr(timescales, kind)(28, 5, engine=engine), task.spec).double()
-    together = model(batch).logits
-    for k, (text, answer) in enumerate(shown(batch)):
-        alone = torch.zeros(len(text) + len(answer), 1, 28, dtype=torch.float64)
-        alone[torch.arange(len(text)), 0, torch.tensor([SYMBOLS.index(symbol) for symbol in text])] = 1.0
-        logits = model(Batch(alone, batch.target)).logits[len(text) :, 0]
-        torch.testing.assert_close(together[:, k][batch.target[:, k] != IGNORED], logits, rtol=1e-9, atol=1e-9)

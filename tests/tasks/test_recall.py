@@ -68,18 +68,6 @@ def test_draws_are_uniform():
     assert stats.chisquare(torch.bincount(cue).numpy()).pvalue > 1e-3
 
 
-def test_the_first_colour_alone_decides():
-    """What is shown at the end tells nothing about the answer; with the first colour it tells all."""
-    task = DelayedMatch(delay=0, choices=2, colours=3, train_size=9000, batch_size=9000)
-    batch = next(task.batches("train"))
-    things = batch.x.reshape(2, 9000, 2, 4)
-    cue, last = things[0, :, 0].argmax(-1), things[1].argmax(-1)
-    for pair in last.unique(dim=0):
-        answers = batch.target[1][(last == pair).all(-1)].double()
-        assert answers.mean().item() == pytest.approx(0.5, abs=5 * 0.5 / math.sqrt(len(answers)))
-    assert torch.equal((last == cue.unsqueeze(1)).int().argmax(-1), batch.target[1])
-
-
 def test_scores():
     task = DelayedMatch(delay=2, choices=2, colours=2, **SIZES)
     target = torch.tensor([[-100] * 3, [0, -100, 1], [-100, 1, 1], [1, 0, 0]])

@@ -8,8 +8,7 @@ import torch
 from scipy import stats
 
 import timescales
-from timescales.models.sequence import SequenceModel
-from timescales.tasks import Batch, Frequency, TimeRescaling
+from timescales.tasks import Frequency, TimeRescaling
 from timescales.tasks.rescaling import MORSE
 
 SAMPLINGS = ("async", "sync_1", "sync_01")
@@ -82,19 +81,6 @@ def test_numbers_of_points(sampling, least, most, mean):
     points = time[exists]
     assert points.min() >= 0
     assert points.max() < 125
-
-
-@pytest.mark.parametrize("sampling", ["sync_1", "sync_01"])
-def test_regular_samples(sampling):
-    n = 500 if sampling == "sync_01" else 5000
-    time, exists, *_ = draw(n, sampling=sampling)
-    gap = time.diff(dim=1)[exists[:, :-1]]
-    torch.testing.assert_close(gap, torch.full_like(gap, INTERVAL[sampling]), rtol=0, atol=1e-12)
-    start, end = time.gather(1, (~exists).sum(1, keepdim=True))[:, 0], time[:, -1]
-    duration = end - start + INTERVAL[sampling]  # to within one interval
-    # start ~ U(0, 125 - duration)
-    share = start / (125 - duration + INTERVAL[sampling])
-    assert stats.kstest(share[duration < 110].numpy(), stats.uniform(0, 1).cdf).statistic < 0.08
 
 
 def test_irregular_samples():
@@ -170,20 +156,6 @@ def test_short_steps_survive_float32():
     assert batch.dt.dtype == torch.float32
     torch.testing.assert_close(batch.dt[1:][both], gap[both].float(), rtol=0, atol=0)
     assert (batch.dt[1:][both] < 1e-3).any()
-
-
-@pytest.mark.parametrize("kind", ["LSTM", "PLSTM"])
-def test_padding_does_not_touch_the_answer(kind, float64_default):
-    torch.manual_seed(0)
-    task = Frequency(batch_size=6, time_input=True)
-    model = SequenceModel(getattr(timescales, kind)(2, 4), task.spec)
-    batch = next(task.batches("train"))
-    with torch.no_grad():
-        together = model(batch).logits
-        for b in range(6):
-            real, one = batch.mask[:, b].bool(), slice(b, b + 1)
-            alone = Batch(batch.x[real, one], batch.target[one], None, batch.dt[real, one])
-            torch.testing.assert_close(model(alone).logits[0], together[b], rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize(("sampling", "horizon"), [("async", 125), ("sync_1", 125), ("sync_01", 1250)])

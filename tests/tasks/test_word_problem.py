@@ -62,17 +62,6 @@ def test_each_group_is_the_one_it_is_called(group):
     assert len(members) == (1 if members == {0} else 60)
 
 
-def test_numbers_and_products_of_the_docstring():
-    task = WordProblem(group="S3")
-    assert ["".join(map(str, e)) for e in task.elements] == ["012", "021", "102", "120", "201", "210"]
-    products = [2]
-    for element in (0, 2, 3, 0, 4):
-        products.append(int(task.products[products[-1], element]))
-    assert products == [2, 2, 0, 3, 3, 0]
-    # 102 first, then 120: point 0 goes to 1, then to 2; 1 to 0 to 1; 2 to 2 to 0
-    assert task.elements[int(task.products[2, 3])] == (2, 1, 0)
-
-
 @pytest.mark.parametrize(("group", "T"), [("A5", 20), ("S5", 7), ("A4xZ5", 2), ("Z60", 7), ("S3", 1), ("Z2", 7)])
 def test_targets_are_the_products_of_permutations(group, T):
     task = WordProblem(group=group, T=T, **SIZES)

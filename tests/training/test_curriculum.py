@@ -66,8 +66,8 @@ def test_N_grows_after_each_solved_validation(tmp_path, overrides, every):
 @pytest.mark.parametrize(
     ("overrides", "seed", "every", "stop"),
     [
-        *((PARITY, 2, "null", 4), (PARITY, 2, "null", 5), (PARITY, 2, "3", 6), (PARITY, 2, "3", 15)),
-        *((MULTI, 4, "null", 24), (MULTI, 4, "3", 5), (MULTI, 4, "3", 12)),
+        *((PARITY, 2, "null", 4), (PARITY, 2, "null", 5), (PARITY, 2, "3", 6)),
+        *((MULTI, 4, "null", 24), (MULTI, 4, "3", 5)),
     ],
 )
 def test_a_resume_in_the_middle_is_bitwise_equal(tmp_path, overrides, seed, every, stop):

@@ -12,12 +12,11 @@ import torch
 import trainings
 from quick import QUICK, records
 from trainings import fit_small as fit
-from trainings import quiet, same_weights, small_parts
+from trainings import quiet, small_parts
 
 from timescales import LSTM, paths
 from timescales.config.schema import LoopSettings
 from timescales.errors import ConfigError
-from timescales.models.sequence import SequenceModel
 from timescales.tasks import Copy
 from timescales.training import checkpoint, loop
 from timescales.training.best import Best
@@ -26,13 +25,6 @@ from timescales.training.outcome import outcome
 from timescales.training.run import better
 
 ODD = [*QUICK, "logger=csv"]
-
-
-def test_two_runs_are_bitwise_equal(tmp_path):
-    a, b = (fit(tmp_path / name, LoopSettings(max_epochs=2)) for name in "ab")
-    assert same_weights(a.model, b.model)
-    assert a.progress.curve == b.progress.curve
-    assert [row["step"] for row in a.progress.curve] == [5, 10]
 
 
 def test_a_task_that_selects_by_no_metric_of_its_own_is_told(tmp_path):
@@ -236,6 +228,15 @@ def test_a_validation_that_is_not_finite_names_the_step_that_was_not(tmp_path, m
     assert (run.progress.stopped, run.progress.step, run.progress.diverged_at) == ("diverged", 10, found)
 
 
+def test_a_gradient_is_clipped_to_its_norm(tmp_path):
+    model, job, _ = small_parts()
+    before = torch.nn.utils.parameters_to_vector(model.parameters()).detach().clone()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    trainings.fit(model, job, optimizer, quiet, LoopSettings(max_epochs=1, max_steps=1, clip_norm=1e-3), tmp_path)
+    moved = torch.nn.utils.parameters_to_vector(model.parameters()).detach() - before
+    assert moved.norm().item() == pytest.approx(1e-3, rel=1e-3)
+
+
 def test_evaluate_weighs_batches_by_their_size():
     class Uneven:
         spec = SimpleNamespace(select=("loss", "min"), carried=False)
@@ -298,17 +299,6 @@ def test_quantiles_of_time_scales_are_named_by_the_share_below(monkeypatch):
     monkeypatch.setattr(LSTM, "timescales", lambda self: [torch.arange(100.0, -1.0, -1.0)])
     expected = {f"timescale/layer1/q{q}": float(q) for q in (0, 10, 25, 50, 75, 90, 100)}
     assert timescale_values(timescale_quantiles(units)) == expected
-
-
-def test_learns_a_short_copy(tmp_path):
-    # T = 0 is remembering ten symbols in order; 400 steps take an LSTM visibly below chance (.942 against 1.040 nats).
-    torch.manual_seed(0)
-    job = Copy(T=0, batch_size=32, train_size=6400, valid_size=200, test_size=100)
-    model = SequenceModel(LSTM(10, 64), job.spec)
-    optimizer = torch.optim.Adam(model.parameters(), lr=2e-2)
-    run = trainings.fit(model, job, optimizer, quiet, LoopSettings(max_epochs=2, clip_norm=1.0), tmp_path)
-    assert run.progress.curve[-1]["valid/loss"] < 0.95 * job.chance()
-    assert run.progress.curve[-1]["valid/accuracy"] > 1.5 / 8
 
 
 # --- Trainings of some minutes: `make test-slow` ----------------------------------------------------------------------

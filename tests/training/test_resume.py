@@ -12,7 +12,6 @@ from trainings import quiet, same_weights, signal_at, small_parts
 from timescales.config.schema import LoopSettings
 from timescales.errors import ConfigError
 from timescales.training import checkpoint, loop
-from timescales.training.interrupt import Interrupt
 from timescales.training.run import TrainingRun
 
 
@@ -35,14 +34,6 @@ def test_interrupted_and_resumed_is_bitwise_equal_to_undisturbed(tmp_path, stop_
     assert resumed.progress.curve == whole.progress.curve
     assert resumed.progress.best == whole.progress.best
     assert parts_log == whole_log
-
-
-def test_second_signal_is_not_held_back():
-    with Interrupt() as interrupt:
-        signal.raise_signal(signal.SIGTERM)
-        assert interrupt.requested
-        with pytest.raises(KeyboardInterrupt):
-            signal.raise_signal(signal.SIGTERM)
 
 
 def test_patience_goes_on_counting_after_an_interruption(tmp_path, monkeypatch):

@@ -108,16 +108,6 @@ def test_losses_of_single_words(text_root):
     assert task.counts(("test",)).sum() == task.size("test")
 
 
-def test_losses_are_in_the_order_of_the_words(text_root):
-    task = words(text_root)
-    model = model_for(task).double().eval()
-    read = task.streams["test"][:31].long()  # more than two windows
-    logits = model(Batch(read[:-1], read[1:])).logits[:, 0]
-    losses, targets = bins.token_losses(model, task)
-    torch.testing.assert_close(losses[:30], F.cross_entropy(logits, read[1:, 0], reduction="none"))
-    assert torch.equal(targets[:30], read[1:, 0])
-
-
 def test_penalties_by_hand(text_root):
     task = words(text_root, ar=2.0, tar=1.0)
     model = model_for(task)

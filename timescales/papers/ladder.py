@@ -141,13 +141,10 @@ def climbs(table: Table, rows: Mapping[str, Sequence[Row]]) -> list[Climb]:
 
 def _flat(table: Table, claim: Claim, ratio: bool) -> float:
     """Return the largest change of an effect over a whole ladder that counts as none, in the unit of the effect."""
-    given = table.ladder.flat if table.ladder else None
     if ratio:
-        return math.log2(given or FLAT)
+        return math.log2(FLAT)
     if "fails" in claim.sign:
         return FLAT_SHARE
-    if given is not None:
-        return float(given)
     # The table's tolerance applies to its own metric, and to others that are also in percent.
     alike = claim.metric not in claim.text or claim.unit == table.unit == "percent"
     return float(claim.tolerance) if alike else 0.0

@@ -48,7 +48,7 @@ from timescales.papers.table import (
 from timescales.runs.metrics import STEPS_TO, is_steps, threshold
 
 Node = Mapping[str, Any]  # a part of a table's file
-MINIMUM = {"sd": 0, "se": 0, "tolerance": 0, "flat": 0, "n": 1}
+MINIMUM = {"sd": 0, "se": 0, "tolerance": 0, "n": 1}
 ABOVE = {"times": 0, "by": 0, "at": 0, "steps": 0, "share": 0, "seeds": 0}
 PERCENT = r"%|\bpct\b|\bper\s?cents?\b|\bpercentages?\b"  # what people write for percent
 NEEDED = {"line": ("x",), "probe": ("probe", "xlabel", "ylabel")}  # keys without which a figure cannot be drawn

@@ -249,7 +249,7 @@ class Assumption:
     calibrated: bool = False
     # Values that runs of the table have, each in words. Printed values are judged under each (see assumptions.py).
     shown: Mapping[Any, str] = field(default_factory=dict, metadata={"yaml": dict})
-    # In the file: `try`, other values (see reports/sensitivity.py).
+    # In the file: `try`, other values worth a run. Reports name them.
     tries: tuple[Any, ...] = field(default=(), metadata={"key": "try", "yaml": list})
 
 
@@ -387,9 +387,6 @@ class Ladder:
     rates: Rung | None = field(default=None, metadata={"yaml": dict})
     # "seed": a seed fixes the order of the data for all models, so runs of the same seed are compared with each other.
     pair: Literal["", "seed"] = ""
-    # The largest change of an effect over the whole ladder that counts as none; for times a factor. Default: the
-    # tolerance of the claim; for times 1.25.
-    flat: Number | None = field(default=None, metadata={"yaml": Number})
     none: str = ""  # why no smaller size can say anything about the table; then there are no rungs
 
 

@@ -123,14 +123,14 @@ def _value(key: str, text: str) -> Any:
     return text if key in COLUMNS and key != "seconds" else float(text)
 
 
-def rows_text(rows: Sequence[Row], seed_in_axes: bool = False) -> str:
+def rows_text(rows: Sequence[Row]) -> str:
     """Write rows as the text of a runs.csv. A metric without a value in any row gets no column."""
     known = {name for line in rows for name, value in line.values.items() if value is not None}
     names = sorted(known)
     lines = []
     for line in rows:
         columns = {key: getattr(line, key) for key in COLUMNS}
-        axes = {key: value for key, value in line.axes.items() if key != "seed" or seed_in_axes}
+        axes = {key: value for key, value in line.axes.items() if key != "seed"}
         lines.append(columns | {"axes": json.dumps(axes)} | {name: line.value(name) for name in names})
     return csv_text(lines, [*COLUMNS, *names])
 

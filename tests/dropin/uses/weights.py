@@ -322,10 +322,7 @@ def former_state_dict(layer: Layer) -> None:
     same([other(data())[0]], [rnn(data())[0]])
 
 
-@use(
-    "a `state_dict` of `torch.nn.LSTM` or `GRU`, bare or in a model, loaded with `strict=True`",
-    only={"LSTM", "GRU"},
-)
+@use("a `state_dict` of `torch.nn.LSTM` or `GRU`, bare or in a model, loaded with `strict=True`", only={"LSTM", "GRU"})
 def torchs_state_dict(layer: Layer) -> None:
     torch.manual_seed(3)
     theirs, ours, x = getattr(nn, layer.name)(I, H, 3), layer.make(3), data()
