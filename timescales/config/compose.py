@@ -23,7 +23,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.core.plugins import Plugins
 from hydra.errors import HydraException
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf, flag_override
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
@@ -116,7 +116,8 @@ class Composer:
         if folders.choices(f"recipe/{paper}") or len(folders.places()) > 1:
             return None
         cfg = self.of_files([text for group, text in by_group.items() if group != "model"])
-        cfg.model = self.of_files([by_group["paper"], by_group["model"]]).model
+        with flag_override(cfg, "no_deepcopy_set_nodes", True):  # both parts are copies already
+            cfg.model = self.of_files([by_group["paper"], by_group["model"]]).model
         return cfg
 
     def chooses(self, override: Override) -> bool:

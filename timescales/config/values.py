@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, TextIO
 
 import yaml
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 from omegaconf._utils import get_yaml_loader
 
 from timescales.errors import ConfigError
@@ -79,13 +79,6 @@ def one_of(choices: Sequence[Any]) -> str:
 def _of_yaml(parts: Sequence[Any]) -> list[Any]:
     """Return the types of a union that a YAML file can hold; no tensor."""
     return [part for part in parts if getattr(part, "__module__", "") != "torch"]
-
-
-def has(cfg: DictConfig, key: str) -> bool:
-    """Return whether a configuration has a key, written with dots."""
-    parent, _, name = key.rpartition(".")
-    node = OmegaConf.select(cfg, parent) if parent else cfg
-    return isinstance(node, DictConfig) and name in list(node)  # `in node` would resolve what it refers to
 
 
 def dotted(node: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from timescales.config import Settings, identity
 from timescales.config.compose import WRONG_INPUT, Composer, parse
 from timescales.config.run import Run
-from timescales.config.values import has, spell
+from timescales.config.values import dotted, spell
 from timescales.errors import ConfigError, one_line
 from timescales.papers import load
 from timescales.papers.table import Table, expand, varying
@@ -36,16 +36,15 @@ def fitting(requests: Sequence[list[str]], composer: Composer) -> list[list[str]
     are one.
     """
     choices = [tuple(text for text in request if composer.chooses(parse(text))) for request in requests]
-    firsts = dict(zip(choices, requests, strict=True))
-    given: dict[str, bool] = {}  # by key, whether it is added somewhere, as +model.head_size=16
-    for override in (parse(text) for request in firsts.values() for text in request):
-        given[override.key_or_group] = given.get(override.key_or_group, False) or override.is_add()
-    keys = [key for key, added in given.items() if key.startswith(GROUP_PREFIXES) and not added and len(firsts) > 1]
-    files = {choice: composer.of_files(request) for choice, request in firsts.items() if keys}
+    firsts = dict(zip(choices, requests, strict=True))  # a request with each choice of files
+    overrides = [parse(text) for request in firsts.values() for text in request]
+    added = {override.key_or_group for override in overrides if override.is_add()}  # as +model.head_size=16
+    of_groups = dict.fromkeys(o.key_or_group for o in overrides if o.key_or_group.startswith(GROUP_PREFIXES))
+    known = {choice: {key for key, _ in dotted(composer.of_files(request))} for choice, request in firsts.items()}
     absent: dict[str, list[tuple[str, ...]]] = {}  # by key, the choices of files without it
-    for key in keys:
-        without = [choice for choice, cfg in files.items() if not has(cfg, key)]
-        if without and len(without) < len(firsts):
+    for key in (key for key in of_groups if key not in added):
+        without = [choice for choice in firsts if key not in known[choice]]
+        if 0 < len(without) < len(firsts):
             absent[key] = without
             group = key.partition(".")[0]
             of_group = (parse(text) for choice in without for text in choice)
