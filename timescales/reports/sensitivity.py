@@ -66,8 +66,8 @@ def narrowed(table: Rung, overrides: Sequence[str], composer: Composer) -> Rung:
     grids = []
     for axes in expand(table, narrow=wanted):
         given = {key: value for key, value in axes.items() if not key.startswith(GROUP_PREFIXES)}
-        cfg = composer.of_files(load.request(given))
-        absent = [key for key in wanted if key.startswith(GROUP_PREFIXES) and not values.has(cfg, key)]
+        known = dict(values.dotted(composer.of_files(load.request(given))))
+        absent = [key for key in wanted if key.startswith(GROUP_PREFIXES) and key not in known]
         grids.append(Grid({key: value for key, value in axes.items() if key not in absent}))
     assumed = {key: entry for key, entry in table.assumed.items() if key not in wanted}
     return replace(table, runs=tuple(grids), assumed=assumed)
