@@ -77,9 +77,9 @@ class Composer:
         Requests that only differ in values are composed once, as long as nothing refers to these values.
         """
         keys = [parse(text).get_key_element() for text in overrides]
-        plain = {key for key, text in zip(keys, overrides, strict=True) if _is_plain(text) and keys.count(key) == 1}
-        values = {key: parse(text).value() for key, text in zip(keys, overrides, strict=True) if key in plain}
-        request = (*(text for text in overrides if parse(text).get_key_element() not in values), *values)
+        given = dict(zip(keys, overrides, strict=True))
+        values = {key: parse(text).value() for key, text in given.items() if _is_plain(text) and keys.count(key) == 1}
+        request = (*(text for key, text in zip(keys, overrides, strict=True) if key not in values), *values)
         if request in self.settings:
             return [self.settings[request].with_values({key.lstrip("+"): value for key, value in values.items()})]
         cfg = self(overrides)

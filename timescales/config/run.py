@@ -100,7 +100,7 @@ def runs_of(cfg: DictConfig, several: bool = False) -> list[Run]:
     if cfg.rung is not None:
         raise ConfigError(f"rung={cfg.rung} is a size of a table: give table=NAME too")
     run = run_of(cfg)  # which refuses numbers of seeds that cannot be
-    place = Path(cfg.run_dir) if cfg.run_dir is not None and (several or cfg.seeds > 1) else None
+    place = Path(cfg.run_dir) if cfg.run_dir and (several or cfg.seeds > 1) else None
     runs = [run.within(place) if place else run]
     # Seeds are trained one after another. A batch dimension over seeds was no faster, and complicated every cell.
     for seed in range(cfg.seed + 1, cfg.seed + cfg.seeds):

@@ -36,14 +36,10 @@ def fits(value: Any, hint: Any) -> bool:
         return any(fits(value, part) for part in _of_yaml(inner))
     if kind is Literal:
         return value in inner
-    if kind is float:
-        return isinstance(value, int | float) and not isinstance(value, bool)
-    if kind is int:
-        return isinstance(value, int) and not isinstance(value, bool)
-    if kind in (bool, str, dict, types.NoneType):
+    if kind in (int, float):
+        return isinstance(value, int if kind is int else int | float) and not isinstance(value, bool)
+    if kind in (bool, str, dict, types.NoneType, Mapping):
         return isinstance(value, kind)
-    if kind is Mapping:
-        return isinstance(value, Mapping)
     if kind in (Sequence, list, tuple):
         fixed = kind is tuple and inner and inner[-1] is not Ellipsis
         if not isinstance(value, list | tuple) or (fixed and len(value) != len(inner)):

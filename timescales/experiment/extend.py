@@ -16,6 +16,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from timescales.config import identity
 from timescales.config.compose import parse
 from timescales.config.run import Run, run_of
+from timescales.config.schema import SEVERAL_RUNS_KEYS
 from timescales.errors import ConfigError
 from timescales.runs import found
 from timescales.runs.found import Action
@@ -26,7 +27,6 @@ if TYPE_CHECKING:  # torch is imported when the run begins
     from timescales.training.checkpoint import Checkpoint
 
 LONGER = ("loop.max_epochs", "loop.max_steps", "loop.patience")
-SEVERAL_RUNS_KEYS = ("seeds", "table", "rung", "skip")
 
 
 def extended(cfg: DictConfig, overrides: Sequence[str]) -> Run:

@@ -104,21 +104,19 @@ def unequal(runs: Sequence[Run]) -> list[str]:
     """
     swept = varying([{key: value for key, value in run.axes.items() if "." not in key} for run in runs])
     given = {key for run in runs for key in run.axes} | {f"{group}.name" for group in swept}
-
-    def name(run: Run, compared: bool) -> str:
-        return " ".join(str(run.axes[k]) for k in swept if k != "seed" and (k in ("model", "optimizer")) is compared)
-
+    compared = [key for key in swept if key in ("model", "optimizer")]
     # By the choice of a task, a paper or a user's group, and by that of a model and an optimizer.
     settings: dict[str, dict[str, Settings]] = {}
     for run in runs:
-        of_place, chosen = settings.setdefault(name(run, False), {}), name(run, True)
-        of_place[chosen] = of_place.get(chosen) or identity.comparable(run.config)
+        place = " ".join(str(run.axes[key]) for key in swept if key not in compared)
+        of_place, choice = settings.setdefault(place, {}), " ".join(str(run.axes[key]) for key in compared)
+        of_place[choice] = of_place.get(choice) or identity.comparable(run.config)
     differ: dict[str, list[str]] = {}
     fix: dict[str, str] = {}
     for place, of_place in settings.items():
-        first = next(iter(of_place.values()))
-        for key in (key for key in first if key not in given and all(key in config for config in of_place.values())):
-            if any(config[key] != first[key] for config in of_place.values()):
+        first, *others = of_place.values()
+        for key in (key for key in first if key not in given and all(key in other for other in others)):
+            if any(other[key] != first[key] for other in others):
                 values = ", ".join(f"{spell(config[key])} ({choice})" for choice, config in of_place.items())
                 differ.setdefault(key, []).append(f"{values} on {place}" if place else values)
                 fix.setdefault(key, f"{key}={spell(first[key])}")

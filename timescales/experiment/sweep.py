@@ -62,7 +62,7 @@ class Sweep:
         """Train what is left, and say how it ended."""
         asked = self.planned()
         runs = list({run.directory: run for run in asked}.values())
-        committed = store.committed()
+        committed = store.committed() if any(run.skip == "committed" for run in runs) else {}
         states: dict[Path, Found] = {}
         todo: list[Run] = []
         skipped: list[Run] = []
