@@ -122,6 +122,8 @@ def check(config: Config) -> None:
     if missing := [key for key in known if key not in config and key not in SEVERAL_RUNS_KEYS]:
         raise ConfigError(f"{missing[0]} must not be deleted")
     loop = config["loop"]
+    if not isinstance(loop, dict):  # loop=${seed}
+        raise ConfigError(f"loop holds keys such as loop.max_epochs; not {loop}")
     for prefix, part, of_part in (("", config, known), ("loop.", loop, LoopSettings.__dataclass_fields__)):
         for key in part:
             if key not in of_part:

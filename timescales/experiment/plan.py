@@ -74,7 +74,7 @@ def of_table(table: Table, size: str, composer: Composer, narrow: Sequence[str] 
         values[key] = [parse(text).value() for text in composer.each_value(str(override.input_line))]
     narrowed = expand(table, size, values)
     requests = fitting([load.request(axes) for axes in narrowed], composer)
-    if any(axes not in every for axes in narrowed):
+    if values and any(axes not in every for axes in narrowed):
         planned_ids = {run.id for run in table_runs(table, size, composer)[0]}
         if beyond := sum(composer.runs(request)[0].id not in planned_ids for request in requests):
             print(f"note: runs that fill no cell of {table.name}: {beyond} of {len(requests)}", flush=True)
