@@ -33,7 +33,6 @@ FULL = os.environ.get("HYDRA_FULL_ERROR") == "1"  # show tracebacks, also of wro
 warnings.filterwarnings("ignore", r"\s*'hydra/launcher/joblib' is validated against", UserWarning)
 # Hydra's options whose value may be the next word.
 TAKE_A_VALUE = ("--config-dir", "-cd", "--cfg", "-c", "--info", "-i", "--package", "-p", "--experimental-rerun")
-HYDRA = ("hydra", "omegaconf")
 OLDER_WORDS = {"profile=small": "rung=small", "profile=tiny": "rung=small"}
 
 
@@ -60,7 +59,7 @@ def one_line_errors() -> Iterator[None]:
     except Exception as error:
         where = traceback.extract_tb(error.__traceback__)[-1].filename
         # Some wrong input, such as range(0,3,0), ends in an error of Python within Hydra.
-        of_user = isinstance(error, WRONG_INPUT) or any(f"{os.sep}{name}{os.sep}" in where for name in HYDRA)
+        of_user = isinstance(error, WRONG_INPUT) or {"hydra", "omegaconf"} & {*where.split(os.sep)}
         if FULL or not of_user or (isinstance(error, OSError) and error.errno and not error.filename):
             raise
         print(f"error: {one_line(error)}", file=sys.stderr)
@@ -88,14 +87,6 @@ def arguments(words: list[str]) -> list[str]:
     return [*options, "--multirun", *settings, f"hydra.sweeper.runs={spell(escaped)}"]
 
 
-def continuing(words: list[str]) -> str:
-    """Say how a command that was interrupted is continued."""
-    restarting = [word for word in words if word.lstrip("+").lower() in ("force=true", "resume=false")]
-    if not restarting:
-        return "Run the same command to continue."
-    return f"Run the same command without {' '.join(restarting)} to continue."
-
-
 def run() -> None:
     """Do what the command line asks for."""
     os.environ["HYDRA_FULL_ERROR"] = "1"  # makes Hydra raise its errors instead of printing them
@@ -114,7 +105,9 @@ def run() -> None:
     except KeyboardInterrupt as error:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # a further one would print a traceback while Python ends
         saved = f"Saved {error}" if str(error) else "Stopped; what was not saved yet is lost"
-        print(f"\n{saved}. {continuing(words)}", file=sys.stderr)
+        restarts = [word for word in words if word.lstrip("+").lower() in ("force=true", "resume=false")]
+        without = f" without {' '.join(restarts)}" if restarts else ""
+        print(f"\n{saved}. Run the same command{without} to continue.", file=sys.stderr)
         sys.exit(130)
 
 

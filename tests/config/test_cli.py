@@ -48,20 +48,22 @@ assert not heavy, heavy
     assert not list(tmp_path.iterdir())
 
 
-def test_an_interruption_that_saves_nothing_says_so(train, monkeypatch):
+@pytest.mark.parametrize(
+    ("words", "fix"),
+    [
+        ("task=copy seed=1", "Run the same command to continue.\n"),
+        ("task=copy force=True", "Run the same command without force=True to continue.\n"),
+        ("resume=false force=stale", "Run the same command without resume=false to continue.\n"),
+    ],
+)
+def test_an_interruption_that_saves_nothing_says_so_and_how_to_continue(train, monkeypatch, words, fix):
     def interrupted():
         raise KeyboardInterrupt
 
     monkeypatch.setattr(entry, "main", interrupted)
-    stopped = train()
+    stopped = train(*words.split())
     assert stopped.status == 130
-    assert stopped.err == "\nStopped; what was not saved yet is lost. Run the same command to continue.\n"
-
-
-def test_an_interruption_says_how_to_continue():
-    assert entry.continuing(["task=copy", "seed=1"]) == "Run the same command to continue."
-    assert entry.continuing(["task=copy", "force=True"]) == "Run the same command without force=True to continue."
-    assert "without resume=false to" in entry.continuing(["resume=false", "force=stale"])
+    assert stopped.err == f"\nStopped; what was not saved yet is lost. {fix}"
 
 
 def test_ctrl_c_saves_and_says_how_to_go_on(train, monkeypatch):

@@ -39,7 +39,6 @@ LINES = [
     ("force=stalle", "force must be true, false or stale"),
     ("logger.name=wand", "logger.name must be one of wandb"),
     ("device=gpu", "did you mean cuda?"),
-    ("run_dir=", "run_dir must not be empty"),
     ("run_dir=/proc/nowhere", "choose another place with run_dir=DIR"),
     ("+foo.bar=1", "foo: no such key"),
     ("++loop.warmpu=1", "loop.warmpu: no such key; did you mean warmup?"),

@@ -81,7 +81,7 @@ def report(place):
     with (place / "user" / "results" / "paced_copy" / "runs.csv").open(newline="") as file:
         rows = [{key: value for key, value in row.items() if key != "seconds"} for row in csv.DictReader(file)]
     text = (place / "user" / "results" / "paced_copy" / "table.md").read_text()
-    claim = next(line for line in text.splitlines() if "lstm > plstm" in line)
+    claim = next(line for line in text.splitlines() if "lstm better than plstm" in line)
     return rows, claim
 
 

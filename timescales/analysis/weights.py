@@ -236,10 +236,10 @@ def _config(weights: Weights, settings: Sequence[str]) -> Config:
         with composing() as composer:
             sizes = [f"model.hidden_size={weights.sizes}", f"model.num_layers={len(weights.sizes)}"]
             overrides = [*settings, "model=lstm", *sizes, "device=auto"]
-            cfg = composer.of_files(overrides)
-            if values.has(cfg, "task.embedding") and weights.embedding is not None:
+            known = dict(values.dotted(composer.of_files(overrides)))
+            if "task.embedding" in known and weights.embedding is not None:
                 overrides.append(f"task.embedding={weights.input_size}")
-            if values.has(cfg, "task.tied"):
+            if "task.tied" in known:
                 overrides.append(f"task.tied={weights.tied}")
             config = identity.resolved(composer(overrides))
     except WRONG_INPUT as error:

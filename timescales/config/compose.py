@@ -23,7 +23,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.core.plugins import Plugins
 from hydra.errors import HydraException
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf, flag_override
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
@@ -77,9 +77,9 @@ class Composer:
         Requests that only differ in values are composed once, as long as nothing refers to these values.
         """
         keys = [parse(text).get_key_element() for text in overrides]
-        plain = {key for key, text in zip(keys, overrides, strict=True) if _is_plain(text) and keys.count(key) == 1}
-        values = {key: parse(text).value() for key, text in zip(keys, overrides, strict=True) if key in plain}
-        request = (*(text for text in overrides if parse(text).get_key_element() not in values), *values)
+        given = dict(zip(keys, overrides, strict=True))
+        values = {key: parse(text).value() for key, text in given.items() if _is_plain(text) and keys.count(key) == 1}
+        request = (*(text for key, text in zip(keys, overrides, strict=True) if key not in values), *values)
         if request in self.settings:
             return [self.settings[request].with_values({key.lstrip("+"): value for key, value in values.items()})]
         cfg = self(overrides)
@@ -116,7 +116,8 @@ class Composer:
         if folders.choices(f"recipe/{paper}") or len(folders.places()) > 1:
             return None
         cfg = self.of_files([text for group, text in by_group.items() if group != "model"])
-        cfg.model = self.of_files([by_group["paper"], by_group["model"]]).model
+        with flag_override(cfg, "no_deepcopy_set_nodes", True):  # both parts are copies already
+            cfg.model = self.of_files([by_group["paper"], by_group["model"]]).model
         return cfg
 
     def chooses(self, override: Override) -> bool:

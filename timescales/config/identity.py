@@ -9,20 +9,19 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from timescales.config import Config, Settings, folders
-from timescales.config.schema import LATER_MODEL_DEFAULTS, MODEL_DEFAULTS, TASK_DEFAULTS, BaseConfig, LoopSettings
+from timescales.config import Config, Settings, folders, schema
 from timescales.errors import ConfigError
 
 # Keys that change none of a run's numbers are not part of its identity.
-IGNORED_KEYS = (
-    *("logger", "device", "engine", "data_root", "run_dir"),
-    *("resume", "force", "skip", "table", "rung", "seeds", "hydra"),
-)
+IGNORED_KEYS: tuple[str, ...] = ("logger", "device", "engine", "data_root", "run_dir", "resume", "force", "hydra")
+IGNORED_KEYS += schema.SEVERAL_RUNS_KEYS
 # log_one_over_e only reaches the loggers, so the record is the same with and without it.
 IGNORED_LOOP_KEYS = ("checkpoint_every", "log_one_over_e")
 IGNORED_TASK_KEYS = ("allow_partial",)  # the record of a run on part of the data names what is missing
-BASE_DEFAULTS = {each.name: each.default for each in fields(BaseConfig)}
-LOOP_DEFAULTS = vars(LoopSettings())
+DEFAULTS: dict[str, Any] = {each.name: each.default for each in fields(schema.BaseConfig)}
+DEFAULTS |= {f"loop.{key}": value for key, value in vars(schema.LoopSettings()).items()}
+DEFAULTS |= {f"model.{key}": value for key, value in (schema.MODEL_DEFAULTS | schema.LATER_MODEL_DEFAULTS).items()}
+DEFAULTS |= {f"task.{key}": value for key, value in schema.TASK_DEFAULTS.items()}
 MODEL_KEYS = ("model.forget_init", "model.T_max")  # what tells models from one another, whatever their recipes
 
 
@@ -54,9 +53,8 @@ for resolver in (_if_paper, _lr_for, _matched):  # at import: workers of a sweep
 
 def resolved(cfg: DictConfig) -> Config:
     """Resolve the interpolations. Return plain dicts, without the keys of Hydra, of tables and of sweeps."""
-    plain = OmegaConf.to_container(cfg, resolve=True, throw_on_missing=True, enum_to_str=True)
-    assert isinstance(plain, dict)
-    return {str(key): plain[key] for key in plain if key not in ("hydra", "table", "rung", "skip", "seeds")}
+    plain: Any = OmegaConf.to_container(cfg, resolve=True, throw_on_missing=True, enum_to_str=True)
+    return {str(key): plain[key] for key in plain if key not in ("hydra", *schema.SEVERAL_RUNS_KEYS)}
 
 
 def identity(config: Config) -> str:
@@ -66,13 +64,14 @@ def identity(config: Config) -> str:
     or one that a model or task got later counts as absent at its default, so that the identity of every older run
     stays.
     """
-    loop = {key: value for key, value in config["loop"].items() if key not in IGNORED_LOOP_KEYS}
-    task = {key: value for key, value in config["task"].items() if key not in IGNORED_TASK_KEYS}
-    hashed = {key: value for key, value in config.items() if key not in (*IGNORED_KEYS, "loop", "task")}
-    if isinstance(hashed.get("model"), dict):
-        hashed["model"] = _without(hashed["model"], MODEL_DEFAULTS | LATER_MODEL_DEFAULTS)
-    hashed = _without(hashed, BASE_DEFAULTS)
-    hashed |= {"loop": _without(loop, LOOP_DEFAULTS), "task": _without(task, TASK_DEFAULTS)}
+    hashed: dict[str, Any] = {key: {} for key in config if isinstance(config[key], dict) and is_of_identity(key)}
+    for key, value in settings(config).items():
+        if is_of_identity(key) and (key not in DEFAULTS or value != DEFAULTS[key]):
+            part, _, name = key.partition(".")
+            if name:
+                hashed[part][name] = value
+            else:
+                hashed[key] = value
     return hashlib.sha256(json.dumps(_one_number(hashed), sort_keys=True).encode()).hexdigest()[:12]
 
 
@@ -95,10 +94,6 @@ def comparable(config: Config) -> Settings:
     without = ("seed", *MODEL_KEYS)
     found = settings(config).items()
     return {k: v for k, v in found if is_of_identity(k) and k not in without and not k.endswith("._target_")}
-
-
-def _without(values: dict[Any, Any], defaults: Settings) -> dict[Any, Any]:
-    return {key: value for key, value in values.items() if key not in defaults or value != defaults[key]}
 
 
 def _one_number(value: Any) -> Any:

@@ -99,18 +99,13 @@ def runs_of(cfg: DictConfig, several: bool = False) -> list[Run]:
     """
     if cfg.rung is not None:
         raise ConfigError(f"rung={cfg.rung} is a size of a table: give table=NAME too")
-    run = run_of(cfg)  # which refuses numbers of seeds that cannot be
-    place = Path(cfg.run_dir) if cfg.run_dir is not None and (several or cfg.seeds > 1) else None
-    runs = [run.within(place) if place else run]
+    place = Path(cfg.run_dir) if cfg.run_dir and (several or cfg.seeds > 1) else None
+    runs = [run_of(cfg)]  # which refuses numbers of seeds that cannot be
     # Seeds are trained one after another. A batch dimension over seeds was no faster, and complicated every cell.
     for seed in range(cfg.seed + 1, cfg.seed + cfg.seeds):
-        if refers_to(cfg, "seed"):
-            cfg.seed = seed
-            run = run_of(cfg)
-        else:
-            run = run.with_values({"seed": seed})
-        runs.append(run.within(place) if place else run)
-    return runs
+        cfg.seed = seed
+        runs.append(run_of(cfg))
+    return [run.within(place) for run in runs] if place else runs
 
 
 def refers_to(cfg: DictConfig, *keys: str) -> bool:

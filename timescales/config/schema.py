@@ -18,6 +18,7 @@ Engine = StrEnum("Engine", "auto eager fused compiled cudnn")
 Precision = StrEnum("Precision", "fp32 tf32")
 Schedule = StrEnum("Schedule", "none cosine linear step")
 Skip = StrEnum("Skip", "local committed")
+SEVERAL_RUNS_KEYS = ("seeds", "table", "rung", "skip")  # say which runs are trained; no run has them in its record
 MAX_SEEDS = 1000  # in one command: all its runs are planned before the first one begins
 LOGGERS = ("wandb", "tensorboard", "trackio", "csv", "none")
 # Only these may read the environment: any other value, perhaps a secret, would be recorded with the configuration.
@@ -118,10 +119,10 @@ def check(config: Config) -> None:
     config: as `identity.resolved` gives it, and `seeds`.
     """
     known = BaseConfig.__dataclass_fields__
-    if missing := [key for key in known if key not in config and key not in ("table", "rung", "skip")]:
+    if missing := [key for key in known if key not in config and key not in SEVERAL_RUNS_KEYS]:
         raise ConfigError(f"{missing[0]} must not be deleted")
     loop = config["loop"]
-    if not isinstance(loop, dict):
+    if not isinstance(loop, dict):  # loop=${seed}
         raise ConfigError(f"loop holds keys such as loop.max_epochs; not {loop}")
     for prefix, part, of_part in (("", config, known), ("loop.", loop, LoopSettings.__dataclass_fields__)):
         for key in part:
@@ -144,11 +145,6 @@ def check(config: Config) -> None:
     if not re.fullmatch(r"auto|cpu|mps|cuda(:\d+)?", config["device"]):
         near = nearest(config["device"].lower().replace("gpu", "cuda"), ("auto", "cpu", "cuda", "mps"))
         raise ConfigError(f"device must be auto, cpu, cuda, cuda:N or mps; not {config['device']}{near}")
-    if config["run_dir"] == "":
-        raise ConfigError("run_dir must not be empty: leave it out for runs/<name>, or give a directory")
-    for group in ("model", "task", "optimizer"):
-        if not isinstance(target := config[group].get("_target_"), str):
-            raise ConfigError(f"{group}._target_ must be module.class, as in conf/{group}/*.yaml; not {target!r}")
     for group in ("model", "task", "paper"):
         name = config[group].get("name")
         if not (isinstance(name, str) and re.fullmatch(r"\w[\w.+-]{0,60}", name)):

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, TextIO
 
 import yaml
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 from omegaconf._utils import get_yaml_loader
 
 from timescales.errors import ConfigError
@@ -36,14 +36,10 @@ def fits(value: Any, hint: Any) -> bool:
         return any(fits(value, part) for part in _of_yaml(inner))
     if kind is Literal:
         return value in inner
-    if kind is float:
-        return isinstance(value, int | float) and not isinstance(value, bool)
-    if kind is int:
-        return isinstance(value, int) and not isinstance(value, bool)
-    if kind in (bool, str, dict, types.NoneType):
+    if kind in (int, float):
+        return isinstance(value, int if kind is int else int | float) and not isinstance(value, bool)
+    if kind in (bool, str, dict, types.NoneType, Mapping):
         return isinstance(value, kind)
-    if kind is Mapping:
-        return isinstance(value, Mapping)
     if kind in (Sequence, list, tuple):
         fixed = kind is tuple and inner and inner[-1] is not Ellipsis
         if not isinstance(value, list | tuple) or (fixed and len(value) != len(inner)):
@@ -79,13 +75,6 @@ def one_of(choices: Sequence[Any]) -> str:
 def _of_yaml(parts: Sequence[Any]) -> list[Any]:
     """Return the types of a union that a YAML file can hold; no tensor."""
     return [part for part in parts if getattr(part, "__module__", "") != "torch"]
-
-
-def has(cfg: DictConfig, key: str) -> bool:
-    """Return whether a configuration has a key, written with dots."""
-    parent, _, name = key.rpartition(".")
-    node = OmegaConf.select(cfg, parent) if parent else cfg
-    return isinstance(node, DictConfig) and name in list(node)  # `in node` would resolve what it refers to
 
 
 def dotted(node: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:

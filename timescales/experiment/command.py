@@ -8,6 +8,7 @@ from typing import Any
 from timescales import paths
 from timescales.config import Config, identity
 from timescales.config.compose import Composer
+from timescales.config.run import run_of
 from timescales.config.values import spell
 from timescales.errors import ConfigError
 from timescales.experiment import extend
@@ -24,13 +25,10 @@ def command(config: Config, run_id: str, composer: Composer) -> str:
     """
     auto = {**config, "model": _auto(config["model"])}  # a record has the number that T_max: auto came to
     wanted = auto if identity.identity(auto) == run_id else config
-    if wanted.get("extend"):
-        overrides = _of_extended(wanted, run_id)
-        made = extend.extended(composer(overrides), overrides).id
-    else:
-        overrides = _overrides(wanted, composer)
-        made = identity.identity(identity.resolved(composer(overrides)))
-    if made != run_id:
+    overrides = _of_extended(wanted, run_id) if wanted.get("extend") else _overrides(wanted, composer)
+    cfg = composer(overrides)
+    made = extend.extended(cfg, overrides) if wanted.get("extend") else run_of(cfg)
+    if made.id != run_id:
         raise ConfigError(
             f"{run_id}: no command repeats this run, since conf/ or the form of ids has changed. "
             "All its settings are in its record.json"

@@ -8,6 +8,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from omegaconf import DictConfig, OmegaConf, open_dict
@@ -15,8 +16,10 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from timescales.config import identity
 from timescales.config.compose import parse
 from timescales.config.run import Run, run_of
+from timescales.config.schema import SEVERAL_RUNS_KEYS
 from timescales.errors import ConfigError
 from timescales.runs import found
+from timescales.runs.found import Action
 from timescales.runs.record import Record, State
 
 if TYPE_CHECKING:  # torch is imported when the run begins
@@ -24,7 +27,6 @@ if TYPE_CHECKING:  # torch is imported when the run begins
     from timescales.training.checkpoint import Checkpoint
 
 LONGER = ("loop.max_epochs", "loop.max_steps", "loop.patience")
-SEVERAL_RUNS_KEYS = ("seeds", "table", "rung", "skip")
 
 
 def extended(cfg: DictConfig, overrides: Sequence[str]) -> Run:
@@ -76,8 +78,8 @@ def extended(cfg: DictConfig, overrides: Sequence[str]) -> Run:
     return replace(made, origin=origin)
 
 
-def checkpoint_of(run: Run, restart: bool, task: Task) -> Checkpoint | None:
-    """Return the checkpoint of its origin, from which a run begins; None for one without an origin, or that goes on.
+def checkpoint_of(run: Run, origin: Path, task: Task) -> Checkpoint | None:
+    """Return the checkpoint of its origin, from which a run begins; None for a run that has begun, and goes on.
 
     Raises ConfigError for a checkpoint that is damaged or gone, and if the data of the origin were others.
     """
@@ -85,27 +87,26 @@ def checkpoint_of(run: Run, restart: bool, task: Task) -> Checkpoint | None:
     from timescales.training import checkpoint
     from timescales.training.run import KEYS
 
-    if run.origin is None or (not restart and (run.directory / "last.pt").is_file()):
+    restart = found.action(run, found.look(run.directory)) is Action.RESTART
+    if not restart and (run.directory / "last.pt").is_file():
         return None
     try:
-        content = checkpoint.load(run.origin / "last.pt", KEYS)
+        content = checkpoint.load(origin / "last.pt", KEYS)
     except ConfigError:  # it is damaged
         content = None
     if content is None:
         remedy = "its own command with force=true trains it again"
-        raise ConfigError(f"extend={run.origin}: its last.pt is damaged or not there: {remedy}")
+        raise ConfigError(f"extend={origin}: its last.pt is damaged or not there: {remedy}")
     if content.get("lacks", []) != list(task.partial) or not same_data(content.get("data"), task.data):
-        raise ConfigError(f"extend={run.origin}: it was trained on other data: give a run that was trained on these")
+        raise ConfigError(f"extend={origin}: it was trained on other data: give a run that was trained on these")
     content["progress"]["stopped"] = None
     return content
 
 
-def begin(run: Run, content: Checkpoint | None) -> None:
-    """Put the checkpoint of its origin, if there is one (`checkpoint_of`), and its curve into a run's directory."""
+def begin(run: Run, origin: Path, content: Checkpoint) -> None:
+    """Put the checkpoint of its origin (`checkpoint_of`) and the origin's curve into a run's directory."""
     from timescales.training import checkpoint
 
-    if run.origin is None or content is None:
-        return
-    if (run.origin / "curve.csv").is_file():
-        shutil.copyfile(run.origin / "curve.csv", run.directory / "curve.csv")
+    if (origin / "curve.csv").is_file():
+        shutil.copyfile(origin / "curve.csv", run.directory / "curve.csv")
     checkpoint.save(run.directory / "last.pt", content)

@@ -9,7 +9,7 @@ from dataclasses import replace
 from timescales.config import Settings, identity
 from timescales.config.compose import WRONG_INPUT, Composer, parse
 from timescales.config.run import Run
-from timescales.config.values import has, spell
+from timescales.config.values import dotted, spell
 from timescales.errors import ConfigError, one_line
 from timescales.papers import load
 from timescales.papers.table import Table, expand, varying
@@ -36,16 +36,15 @@ def fitting(requests: Sequence[list[str]], composer: Composer) -> list[list[str]
     are one.
     """
     choices = [tuple(text for text in request if composer.chooses(parse(text))) for request in requests]
-    firsts = dict(zip(choices, requests, strict=True))
-    given: dict[str, bool] = {}  # by key, whether it is added somewhere, as +model.head_size=16
-    for override in (parse(text) for request in firsts.values() for text in request):
-        given[override.key_or_group] = given.get(override.key_or_group, False) or override.is_add()
-    keys = [key for key, added in given.items() if key.startswith(GROUP_PREFIXES) and not added and len(firsts) > 1]
-    files = {choice: composer.of_files(request) for choice, request in firsts.items() if keys}
+    firsts = dict(zip(choices, requests, strict=True))  # a request with each choice of files
+    overrides = [parse(text) for request in firsts.values() for text in request]
+    added = {override.key_or_group for override in overrides if override.is_add()}  # as +model.head_size=16
+    of_groups = dict.fromkeys(o.key_or_group for o in overrides if o.key_or_group.startswith(GROUP_PREFIXES))
+    known = {choice: {key for key, _ in dotted(composer.of_files(request))} for choice, request in firsts.items()}
     absent: dict[str, list[tuple[str, ...]]] = {}  # by key, the choices of files without it
-    for key in keys:
-        without = [choice for choice, cfg in files.items() if not has(cfg, key)]
-        if without and len(without) < len(firsts):
+    for key in (key for key in of_groups if key not in added):
+        without = [choice for choice in firsts if key not in known[choice]]
+        if 0 < len(without) < len(firsts):
             absent[key] = without
             group = key.partition(".")[0]
             of_group = (parse(text) for choice in without for text in choice)
@@ -75,7 +74,7 @@ def of_table(table: Table, size: str, composer: Composer, narrow: Sequence[str] 
         values[key] = [parse(text).value() for text in composer.each_value(str(override.input_line))]
     narrowed = expand(table, size, values)
     requests = fitting([load.request(axes) for axes in narrowed], composer)
-    if any(axes not in every for axes in narrowed):
+    if values and any(axes not in every for axes in narrowed):
         planned_ids = {run.id for run in table_runs(table, size, composer)[0]}
         if beyond := sum(composer.runs(request)[0].id not in planned_ids for request in requests):
             print(f"note: runs that fill no cell of {table.name}: {beyond} of {len(requests)}", flush=True)
@@ -105,21 +104,19 @@ def unequal(runs: Sequence[Run]) -> list[str]:
     """
     swept = varying([{key: value for key, value in run.axes.items() if "." not in key} for run in runs])
     given = {key for run in runs for key in run.axes} | {f"{group}.name" for group in swept}
-
-    def name(run: Run, compared: bool) -> str:
-        return " ".join(str(run.axes[k]) for k in swept if k != "seed" and (k in ("model", "optimizer")) is compared)
-
+    compared = [key for key in swept if key in ("model", "optimizer")]
     # By the choice of a task, a paper or a user's group, and by that of a model and an optimizer.
     settings: dict[str, dict[str, Settings]] = {}
     for run in runs:
-        of_place, chosen = settings.setdefault(name(run, False), {}), name(run, True)
-        of_place[chosen] = of_place.get(chosen) or identity.comparable(run.config)
+        place = " ".join(str(run.axes[key]) for key in swept if key not in compared)
+        of_place, choice = settings.setdefault(place, {}), " ".join(str(run.axes[key]) for key in compared)
+        of_place[choice] = of_place.get(choice) or identity.comparable(run.config)
     differ: dict[str, list[str]] = {}
     fix: dict[str, str] = {}
     for place, of_place in settings.items():
-        first = next(iter(of_place.values()))
-        for key in (key for key in first if key not in given and all(key in config for config in of_place.values())):
-            if any(config[key] != first[key] for config in of_place.values()):
+        first, *others = of_place.values()
+        for key in (key for key in first if key not in given and all(key in other for other in others)):
+            if any(other[key] != first[key] for other in others):
                 values = ", ".join(f"{spell(config[key])} ({choice})" for choice, config in of_place.items())
                 differ.setdefault(key, []).append(f"{values} on {place}" if place else values)
                 fix.setdefault(key, f"{key}={spell(first[key])}")

@@ -9,27 +9,26 @@ import os
 import signal
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from multiprocessing import resource_tracker
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tqdm import tqdm
 
+from timescales.experiment.train import Job
 from timescales.training.interrupt import PASSED_ON, Interrupt
 
-Job = Callable[[list[str]], Any]  # trains the run of some overrides, and returns how it ended
 NOT_BEGUN = "not begun"  # what a worker returns after the sweep was interrupted
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, PASSED_ON)
 
 
-class RunInterrupted(Exception):
-    """A signal has ended a job; its run is saved. A KeyboardInterrupt would end all workers."""
+class Interrupted(NamedTuple):
+    """What a worker returns of a job that a signal has ended: a KeyboardInterrupt would end all workers."""
 
-
-class RunLost(RunInterrupted):
-    """A second signal has ended a job before its run was saved."""
+    line: str
+    saved: bool  # False: a second signal came before the run was saved
 
 
 def launch(job: Job, parameters: Mapping[str, Any], jobs: Sequence[list[str]]) -> list[Any]:
@@ -37,10 +36,14 @@ def launch(job: Job, parameters: Mapping[str, Any], jobs: Sequence[list[str]]) -
 
     At a signal joblib kills its workers, and so it does when one of them dies. Here a signal is passed on to the
     workers and no further job begins; what is in training is waited for. A worker is born with signals blocked, so
-    that none ends it before it can save. parameters: of joblib.Parallel.
+    that none ends it before it can save.
+
+    parameters: of joblib.Parallel; numbers that Hydra's schema has as strings are made numbers again.
     """
     from joblib import Parallel, delayed
 
+    given = {key: value for key, value in parameters.items() if key != "backend"}
+    given = {key: int(v) if isinstance(v, str) and v.isdecimal() else v for key, v in given.items()}
     resource_tracker.ensure_running()  # before `masked`: as it starts, it unblocks signals
     with tempfile.TemporaryDirectory() as folder:
         stop = Path(folder) / "stop"
@@ -48,20 +51,14 @@ def launch(job: Job, parameters: Mapping[str, Any], jobs: Sequence[list[str]]) -
         with Interrupt(partial(stop_workers, stop)) as interrupt, masked(signal.SIG_BLOCK):
             call = delayed(partial(in_worker, job, stop, os.getpid()))
             todo = itertools.takewhile(lambda overrides: not stop.exists(), jobs)
-            ends = list(Parallel(**numbers(parameters), backend="loky")(call(overrides) for overrides in todo))
+            ends = list(Parallel(**given, backend="loky")(call(overrides) for overrides in todo))
     if interrupt.requested:
-        interrupted = [end for end in ends if isinstance(end, RunInterrupted)]
-        print("\n".join(map(str, interrupted)), flush=True)
-        if any(isinstance(end, RunLost) for end in interrupted):
+        interrupted = [end for end in ends if isinstance(end, Interrupted)]
+        print("\n".join(end.line for end in interrupted), flush=True)
+        if not all(end.saved for end in interrupted):
             raise KeyboardInterrupt
         raise KeyboardInterrupt(f"in {len(interrupted)} of {len(jobs)} jobs")
     return ends
-
-
-def numbers(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Parameters of joblib.Parallel but its backend; numbers that Hydra's schema has as texts are numbers again."""
-    given = {key: value for key, value in parameters.items() if key != "backend"}
-    return {key: int(v) if isinstance(v, str) and v.isdecimal() else v for key, v in given.items()}
 
 
 def stop_workers(stop: Path) -> None:
@@ -74,7 +71,7 @@ def stop_workers(stop: Path) -> None:
 
 
 def in_worker(job: Job, stop: Path, launcher: int, overrides: list[str]) -> Any:
-    """Do a job in a worker: a signal ends it with RunInterrupted, which is returned once the run is saved.
+    """Do a job in a worker: where a signal ends it, an Interrupted is returned once the run is saved.
 
     launcher: the process of the sweep, where the job is done if there is one at a time.
     """
@@ -95,9 +92,8 @@ def in_worker(job: Job, stop: Path, launcher: int, overrides: list[str]) -> Any:
             share_gpus()
             return job(overrides)
         except KeyboardInterrupt as error:
-            if not str(error):
-                return RunLost(f"{' '.join(overrides)}: interrupted, not saved")
-            return RunInterrupted(f"{' '.join(overrides)}: saved {error}")
+            how = f"saved {error}" if str(error) else "interrupted, not saved"
+            return Interrupted(f"{' '.join(overrides)}: {how}", saved=bool(str(error)))
 
 
 def share_gpus() -> None:

@@ -60,15 +60,22 @@ class Sweep:
 
     def sweep(self) -> None:
         """Train what is left, and say how it ended."""
-        runs = self.planned()
-        asked, runs = len(runs), list({run.directory: run for run in runs}.values())
-        committed = store.committed()
-        states = {run.directory: look for run in runs if (look := self.look(run, committed.get(run.id)))}
+        asked = self.planned()
+        runs = list({run.directory: run for run in asked}.values())
+        committed = store.committed() if any(run.skip == "committed" for run in runs) else {}
+        states: dict[Path, Found] = {}
         todo: list[Run] = []
         skipped: list[Run] = []
-        for run in (run for run in runs if run.directory in states):
-            (skipped if found.action(run, states[run.directory]) is Action.SKIP else todo).append(run)
-        self.say(asked, runs, skipped, todo, states)
+        for run in runs:
+            try:
+                state = found.look(run.directory, committed.get(run.id))
+                (skipped if found.action(run, state) is Action.SKIP else todo).append(run)
+                states[run.directory] = state
+            except ConfigError as error:  # of the files in its directory: the other runs are trained
+                self.fail(run, error)
+        self.say(len(asked) - len(runs), skipped, todo, states)
+        for warning in plan.unequal(runs) if not self.of_table else ():
+            print(warning, flush=True)
         self.seconds = cost.known() if todo else {}
         price = {run.cost_key: self.seconds.get(run.cost_key, float("inf")) for run in todo}
         if self.minutes is None:
@@ -106,55 +113,39 @@ class Sweep:
         self.of_table = "table" in chosen
         if not self.of_table:
             requests = plan.combinations(self.asked, self.composer)
-            return [run for request in requests for run in self.runs_of(request)]
-        table = load.table(str(chosen["table"].value()))
-        given = [text for text in self.asked if parse(text).key_or_group not in CHOSEN]
-        self.probe, narrow = table.probe, [o for o in given if identity.is_of_identity(parse(o).key_or_group)]
-        shared = [text for text in given if text not in narrow]
-        if lists := [text for text in shared if parse(text).is_sweep_override()]:
-            raise ConfigError(f"{lists[0]}: give one value: it makes no other runs of a table")
-        shared.append(setting("++logger.table", table.name))  # only for W&B; no part of a run's identity
-        rung = str(chosen["rung"].value()) if "rung" in chosen else None
-        requests = plan.of_table(table, table.size_of(rung), self.composer, narrow)
-        return [run for request in requests for run in self.runs_of([*request, *shared])]
-
-    def runs_of(self, request: list[str]) -> list[Run]:
-        """Make the runs of a request, with what was asked for and what composes them."""
-        given = {o.key_or_group: o.value() for o in map(parse, request)}
-        overrides = [text for text in request if parse(text).key_or_group not in ("seed", "seeds", "run_dir")]
+        else:
+            table = load.table(str(chosen["table"].value()))
+            given = [text for text in self.asked if parse(text).key_or_group not in CHOSEN]
+            narrow = [text for text in given if identity.is_of_identity(parse(text).key_or_group)]
+            shared = [text for text in given if text not in narrow]
+            if lists := [text for text in shared if parse(text).is_sweep_override()]:
+                raise ConfigError(f"{lists[0]}: give one value: it makes no other runs of a table")
+            shared.append(setting("++logger.table", table.name))  # only for W&B; no part of a run's identity
+            rung = str(chosen["rung"].value()) if "rung" in chosen else None
+            of_table = plan.of_table(table, table.size_of(rung), self.composer, narrow)
+            requests, self.probe = [[*request, *shared] for request in of_table], table.probe
         runs = []
-        for run in self.composer.runs(request):
-            own = [f"seed={run.seed}", "seeds=1", setting("run_dir", str(run.directory))]
-            runs.append(replace(run, axes=given | {"seed": run.seed}, overrides=(*overrides, *own)))
+        for request in requests:
+            axes = {override.key_or_group: override.value() for override in map(parse, request)}
+            kept = [text for text in request if parse(text).key_or_group not in ("seed", "seeds", "run_dir")]
+            for run in self.composer.runs(request):
+                own = [f"seed={run.seed}", "seeds=1", setting("run_dir", str(run.directory))]
+                runs.append(replace(run, axes=axes | {"seed": run.seed}, overrides=(*kept, *own)))
         return runs
 
-    def look(self, run: Run, row: store.Row | None) -> Found | None:
-        """Look at what there is of a run; None, after a line, if it can neither be skipped nor continued.
-
-        row: what results/ has of it.
-        """
-        try:
-            state = found.look(run.directory, row)
-            found.action(run, state)
-            return state
-        except ConfigError as error:  # of the files in its directory: the other runs are trained
-            self.fail(run, error)
-            return None
-
-    def say(self, asked: int, runs: list[Run], skipped: list[Run], todo: list[Run], states: dict[Path, Found]) -> None:
-        """Print what there is to do, and what one may not expect."""
+    def say(self, repeated: int, skipped: list[Run], todo: list[Run], states: dict[Path, Found]) -> None:
+        """Print what there is to do. repeated: how many of the runs were asked for more than once."""
+        asked = len(skipped) + len(todo) + len(self.failed) + repeated
         finished = sum(states[run.directory].state.ended for run in skipped)
         elsewhere = sum(lock.owner(run.directory) is not None for run in todo)
         parts = [f"{number_of_runs(asked)}: {finished} already finished", f"{len(todo) - elsewhere} to train"]
         parts += [f"{elsewhere} running elsewhere"] if elsewhere else []
         parts += [f"{len(skipped) - finished} in results/"] if len(skipped) > finished else []
-        if asked > len(runs):
-            parts.append(f"{asked - len(runs)} asked for more than once (engine, device and logger make no other run)")
+        if repeated:
+            parts.append(f"{repeated} asked for more than once (engine, device and logger make no other run)")
         print(", ".join(parts), flush=True)
         if stale := [str(run.directory) for run in skipped if states[run.directory].stale]:
             print(f"{len(stale)} of them are stale (force=stale runs them again): {', '.join(stale)}", flush=True)
-        for warning in plan.unequal(runs) if not self.of_table else ():
-            print(warning, flush=True)
 
     # --- the runs -----------------------------------------------------------------------------------------------------
 

@@ -31,7 +31,6 @@ from timescales.runs.found import Action
 from timescales.runs.record import Record
 
 LONG, VERY_LONG = 1000, 100_000  # steps: a run of more says before it starts what it will cost
-DIRECTIONS = {"max": "maximize", "min": "minimize"}
 
 
 def train_all(cfg: DictConfig, overrides: Sequence[str], direction: Any = None) -> float | None:
@@ -41,17 +40,17 @@ def train_all(cfg: DictConfig, overrides: Sequence[str], direction: Any = None) 
     is raised when the others have ended. overrides: those that were composed. direction: the sweeper's, if it has one.
     """
     runs = runs_of(cfg) if cfg.extend is None else [extend.extended(cfg, overrides)]
-    records: list[Record] = []
+    values: list[float] = []
     errors: list[Exception] = []
     for run in runs:
         try:
-            if (saved := train(run, direction)) is not None:
-                records.append(saved)
+            saved = train(run, direction)
+            if saved is not None and saved.select is not None:  # older records do not have it
+                values.append(metrics.selected(saved))
         except Exception as error:
             errors.append(error)
     if errors:
         raise errors[0]
-    values = [metrics.selected(saved) for saved in records if saved.select is not None]  # older records do not have it
     return statistics.fmean(values) if values else None
 
 
@@ -75,6 +74,12 @@ class Job:
             return JobReturn(status=JobStatus.FAILED, _return_value=error)
         return JobReturn(status=JobStatus.COMPLETED, _return_value=value)
 
+    def checkpoint(self, overrides: Sequence[str]) -> Any:
+        """Return the same job once more: submitit asks for it when the job's time is over, and requeues it."""
+        import submitit
+
+        return submitit.helpers.DelayedSubmission(self, overrides)
+
 
 def train(run: Run, direction: Any = None) -> Record | None:
     """Train a run that has not ended; returns its record (None if only results/ has one).
@@ -97,14 +102,15 @@ def train(run: Run, direction: Any = None) -> Record | None:
     model, task, optimizer = build.build(config)
     check_direction(task.spec.select, direction)
     loggers.check(config, model.rnn)
-    start = extend.checkpoint_of(run, found.action(run, found.look(directory)) is Action.RESTART, task)
+    start = extend.checkpoint_of(run, run.origin, task) if run.origin else None
     settings, times = LoopSettings(**config["loop"]), partial(memory.unit_timescales, model)
     with lock.hold(directory) as held, Interrupt(), logged(directory):
         if ended(run, direction):  # another process has trained it meanwhile
             return Record.read(directory)
         restart = found.action(run, found.look(directory)) is Action.RESTART
         saved = record.start(directory, run, restart)
-        extend.begin(run, start)
+        if run.origin and start:
+            extend.begin(run, run.origin, start)
         steps, step = settings.last_step(task.start_of), resume_step(directory, task.partial, task.data)
         saved.change(
             config=config,
@@ -132,7 +138,11 @@ def train(run: Run, direction: Any = None) -> Record | None:
             saved.change(timescales=(saved.timescales or {}) | {"end": quantiles}, **vars(result))
             saved.write(directory)
         except Exception as error:
-            note_failure(directory, error)
+            if not isinstance(error, lock.RunningElsewhere):  # another process has taken it over: the record is its own
+                record.failed(directory, error)
+            if not isinstance(error, ConfigError):
+                with contextlib.suppress(OSError):  # the log cannot be written: that is not what went wrong
+                    append(directory / "train.log", "".join(traceback.format_exception(error)))
             raise
         finally:  # every run that has begun comes here, unless a kill or a second signal cuts it off
             log.finish(Record.read(directory))
@@ -161,10 +171,10 @@ def check_direction(select: Any, direction: Any) -> None:
     select: the metric, and "max" or "min" for its direction (`Spec.select`).
     """
     given = list(direction) if OmegaConf.is_list(direction) else [direction]
-    if direction is not None and [getattr(one, "name", one) for one in given] != [DIRECTIONS[select[1]]]:
+    if direction is not None and [getattr(one, "name", one) for one in given] != [f"{select[1]}imize"]:
         raise ConfigError(
             f"a run's value is valid/{select[0]}, of which the {select[1]}imum is best: "
-            f"hydra.sweeper.direction={DIRECTIONS[select[1]]}"
+            f"hydra.sweeper.direction={select[1]}imize"
         )
 
 
@@ -192,12 +202,3 @@ def logged(directory: Path) -> Iterator[None]:
     finally:
         logging.root.removeHandler(handler)
         handler.close()
-
-
-def note_failure(directory: Path, error: Exception) -> None:
-    """Note in a run's record why it has failed, and in its log where, unless another process has taken it over."""
-    if not isinstance(error, lock.RunningElsewhere):
-        record.failed(directory, error)
-    if not isinstance(error, ConfigError):
-        with contextlib.suppress(OSError):  # the log cannot be written: that is not what went wrong
-            append(directory / "train.log", "".join(traceback.format_exception(error)))

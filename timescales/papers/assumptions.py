@@ -57,6 +57,8 @@ def _different(
     assumed: Mapping[str, Assumption], runs_under: Callable[[Where], list[Axes]]
 ) -> list[tuple[Where, dict[str, str]]]:
     """Return the views under which the runs differ, each with the words of the settings that distinguish it."""
+    if not any(entry.shown for entry in assumed.values()):
+        return [({}, {})]
     found = {json.dumps(runs, sort_keys=True): view for view in reversed(views(assumed)) if (runs := runs_under(view))}
     different = list(reversed(found.values()))
     shown = [key for key, entry in assumed.items() if entry.shown]

@@ -64,7 +64,7 @@ def build_optimizer(config: Config, device: str, model: SequenceModel) -> torch.
     is tried on small parameters, one for each dtype and number of dimensions.
     """
     named = {"fused", "foreach", "capturable", "differentiable"} & set(config)
-    known = () if named else arguments_of(locate("optimizer", config["_target_"]))
+    known = () if named else arguments_of(locate("optimizer", config.get("_target_")))
     forms = [*({key: True} for key in ("fused", "foreach") if key in known), {}]
     if device == "cpu" and not all(parameter.is_contiguous() for parameter in model.parameters()):
         forms = [
@@ -127,7 +127,7 @@ def model_for(config: Config, spec: Spec) -> SequenceModel:
     of_rnn = {key: value for key, value in config["model"].items() if key not in AROUND_RNN}
     # Keys at their defaults are left out: AWDModel takes none of them.
     around = {k: v for k, v in config["model"].items() if k in AROUND_RNN and v != AROUND_RNN[k]}
-    if issubclass(locate("model", of_rnn["_target_"]), Baseline):  # type: ignore[arg-type]  # it is a class
+    if issubclass(locate("model", of_rnn.get("_target_")), Baseline):  # type: ignore[arg-type]  # it is a class
         check_baseline(config, spec)
     if spec.awd is not None and spec.awd.tied:
         size_last_layer(of_rnn, spec.width)
@@ -220,7 +220,7 @@ def pick_device(name: str) -> str:
 def construct(group: str, config: Config, **shared: Any) -> Any:
     """Call config["_target_"] with the other keys as arguments, and those of `shared` that it takes."""
     arguments = {key: value for key, value in config.items() if key not in ("_target_", "name")}
-    return call(group, locate(group, config["_target_"]), arguments, config.get("name"), **shared)
+    return call(group, locate(group, config.get("_target_")), arguments, config.get("name"), **shared)
 
 
 def call(group: str, target: Callable, arguments: dict[str, Any], name: str | None = None, **shared: Any) -> Any:
@@ -266,10 +266,10 @@ def _on_quotes(group: str, key: str, value: Any, hint: Any) -> str:
     )
 
 
-def locate(group: str, target: str) -> Callable:
+def locate(group: str, target: Any) -> Callable:
     """Import the class that a configuration names: an RNN, a Task or an Optimizer, of any module."""
-    module, _, name = target.rpartition(".")
-    if not module or not all(part.isidentifier() for part in target.split(".")):
+    module, _, name = str(target).rpartition(".")
+    if not module or not all(part.isidentifier() for part in str(target).split(".")):
         raise ConfigError(f"{group}._target_ must be module.class, such as timescales.LSTM; not {target!r}")
     try:
         target_class = getattr(importlib.import_module(module), name)
