@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import itertools
 import weakref
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
@@ -46,11 +45,44 @@ from timescales.nn.engine.reset import Resets
 from timescales.torch_private import saved_tensors_have_hooks
 
 
+class Argument(NamedTuple):
+    """A tensor that the library reads. needed: whether it must be there."""
+
+    name: str
+    dtype: torch.dtype
+    needed: bool
+
+
 class Compiled(NamedTuple):
-    """A cell's equations, and the functions of its loaded library."""
+    """A cell's equations, the functions of its loaded library, and what these read.
+
+    arguments: the tensors that the library reads besides x, which comes first, in the order of `FusedFunction`. The
+        weights and the state are as in `Cell`; order: see `longest_first`; reset_after and initial: the fields of
+        `Resets`. `Plan.shapes` has their shapes. A call without resets leaves out the initial state.
+    lists: the places of state, vectors, noise and initial state among all tensors.
+    """
 
     equations: Equations
     functions: ctypes.CDLL
+    arguments: tuple[Argument, ...]
+    lists: tuple[slice, ...]
+
+    @classmethod
+    def of(cls, e: Equations, functions: ctypes.CDLL) -> Compiled:
+        """Describe the arguments of the library of these equations."""
+        recurrent = any(block.has_h for block in e.blocks)
+        single = [("ih", True), ("hh", recurrent), ("bias_ih", True), ("bias_hh", False), ("dt", e.reads_dt)]
+        arguments = [Argument(name, torch.float32, needed) for name, needed in single]
+        arguments += [Argument(name, dtype, False) for name, dtype in OTHER_DTYPES.items()]
+        lists, sizes = [], (len(e.fields), len(e.vectors), e.noises, len(e.fields))
+        for name, n in zip(("state", "vectors", "noise", "initial"), sizes, strict=True):
+            lists.append(slice(1 + len(arguments), 1 + len(arguments) + n))
+            arguments += [Argument(name, torch.float32, True)] * n
+        return cls(e, functions, tuple(arguments), tuple(lists))
+
+
+OTHER_DTYPES = {"mask": torch.bool, "order": torch.int64, "reset_after": torch.bool}
+MASK, ORDER, SINGLE = 6, 7, 9  # places of mask and order among all tensors, and of the first list
 
 
 def compiled(cell: Cell, timed: bool) -> Compiled | str:
@@ -63,7 +95,7 @@ def compiled(cell: Cell, timed: bool) -> Compiled | str:
 def _compile(found: Equations, cell: Cell) -> Compiled | str:
     code = emit_cpp.cell_code(found)
     try:
-        made = Compiled(found, shared_library.load(code, type(cell).__name__, found.is_scan))
+        made = Compiled.of(found, shared_library.load(code, type(cell).__name__, found.is_scan))
     except BuildError as error:
         return str(error)
     run_there = functools.partial(_run, made)
@@ -165,53 +197,16 @@ class Plan(NamedTuple):
         return self.code.equations
 
     def shapes(self, x: Tensor) -> list[Shape]:
-        """Return the shapes of x and of the `arguments` for this x. Their gradients have the same shapes."""
+        """Return the shapes of x and the other arguments. Their gradients have the same shapes."""
         (S, B, I), H, e = x.shape, self.hidden_size, self.equations  # noqa: E741
         rows = sum(H // divisor for divisor in e.divisors)
         single: list[Shape] = [(S, B, I), (rows, I), (rows, H), (rows,), (rows,), (S, B), (S, B), (B,), (S, B)]
         state: list[Shape] = [(B, H)] * len(e.fields)
         return [*single, *state, *[(H,)] * len(e.vectors), *[(S, B, H)] * e.noises, *state]
 
-    def split(self, values: Sequence[Any]) -> tuple[Sequence[Any], ...]:
-        """Split the values of all tensors into those of state, vectors, noise, and the initial state of resets."""
-        e = self.equations
-        ends = list(itertools.accumulate((SINGLE, len(e.fields), len(e.vectors), e.noises)))
-        return *(values[a:b] for a, b in itertools.pairwise(ends)), values[ends[-1] :]
-
-
-class Argument(NamedTuple):
-    """A tensor that the library reads. needed: whether it must be there."""
-
-    name: str
-    dtype: torch.dtype
-    needed: bool
-
-
-@cached_on_equations
-def arguments(e: Equations) -> list[Argument]:
-    """Return the arguments of the library that are tensors, but x, the first. `Plan.shapes` has their shapes.
-
-    The weights and the state are as in `Cell`. order: see `longest_first`. reset_after and initial: the fields of
-    `Resets`; a call without resets leaves out the initial state.
-    """
-    recurrent = any(block.has_h for block in e.blocks)
-    single = [("ih", True), ("hh", recurrent), ("bias_ih", True), ("bias_hh", False), ("dt", e.reads_dt)]
-    lists = ["state"] * len(e.fields) + ["vectors"] * len(e.vectors) + ["noise"] * e.noises
-    return [
-        *(Argument(name, torch.float32, needed) for name, needed in single),
-        Argument("mask", torch.bool, False),
-        Argument("order", torch.int64, False),
-        Argument("reset_after", torch.bool, False),
-        *(Argument(name, torch.float32, True) for name in [*lists, *["initial"] * len(e.fields)]),
-    ]
-
-
-SINGLE = 9  # tensors before the lists
-MASK, ORDER = 6, 7  # places among them
-
 
 class FusedFunction(torch.autograd.Function):
-    """A sequence as one autograd function of x and the `arguments`.
+    """A sequence as one autograd function of x and the arguments of `Compiled`.
 
     Results: the output, the last state, and, if the caller wants them, all fields but h after every step.
     """
@@ -253,7 +248,7 @@ class FusedFunction(torch.autograd.Function):
             return (None,) * len(ctx.needs_input_grad)
         wanted[1:5] = [any(wanted[1:5])] * 4  # the gradients of the weights are computed together
         wanted[MASK] = False  # a mask of floats has no gradient
-        initial = len(read) - len(plan.split(read)[-1])  # from here on, backward adds to the gradients: zeros
+        initial = plan.code.lists[-1].start  # from here on, backward adds to the gradients, which begin as zeros
         results = [
             (v.new_empty if k < initial else v.new_zeros)(v.shape) if v is not None and want else None
             for k, (v, want) in enumerate(zip(read, wanted, strict=True))
@@ -308,17 +303,17 @@ def longest_first(mask: Tensor, threads: int) -> Tensor:
     return (slices * (S + 1) - mask.sum(0)).argsort()
 
 
-def _problem(
-    plan: Plan, keep: bool, tensors: Sequence[Tensor | None], shapes: Sequence[Shape]
-) -> tuple[Problem, list[Tensor | None]]:
+def _problem(plan: Plan, keep: bool, tensors: Sequence[Any], shapes: Sequence[Shape]) -> tuple[Problem, list[Any]]:
     """Return a `Problem` with the sizes and the inputs, and the tensors that it reads, converted where necessary.
+
+    tensors: each a tensor or None, in the order of `FusedFunction`; so are the results.
 
     Raises: RuntimeError for an input of another shape.
     """
     x = with_contiguous_rows(in_memory(tensors[0], torch.float32))
-    read: list[Tensor | None] = [x]
+    read = [x]
     places: list[int | None] = [address_of_rows("x", x, shapes[0])]
-    for argument, tensor, shape in zip(arguments(plan.equations), tensors[1:], shapes[1:], strict=False):
+    for argument, tensor, shape in zip(plan.code.arguments, tensors[1:], shapes[1:], strict=False):
         place = None
         if tensor is not None:
             tensor, place = readable(argument.name, tensor, shape, argument.dtype)
@@ -326,7 +321,7 @@ def _problem(
             check_shape("fused", argument.name, None, shape)
         read.append(tensor)
         places.append(place)
-    *lists, initial = map(_array, plan.split(places))
+    *lists, initial = (_array(places[part]) for part in plan.code.lists)
     sizes, weights, others = (plan.threads, *shapes[0], plan.hidden_size, keep), places[:5], places[5:SINGLE]
     return Problem(*sizes, *weights, *x.stride()[:2], *lists, *others, initial), read
 
@@ -337,13 +332,13 @@ def _forward(plan: Plan, problem: Problem, x: Tensor) -> tuple[Workspace, tuple[
     workspace = Workspace(functions.timescales_workspace(ctypes.byref(problem)))
     output = x.new_empty(S, B, H)
     last = [output.new_empty(B, H) for _ in plan.equations.fields]
-    every = [torch.empty_like(output) for _ in last[1:]] if plan.states else []
+    every = [torch.empty_like(output) if plan.states else None for _ in last[1:]]
     problem.workspace = workspace.address
     problem.output = address("the output", output, (S, B, H))
     problem.last = _addresses("the last state", last, (B, H))
-    problem.states = _addresses("the states", [None, *(every or [None] * (len(last) - 1))], (S, B, H))
+    problem.states = _addresses("the states", [None, *every], (S, B, H))
     functions.timescales_forward(ctypes.byref(problem))
-    return workspace, (output, *last, *every)
+    return workspace, (output, *last, *(values for values in every if values is not None))
 
 
 def _backward(
@@ -370,7 +365,7 @@ def _backward(
     problem.d_states = _addresses("the gradient of the states", d_states, (S, B, H))
     places = [address("a gradient", d, shape) for d, shape in zip(results, shapes, strict=False)]
     problem.d_x, problem.d_ih, problem.d_hh, problem.d_bias_ih, problem.d_bias_hh, problem.d_dt = places[:MASK]
-    problem.d_state, problem.d_vectors, _, problem.d_initial = map(_array, plan.split(places))
+    problem.d_state, problem.d_vectors, _, problem.d_initial = (_array(places[part]) for part in plan.code.lists)
     plan.code.functions.timescales_backward(ctypes.byref(problem))
 
 
