@@ -4,11 +4,11 @@
 // the loops over time, and products.cpp the matrix products. CELL is the name of the file with the struct.
 //
 // A step is computed while its numbers are in the cache: for one group of units at a time, the product with the weights
-// writes the pre-activations, and the pointwise equations follow, which may replace pre-activations by what backward
-// reads (`Cell::is_activated`). Backward does the same in reverse order, computes everything else again, and overwrites
-// the pre-activations with their gradients. Each thread has a slice
-// of the batch for the whole sequence, so threads do not wait for each other. If the batch is small and the weights are
-// large, the threads divide the units among them instead, with one barrier per step.
+// writes the pre-activations, and the pointwise equations follow. These replace some pre-activations by what backward
+// reads in their place (`Cell::is_activated`). Backward does the same in reverse order, computes the other activations
+// again, and overwrites the pre-activations with their gradients. Each thread has a slice of the batch for the whole
+// sequence, so threads do not wait for each other. If the batch is small and the weights are large, the threads divide
+// the units among them instead, with one barrier per step.
 //
 // Letters: S steps, B batch, I input, H hidden. The C interface is at the end. No other library is needed.
 
