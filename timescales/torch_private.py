@@ -54,7 +54,7 @@ def is_traced() -> bool:
 def is_recorded() -> bool:
     """Return whether torch records its operations: torch.jit, make_fx, torch.export."""
     mode = torch._C._get_dispatch_mode  # every call asks this, so it is written without a loop
-    return torch.jit.is_tracing() or mode(_PROXY) is not None or mode(_FAKE) is not None
+    return torch._C._is_tracing() or mode(_PROXY) is not None or mode(_FAKE) is not None
 
 
 def is_transformed() -> bool:

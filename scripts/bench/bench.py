@@ -13,7 +13,9 @@ machine than times. Variants:
     eager ...       the eager engine, under autograd
     loop LSTM       the usual public code: a Python loop, one Linear of [x, h] per step, autograd
     loop pLSTM      the same for the paper's equations with k and t
-    training step   the step of a task with the LSTM at the task's sizes; the unit of "its data", which makes the batch
+    training step   the step of a task with the LSTM at the task's sizes; the unit of "its data", which makes the batch.
+                    In the section "small", whose times are of the CPU: of the power-law LSTM on the copy task with 64
+                    units and 32 sequences, whose unit is the layer alone
 
 Writes results/bench/<machine>.csv and .md.
 """
@@ -75,6 +77,8 @@ CONFIGS = {
     "C": Config(150, 128, 20, 828),  # characters
     "D": Config(400, 64, 100, 154),  # sentiment
     "F": Config(125, 32, 1, 110, True),  # frequency discrimination, sampled at irregular times
+    "125 x 32 x 1 x 110": Config(125, 32, 1, 110),
+    "60 x 32 x 10 x 64": Config(60, 32, 10, 64),
     "batch 1": Config(100, 1, 100, 828),
     "batch 8": Config(70, 8, 400, 716),
     "batch 20": Config(70, 20, 400, 1150),
@@ -187,21 +191,27 @@ def run_job(job: Job, threads: int) -> list[Row]:
     """Return the rows of a job. Called in a process of its own."""
     torch.set_num_threads(threads)
     torch.manual_seed(0)
-    return list({"data": data_rows, "memory": memory_rows}.get(job.section, time_rows)(job))
+    rows = {"data": data_rows, "memory": memory_rows}.get(job.section, time_rows)
+    return list(trained_rows(job) if job.config == TRAINED else rows(job))
 
 
 def time_rows(job: Job) -> Iterator[Row]:
-    """Yield the median time of each variant. The variants run in turn."""
-    steps = {name: step_of(name, job.shape) for name in job.variants}
+    """Yield the median time of each variant."""
+    yield from median_rows({name: step_of(name, job.shape) for name in job.variants}, job)
+
+
+def median_rows(steps: dict[str, Callable[[], None]], job: Job) -> Iterator[Row]:
+    """Yield the median time of each step. They run in turn."""
+    clock = time.process_time if job.section == "small" else time.perf_counter
     times: dict[str, list[float]] = {name: [] for name in steps}
     for step in steps.values():
         step()
     end = time.perf_counter() + job.seconds
-    while time.perf_counter() < end or len(times[job.variants[0]]) < 3:
+    while time.perf_counter() < end or min(map(len, times.values())) < 3:
         for name, step in steps.items():
-            start = time.perf_counter()
+            start = clock()
             step()
-            times[name].append(time.perf_counter() - start)
+            times[name].append(clock() - start)
     yield from ({"variant": name, "seconds": statistics.median(t), "rounds": len(t)} for name, t in times.items())
 
 
@@ -217,6 +227,24 @@ def memory_rows(job: Job) -> Iterator[Row]:
     yield {"variant": variant, "MiB": round(peak - before, 1), "rounds": 1}
 
 
+def trained_rows(job: Job) -> Iterator[Row]:
+    """Yield the time of a layer's forward and backward, and of the training step of a task with this layer."""
+    with compose.composing() as composer:
+        sizes = ("task.batch_size=32", "model.hidden_size=64")
+        config = identity.resolved(composer(["task=copy", "model=plstm", *sizes, "device=cpu", "run_dir=unused"]))
+    run = endless_run(*build.build(config), config)
+    batch = run.draw_batch()
+    assert batch is not None, "an endless run always has a batch"
+    S, B = batch.x.shape[:2]
+    shape = Config(S, B, run.task.spec.input_size, config["model"]["hidden_size"])
+
+    def step() -> None:
+        loop.fit(run, until=run.progress.step + 1)
+
+    for row in median_rows({"layer": step_of("fused coupled", shape), "training step": step}, job):
+        yield row | dict(zip("SBIH", shape, strict=False))
+
+
 def data_rows(job: Job) -> Iterator[Row]:
     """Yield the time of a task's training step with the LSTM, and of making its batch. Without its data: nothing."""
     config = data_config(job.config)
@@ -225,9 +253,7 @@ def data_rows(job: Job) -> Iterator[Row]:
     except MissingData as error:
         tqdm.write(f"{job.config}: left out, {error}", file=sys.stderr)
         return
-    # Neither validates nor saves.
-    settings = dataclasses.replace(schema.LoopSettings(**config["loop"]), max_steps=None, eval_every=10**9)
-    run = TrainingRun(model, task, optimizer, lambda values, step: None, settings, directory=None)
+    run = endless_run(model, task, optimizer, config)
     times: dict[str, list[float]] = {name: [] for name in job.variants}
     end = time.perf_counter() + job.seconds
     while time.perf_counter() < end or len(times["training step"]) < 4:
@@ -245,6 +271,12 @@ def data_rows(job: Job) -> Iterator[Row]:
         yield {"variant": name, "seconds": statistics.fmean(t[1:]), "rounds": len(t) - 1, **shape}
 
 
+def endless_run(model: Any, task: Any, optimizer: Any, config: dict[str, Any]) -> TrainingRun:
+    """Make a run that neither ends, validates nor saves."""
+    settings = dataclasses.replace(schema.LoopSettings(**config["loop"]), max_steps=None, eval_every=10**9)
+    return TrainingRun(model, task, optimizer, lambda values, step: None, settings, directory=None)
+
+
 def data_config(name: str) -> dict[str, Any]:
     """Return the configuration of a key of `DATA`, or of a task, with the LSTM; a partial data set is enough."""
     overrides = [*DATA.get(name, (f"task={name}",)), "model=lstm", "device=cpu", "run_dir=unused"]
@@ -260,6 +292,16 @@ def layer_jobs() -> Iterator[Job]:
         measured = OURS[::2] if name in ("B512", "C") else OURS  # all variants would take minutes per round
         variants = (UNIT, *measured, *(loops if name in ("A", "D", "F") else ()))
         yield Job("layer", name, CONFIGS[name], variants, 30)
+
+
+TRAINED = "copy, H=64"
+
+
+def small_jobs() -> Iterator[Job]:
+    """Yield small layers, and a training step beside its layer."""
+    for name in ("125 x 32 x 1 x 110", "60 x 32 x 10 x 64"):
+        yield Job("small", name, CONFIGS[name], (UNIT, "fused LSTM", "fused coupled", "own gate"), 30)
+    yield Job("small", TRAINED, Config(0, 0, 0, 0), ("layer", "training step"), 30)
 
 
 def large_jobs() -> Iterator[Job]:
@@ -302,6 +344,7 @@ def data_jobs() -> Iterator[Job]:
 
 SECTIONS: dict[str, Callable[[], Iterator[Job]]] = {
     "layer": layer_jobs,
+    "small": small_jobs,
     "large": large_jobs,
     "gates": gate_jobs,
     "scan": scan_jobs,

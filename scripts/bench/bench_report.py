@@ -13,6 +13,7 @@ from timescales.files import csv_text
 COLUMNS = ("section", "config", *"SBIH", "loss", "flush", "threads", "variant", "seconds", "MiB", "ratio", "rounds")
 TITLES = {
     "layer": "Forward and backward of one layer",
+    "small": "Small layers, and a training step beside its layer: CPU time",
     "large": "Small batches in large layers, S=1000, I=64",
     "memory": "Peak memory of a step",
     "growth": "Growth with the size",
@@ -66,10 +67,10 @@ def shapes(rows: list[dict[str, Any]]) -> str:
 
 def cell_text(section: str) -> Callable[[dict[str, Any]], str]:
     """Return the text of a table cell for a row of this section: the ratio, and the time or the memory."""
-    digits = 4 if section == "data" else 2
+    digits, places = 4 if section == "data" else 2, 1 if section == "small" else 0
     if section == "memory":
         return lambda row: f"{row['ratio']:.{digits}f} ({row['MiB']:.0f} MiB)"
-    return lambda row: f"{row['ratio']:.{digits}f} ({row['seconds'] * 1000:.0f})"
+    return lambda row: f"{row['ratio']:.{digits}f} ({row['seconds'] * 1000:.{places}f})"
 
 
 def table(rows: list[dict[str, Any]], heads: list[str], cell: Callable[[dict[str, Any]], str]) -> str:

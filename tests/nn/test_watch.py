@@ -6,6 +6,7 @@ import contextvars
 import dataclasses
 import functools
 import gc
+import inspect
 import itertools
 import random
 import threading
@@ -20,9 +21,10 @@ import torch
 from omegaconf import OmegaConf
 from torch import Tensor
 
+from timescales.nn import cells, registry
 from timescales.nn import engine as engines
 from timescales.nn.cells import Cell
-from timescales.nn.engine import eager, equations
+from timescales.nn.engine import eager, equations, watch
 from timescales.nn.engine.caches import WARNED
 from timescales.nn.engine.cpu import fused
 from timescales.nn.rnn import RNN
@@ -445,3 +447,57 @@ def test_a_refused_step_is_not_run_to_watch_it():
     assert len(calls) == before
     Refused.step = other_step  # the line was corrected
     assert engines.pick("auto", cell, torch.randn(S, B, INPUTS)) is fused.run
+
+
+def read_by_a_step(kind: type[Cell]) -> list[tuple[str, Any]]:
+    """The global names that the step of a cell of this package reads, also in its other methods and in functions."""
+    found, seen, todo = [], set(), [kind.step]
+    while todo:
+        function = inspect.unwrap(todo.pop())
+        if function in seen or not function.__module__.startswith("timescales.nn."):
+            continue
+        seen.add(function)
+        codes = [function.__code__]
+        while codes:
+            code = codes.pop()
+            codes += [constant for constant in code.co_consts if isinstance(constant, types.CodeType)]
+            for name in code.co_names:
+                if name in function.__globals__:
+                    found.append((name, function.__globals__[name]))
+                    todo += [v for v in [function.__globals__[name]] if isinstance(v, types.FunctionType)]
+                method = inspect.getattr_static(kind, name, None)
+                method = method.fget if isinstance(method, property) else getattr(method, "__func__", method)
+                todo += [method] if isinstance(method, types.FunctionType) else []
+    return found
+
+
+KINDS_HERE = [getattr(cells, name) for model in registry.MODELS for name in model.cells]
+
+
+@pytest.mark.parametrize("kind", dict.fromkeys(KINDS_HERE), ids=lambda kind: kind.__name__)
+def test_a_step_of_this_package_reads_only_attributes_and_constants(kind):
+    """So the signature of a cell tells whether its equations still hold, and its step need not be watched."""
+    constant = (types.ModuleType, types.FunctionType, types.BuiltinFunctionType, type, int, float, str, tuple)
+    for name, value in read_by_a_step(kind):
+        assert isinstance(value, constant), (name, value)
+        assert not isinstance(value, tuple) or all(isinstance(v, (int, float, str)) for v in value), (name, value)
+
+
+def test_a_cell_of_this_package_is_watched_only_with_attributes_that_have_no_value(monkeypatch):
+    runs = []
+    real = watch.Watch.change
+    monkeypatch.setattr(watch.Watch, "change", lambda self, cell: (runs.append(cell), real(self, cell))[1])
+    cell = cells.PLSTMCell(INPUTS, H)
+    first = equations.known(cell, False)
+    runs.clear()
+    assert equations.known(cell, False) is first
+    assert not runs
+    cell.epsilon = 0.25
+    changed = equations.known(cell, False)
+    assert changed is not first
+    cell.something = object()
+    equations.known(cell, False)
+    runs.clear()
+    equations.known(cell, False)
+    assert runs == [cell]
+    assert not equations.is_fixed(type("Mine", (cells.PLSTMCell,), {})(INPUTS, H))

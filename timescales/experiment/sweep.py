@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import statistics
+import sys
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -31,6 +33,7 @@ from timescales.runs.record import Record, State
 
 CHOSEN = ("table", "rung")  # what a command line says of a table; the rest is about its runs
 COMMON_KEYS = ("run_dir", "seeds")  # keys that set no runs apart
+SMALL = 256  # units; runs of such layers are faster side by side, with one thread each, than in turn with all
 
 
 class Sweep:
@@ -76,6 +79,7 @@ class Sweep:
         self.say(len(asked) - len(runs), skipped, todo, states)
         for warning in plan.unequal(runs) if not self.of_table else ():
             print(warning, flush=True)
+        self.advise(todo)
         self.seconds = cost.known() if todo else {}
         price = {run.cost_key: self.seconds.get(run.cost_key, float("inf")) for run in todo}
         if self.minutes is None:
@@ -146,6 +150,24 @@ class Sweep:
         print(", ".join(parts), flush=True)
         if stale := [str(run.directory) for run in skipped if states[run.directory].stale]:
             print(f"{len(stale)} of them are stale (force=stale runs them again): {', '.join(stale)}", flush=True)
+
+    def advise(self, todo: Sequence[Run]) -> None:
+        """Say, on stderr, that several small runs on a CPU are trained fastest with one thread each."""
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        if min(cores, len(todo)) < 2 or not self.one_by_one or self.minutes is not None:
+            return
+        sizes = [run.config["model"].get("hidden_size") for run in todo]
+        devices = {run.config["device"] for run in todo}
+        if not all(isinstance(size, int) and size <= SMALL for size in sizes) or devices - {"cpu", "auto"}:
+            return
+        if "auto" in devices:
+            import torch  # which the runs need anyway
+
+            if torch.cuda.is_available():
+                return
+        at_a_time = min(cores, len(todo))
+        line = f"small runs on a CPU are fastest {at_a_time} at a time with one thread each: hydra/launcher=joblib"
+        print(line, file=sys.stderr, flush=True)
 
     # --- the runs -----------------------------------------------------------------------------------------------------
 

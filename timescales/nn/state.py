@@ -222,4 +222,6 @@ def _names(cells: Sequence[Cell]) -> tuple[str, ...]:
 
 def _uniform(cells: Sequence[Cell]) -> bool:
     """Return whether the cells' states have the same fields and sizes, so that they can be stacked."""
-    return len({tuple((name, cell.width(name)) for name in cell.State._fields) for cell in cells}) == 1
+    return (
+        len(cells) == 1 or len({tuple((name, cell.width(name)) for name in cell.State._fields) for cell in cells}) == 1
+    )

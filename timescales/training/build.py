@@ -100,7 +100,8 @@ def set_up_torch(precision: str, deterministic: bool) -> None:
     torch.backends.cudnn.allow_tf32 = precision == "tf32"  # torch's default is true
     if deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # torch refuses cuBLAS without; read at first use
-    torch.use_deterministic_algorithms(deterministic)
+    if deterministic != torch.are_deterministic_algorithms_enabled():  # the call imports torch's compiler: two seconds
+        torch.use_deterministic_algorithms(deterministic)
 
 
 def build_model(config: Config, task: Task) -> SequenceModel:

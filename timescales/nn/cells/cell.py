@@ -254,11 +254,11 @@ class Cell(nn.Module):
     def _weights_of_call(self) -> Weights:
         """Return `weights` after weight drop. `weights` itself must neither draw random numbers nor drop anything."""
         weights = self.weights()
-        if weights.hh is not None and weights.hh.numel():
-            return weights._replace(hh=F.dropout(weights.hh, self.weight_drop, self.training))
-        if self.weight_drop:
+        if not self.weight_drop:
+            return weights
+        if weights.hh is None or not weights.hh.numel():
             raise ValueError(f"{type(self).__name__} has no recurrent weights to drop: set its weight_drop to 0")
-        return weights
+        return weights._replace(hh=F.dropout(weights.hh, self.weight_drop, self.training))
 
     def _one_step(self, x: Tensor, state: Any, dt: Tensor | float) -> Any:
         """Run `forward` for one step."""

@@ -220,10 +220,26 @@ def _kind(value: object) -> Any:
     return SameObject(value)
 
 
+def is_fixed(cell: Cell) -> bool:
+    """Return whether a cell's signature determines what its step computes, so that nothing needs to watch it.
+
+    So it is for the cells of this package: their steps read attributes, and nothing else that may change
+    (tests/nn/test_watch.py). The attributes must be such that the signature has their values.
+    """
+
+    def has_value(value: object) -> bool:
+        if isinstance(value, (tuple, list)):
+            return all(map(has_value, value))
+        return type(value) in PLAIN or isinstance(value, Tensor)
+
+    own = (value for name, value in vars(cell).items() if name not in TORCH_ATTRIBUTES)
+    return type(cell).__module__.startswith("timescales.nn.cells.") and not cell._modules and all(map(has_value, own))
+
+
 class Cached(NamedTuple):
     """The equations of a cell, or the reason why it has none, and the `Watch` that tells whether they are still valid.
 
-    watch: None for a step that was refused, since it is not run only to be watched.
+    watch: None for a step that was refused, since it is not run only to be watched, and for a cell that `is_fixed`.
     """
 
     found: Equations | str
@@ -265,7 +281,7 @@ def _new(cell: Cell, timed: bool) -> Cached:
         found, watch = _watched(cell, timed)
     except NotTraceable as error:
         return Cached(str(error), None)
-    return Cached(found if found.reads_dt or not timed else known(cell, False), watch)
+    return Cached(found if found.reads_dt or not timed else known(cell, False), None if is_fixed(cell) else watch)
 
 
 class Parts(NamedTuple):

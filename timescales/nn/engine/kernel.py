@@ -58,37 +58,67 @@ def in_memory(tensor: Tensor, dtype: torch.dtype) -> Tensor:
     return tensor.resolve_neg()
 
 
-def address(name: str, tensor: Tensor | None, shape: Sequence[int], dtype: torch.dtype = torch.float32) -> int | None:
+def is_dense(tensor: Tensor, dtype: torch.dtype) -> bool:
+    """Return whether a tensor's memory on the CPU holds its numbers in this dtype, one after another."""
+    # Every call asks this of every tensor, so what is cheap and decides most comes first.
+    return (
+        tensor.dtype is dtype
+        and type(tensor) in (Tensor, nn.Parameter)
+        and tensor.is_cpu
+        and tensor.layout is torch.strided
+        and tensor.is_contiguous()
+        and not tensor.is_neg()
+        and not is_zero(tensor)
+    )
+
+
+def readable(name: str, tensor: Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> tuple[Tensor, int]:
+    """Return a contiguous tensor with the numbers of `tensor`, copied only if necessary, and its address."""
+    if not is_dense(tensor, dtype):
+        tensor = in_memory(tensor, dtype).contiguous()
+    return tensor, _address(name, tensor, shape, tensor.numel())
+
+
+def address(name: str, tensor: Tensor | None, shape: tuple[int, ...], dtype: torch.dtype = torch.float32) -> int | None:
     """Return the address of a tensor's memory on the CPU for C++ code, which reads or writes as much as `shape` says.
 
-    Return None for None. This is the only function that takes addresses, so C++ code never leaves a tensor's memory.
+    Return None for None. Only this function, `readable` and `address_of_rows` take addresses, by way of `_address`, so
+    C++ code never leaves a tensor's memory.
 
     Raises: RuntimeError, in one line, unless the tensor has this shape and dtype, is contiguous and has all its memory.
     """
-    return None if tensor is None else _address(name, tensor, shape, dtype, tensor.is_contiguous(), tensor.numel())
+    if tensor is None:
+        return None
+    if not is_dense(tensor, dtype):
+        raise RuntimeError(_unreadable(name, tensor, dtype))
+    return _address(name, tensor, shape, tensor.numel())
 
 
-def address_of_rows(name: str, tensor: Tensor, shape: Sequence[int]) -> int | None:
+def address_of_rows(name: str, tensor: Tensor, shape: tuple[int, ...]) -> int:
     """Return the address as `address` does, for a float32 tensor (., ., n) whose last dimension is contiguous."""
     last = tensor.stride()[-1:] == (1,) or tensor.shape[-1:] == (1,)
+    if not last or tensor.dtype is not torch.float32 or not tensor.is_cpu or is_subclass(tensor) or tensor.is_neg():
+        raise RuntimeError(_unreadable(name, tensor, torch.float32))
     numbers = 1 + sum((n - 1) * stride for n, stride in zip(tensor.shape, tensor.stride(), strict=True))
-    return _address(name, tensor, shape, torch.float32, last, numbers if tensor.numel() else 0)
+    return _address(name, tensor, shape, numbers if tensor.numel() else 0)
 
 
-def _address(name: str, tensor: Tensor, shape: Sequence[int], dtype: torch.dtype, dense: bool, numbers: int) -> int:
-    """Return the address if `dense` is true and the memory holds `numbers` numbers from the first one on."""
+def _address(name: str, tensor: Tensor, shape: tuple[int, ...], numbers: int) -> int:
+    """Return the address if the memory holds `numbers` numbers from the first one on."""
     check_shape("fused", name, tensor, shape)
-    if not dense or tensor.dtype is not dtype or not tensor.is_cpu or is_subclass(tensor) or tensor.is_neg():
-        found = f"{tensor.dtype} with strides {tensor.stride()} on {tensor.device}"
-        raise RuntimeError(f"the fused engine reads {name} as contiguous {dtype} on the CPU, not {found}")
     if tensor.untyped_storage().nbytes() < (tensor.storage_offset() + numbers) * tensor.itemsize:
         raise RuntimeError(f"the memory of {name} {tuple(shape)} was freed or made smaller: use engine='eager'")
     return tensor.data_ptr()
 
 
-def check_shape(engine: str, name: str, tensor: Tensor | None, shape: Sequence[int]) -> None:
+def _unreadable(name: str, tensor: Tensor, dtype: torch.dtype) -> str:
+    found = f"{tensor.dtype} with strides {tensor.stride()} on {tensor.device}"
+    return f"the fused engine reads {name} as contiguous {dtype} on the CPU, not {found}"
+
+
+def check_shape(engine: str, name: str, tensor: Tensor | None, shape: tuple[int, ...]) -> None:
     """Raise RuntimeError if a tensor has another shape than a kernel reads, or if it is None: missing."""
-    if tensor is None or tensor.shape != tuple(shape):
+    if tensor is None or tensor.shape != shape:
         found = "missing" if tensor is None else tuple(tensor.shape)
         raise RuntimeError(f"the {engine} engine needs {name} {tuple(shape)}; it is {found}: use engine='eager'")
 

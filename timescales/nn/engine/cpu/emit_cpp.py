@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import collections
+import dataclasses
+import itertools
 import math
 from collections.abc import Container, Mapping, Sequence
-from itertools import accumulate, chain
+from typing import Any
 
-from timescales.nn.engine.equations import KINDS, Equations
+from timescales.nn.engine.equations import KINDS, Equations, substitute
 from timescales.nn.engine.render import Language, statements
-from timescales.nn.engine.scalar import Node, schedule
+from timescales.nn.engine.scalar import Node, in_order, schedule
 
 OPERATIONS = {  # functions on vectors are those of vectors.h
     "add": "{a} + {b}",
@@ -47,16 +50,17 @@ OPERATIONS = {  # functions on vectors are those of vectors.h
 
 def cell_code(equations: Equations) -> str:
     """Return the text of `struct Cell`."""
-    e = equations
+    e, activated = with_activations(equations)
     inputs: dict[Node, str] = {block.node: f"z[{k}]" for k, block in enumerate(e.blocks)}
+    inputs |= {e.input("activation", k): f"z[{k}]" for k in activated}
     inputs |= {e.input("state", k): f"state[{k}]" for k in range(len(e.fields))}
     inputs |= {e.input("vector", *name): f"vector[{k}]" for k, name in enumerate(e.vectors)}
     inputs |= {e.input("noise", k): f"noise[{k}]" for k in range(e.noises)}
     inputs |= {e.input("d_state", k): f"d[{k}]" for k in range(len(e.fields))}
     inputs[e.input("dt")] = "dt"
     stages = [*e.means[0], *e.means[1]]
-    means = list(accumulate(map(len, stages), initial=0))  # number of means before each stage, and in all
-    inputs |= {mean: f"vector[{len(e.vectors) + k}]" for k, mean in enumerate(chain(*stages))}
+    means = list(itertools.accumulate(map(len, stages), initial=0))  # number of means before each stage, and in all
+    inputs |= {mean: f"vector[{len(e.vectors) + k}]" for k, mean in enumerate(itertools.chain(*stages))}
     summands, kept = list[str](), [0]
     known = _stages(e.means[0], e.new, inputs, len(e.vectors) + means[-1], kept, summands)
     forward = _statements(e.new, known, [f"now[{k}]" for k in range(len(e.fields))])
@@ -66,8 +70,9 @@ def cell_code(equations: Equations) -> str:
     gradients += [f"dvector[{k}]" for k in range(len(e.vectors))]
     gradients += ["ddt"] if e.d_dt is not None else []
     backward = _statements(e.backward, known, gradients)
+    are_activated = [int(k in activated) for k in range(len(e.blocks))]
     kinds = [sum(block.kind == kind for block in e.blocks) for kind in KINDS]
-    arguments = "const Vec* z, const Vec* state, const Vec* vector, const Vec* noise, const Vec& dt"
+    arguments = "Vec* z, const Vec* state, const Vec* vector, const Vec* noise, const Vec& dt"
     lines = [
         "struct Cell {",
         f"    static constexpr int X_ONLY = {kinds[0]}, SUMS = {kinds[1]}, "
@@ -78,7 +83,9 @@ def cell_code(equations: Equations) -> str:
         f"    static constexpr int gate(int block) {{ return {_choice([b.gate for b in e.blocks])}; }}",
         f"    static constexpr int divisor(int gate) {{ return {_choice(e.divisors, 'gate')}; }}",
         f"    static constexpr bool is_row(int block) {{ return {_choice([int(b.is_row) for b in e.blocks])}; }}",
+        f"    static constexpr bool is_activated(int block) {{ return {_choice(are_activated)}; }}",
         f"    static INLINE void forward({arguments}, Vec* now) {{",
+        *(f"        z[{k}] = {code.format(f'z[{k}]')};" for k, code in activated.items()),
         *forward,
         "    }",
         f"    static INLINE void backward({arguments},",
@@ -100,6 +107,52 @@ def cell_code(equations: Equations) -> str:
         "};",
     ]
     return "\n".join(lines) + "\n"
+
+
+ACTIVATIONS = {"tanh": "hyperbolic_tangent({})", "sigmoid": "finite_exp(-{})"}
+
+
+def with_activations(e: Equations) -> tuple[Equations, dict[int, str]]:
+    """Let forward keep activations, so that backward does not compute them again from the pre-activations.
+
+    Forward replaces a pre-activation z by tanh(z), if a step and its gradients read only that. If they read only
+    sigmoid(z) and sigmoid(-z), it replaces z by exp(-z), with which both keep all digits. No number changes.
+
+    Returns: equations that read the replaced numbers, the inputs ("activation", block); and the C++ code of each
+    replaced block. Cells without recurrent product have none, since backward projects their inputs again, nor have
+    cells whose equations need numbers of all units.
+    """
+    if e.is_scan or any(e.means) or any(block.is_row or block.divisor > 1 for block in e.blocks):
+        return e, {}
+    results = [*e.new, *e.backward]
+    users = collections.defaultdict[Node, list[Node]](list)
+    for node in in_order(results):
+        for argument in node.args:
+            users[argument].append(node)
+    ends, replaced, code = set(results), dict[Node, Node](), dict[int, str]()
+    one, make = e.expressions.constant(1.0), e.expressions.make
+    for k, block in enumerate(e.blocks):
+        negated = [node for node in users[block.node] if node.op == "neg"]
+        plain = [node for node in users[block.node] if node.op != "neg"]
+        opposite = [node for z in negated for node in users[z]]
+        ops = {node.op for node in [*plain, *opposite]}
+        if not ends.isdisjoint([block.node, *negated]) or ops not in ({"tanh"}, {"sigmoid"}):
+            continue
+        value = e.input("activation", k)
+        if ops == {"sigmoid"}:
+            sigmoid = make("div", one, make("add", one, value))
+            replaced |= dict.fromkeys(plain, sigmoid) | dict.fromkeys(opposite, make("mul", value, sigmoid))
+        elif not opposite:
+            replaced |= dict.fromkeys(plain, value)
+        else:
+            continue
+        code[k] = ACTIVATIONS[ops.pop()]
+    rest = iter(substitute(e.expressions, results, replaced))
+    parts: dict[str, Any] = {
+        name: tuple(itertools.islice(rest, len(getattr(e, name))))
+        for name in ("new", "d_blocks", "d_state", "d_vectors")
+    }
+    return dataclasses.replace(e, **parts, d_dt=next(rest, None)), code
 
 
 def _stages(

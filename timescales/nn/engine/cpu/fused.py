@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import itertools
 import weakref
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
@@ -40,16 +39,50 @@ from timescales.nn.engine.kernel import (
     in_memory,
     is_differentiated,
     no_jvp,
+    readable,
 )
 from timescales.nn.engine.reset import Resets
 from timescales.torch_private import saved_tensors_have_hooks
 
 
+class Argument(NamedTuple):
+    """A tensor that the library reads. needed: whether it must be there."""
+
+    name: str
+    dtype: torch.dtype
+    needed: bool
+
+
 class Compiled(NamedTuple):
-    """A cell's equations, and the functions of its loaded library."""
+    """A cell's equations, the functions of its loaded library, and what these read.
+
+    arguments: the tensors that the library reads besides x, which comes first, in the order of `FusedFunction`. The
+        weights and the state are as in `Cell`; order: see `longest_first`; reset_after and initial: the fields of
+        `Resets`. `Plan.shapes` has their shapes. A call without resets leaves out the initial state.
+    lists: the places of state, vectors, noise and initial state among all tensors.
+    """
 
     equations: Equations
     functions: ctypes.CDLL
+    arguments: tuple[Argument, ...]
+    lists: tuple[slice, ...]
+
+    @classmethod
+    def of(cls, e: Equations, functions: ctypes.CDLL) -> Compiled:
+        """Describe the arguments of the library of these equations."""
+        recurrent = any(block.has_h for block in e.blocks)
+        single = [("ih", True), ("hh", recurrent), ("bias_ih", True), ("bias_hh", False), ("dt", e.reads_dt)]
+        arguments = [Argument(name, torch.float32, needed) for name, needed in single]
+        arguments += [Argument(name, dtype, False) for name, dtype in OTHER_DTYPES.items()]
+        lists, sizes = [], (len(e.fields), len(e.vectors), e.noises, len(e.fields))
+        for name, n in zip(("state", "vectors", "noise", "initial"), sizes, strict=True):
+            lists.append(slice(1 + len(arguments), 1 + len(arguments) + n))
+            arguments += [Argument(name, torch.float32, True)] * n
+        return cls(e, functions, tuple(arguments), tuple(lists))
+
+
+OTHER_DTYPES = {"mask": torch.bool, "order": torch.int64, "reset_after": torch.bool}
+MASK, ORDER, SINGLE = 6, 7, 9  # places of mask and order among all tensors, and of the first list
 
 
 def compiled(cell: Cell, timed: bool) -> Compiled | str:
@@ -62,7 +95,7 @@ def compiled(cell: Cell, timed: bool) -> Compiled | str:
 def _compile(found: Equations, cell: Cell) -> Compiled | str:
     code = emit_cpp.cell_code(found)
     try:
-        made = Compiled(found, shared_library.load(code, type(cell).__name__, found.is_scan))
+        made = Compiled.of(found, shared_library.load(code, type(cell).__name__, found.is_scan))
     except BuildError as error:
         return str(error)
     run_there = functools.partial(_run, made)
@@ -163,68 +196,17 @@ class Plan(NamedTuple):
         """Return the equations of the cell."""
         return self.code.equations
 
-    def shapes(self, x: Tensor) -> tuple[list[Shape], list[list[Shape]]]:
-        """Return the shapes that the library reads for this x: of the single tensors of `Inputs`, and of its lists.
-
-        Gradients have the same shapes.
-        """
+    def shapes(self, x: Tensor) -> list[Shape]:
+        """Return the shapes of x and the other arguments. Their gradients have the same shapes."""
         (S, B, I), H, e = x.shape, self.hidden_size, self.equations  # noqa: E741
         rows = sum(H // divisor for divisor in e.divisors)
         single: list[Shape] = [(S, B, I), (rows, I), (rows, H), (rows,), (rows,), (S, B), (S, B), (B,), (S, B)]
         state: list[Shape] = [(B, H)] * len(e.fields)
-        return single, [state, [(H,)] * len(e.vectors), [(S, B, H)] * e.noises, state]
-
-    def needed(self) -> tuple[bool, ...]:
-        """Return which of the single tensors of `Inputs` the library reads in any case."""
-        recurrent = any(block.has_h for block in self.equations.blocks)
-        return True, True, recurrent, True, False, self.equations.reads_dt, False, False, False
-
-
-DTYPES = (*[torch.float32] * 6, torch.bool, torch.int64, torch.bool)  # of the single tensors of `Inputs`
-SINGLE = len(DTYPES)
-
-
-class Inputs(NamedTuple):
-    """The tensors that the library reads, in the layout that it expects. All are float32 unless stated.
-
-    x: (S, B, I). weights, state and vectors: as in `Cell`. dt: (S, B). noise: (S, B, H) each.
-    mask: (S, B) bool. order: (B,) int64, see `longest_first`.
-    reset_after: (S, B) bool; it and initial are the fields of `Resets`.
-    """
-
-    x: Tensor
-    ih: Tensor
-    hh: Tensor | None
-    bias_ih: Tensor
-    bias_hh: Tensor | None
-    dt: Tensor | None
-    mask: Tensor | None
-    order: Tensor | None
-    reset_after: Tensor | None
-    state: Sequence[Tensor]
-    vectors: Sequence[Tensor]
-    noise: Sequence[Tensor]
-    initial: Sequence[Tensor]
-
-    @classmethod
-    def of(cls, plan: Plan, tensors: Sequence[Any]) -> Inputs:
-        """Make the inputs from the tensors of `FusedFunction`."""
-        dtypes = [*DTYPES, *[torch.float32] * (len(tensors) - SINGLE)]
-        x, *others = [v if v is None else in_memory(v, dtype) for v, dtype in zip(tensors, dtypes, strict=True)]
-        assert x is not None
-        single: Any = [with_contiguous_rows(x), *(v if v is None else v.contiguous() for v in others[: SINGLE - 1])]
-        lists = iter([v.contiguous() for v in others[SINGLE - 1 :] if v is not None])
-        sizes = (len(plan.equations.fields), len(plan.equations.vectors), plan.equations.noises)
-        return cls._make([*single, *(list(itertools.islice(lists, n)) for n in sizes), list(lists)])
-
-    def tensors(self) -> tuple[Tensor | None, ...]:
-        """Return the tensors of `FusedFunction`. Inverse of `of`."""
-        single: Any = self[:SINGLE]
-        return *single, *self.state, *self.vectors, *self.noise, *self.initial
+        return [*single, *state, *[(H,)] * len(e.vectors), *[(S, B, H)] * e.noises, *state]
 
 
 class FusedFunction(torch.autograd.Function):
-    """A sequence as one autograd function of the tensors of `Inputs`.
+    """A sequence as one autograd function of x and the arguments of `Compiled`.
 
     Results: the output, the last state, and, if the caller wants them, all fields but h after every step.
     """
@@ -232,15 +214,16 @@ class FusedFunction(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, plan: Plan, *tensors: Any) -> tuple[Tensor, ...]:
         ctx.set_materialize_grads(False)  # None instead of zeros for a result without a gradient
-        inputs = Inputs.of(plan, tensors)
         # Hooks on saved tensors exist to save memory, but cannot see the workspace. So backward computes it again.
         keep_workspace = plan.keep and not saved_tensors_have_hooks()
-        workspace, results = _forward(plan, keep_workspace, inputs)
+        shapes = plan.shapes(tensors[0])
+        problem, read = _problem(plan, keep_workspace, tensors, shapes)
+        workspace, results = _forward(plan, problem, read[0])
         if plan.keep:
-            saved = inputs._replace(order=None).tensors()
-            ctx.plan, ctx.order, ctx.shapes = plan, inputs.order, [None if v is None else v.shape for v in saved]
+            ctx.plan, ctx.shapes, ctx.order = plan, shapes, read[ORDER]
             ctx.workspace = workspace if keep_workspace else None
-            ctx.save_for_backward(*saved, results[0] if keep_workspace else None)
+            read[ORDER] = None
+            ctx.save_for_backward(*read, results[0] if keep_workspace else None)
         if not keep_workspace:
             workspace.release()
         return results
@@ -253,23 +236,24 @@ class FusedFunction(torch.autograd.Function):
             return None, *_in_torch(plan, cell, ctx.saved_tensors[:-1], ctx.needs_input_grad[1:], grads)
         check_backward("fused", grads)
         *saved, output = ctx.saved_tensors
-        if [None if v is None else v.shape for v in saved] != ctx.shapes:
+        if any(v is not None and v.shape != shape for v, shape in zip(saved, ctx.shapes, strict=False)):
             raise RuntimeError("hooks returned a saved tensor in another shape: correct them, or use engine='eager'")
-        inputs = Inputs.of(plan, [*saved[:7], ctx.order, *saved[8:]])
+        saved[ORDER] = ctx.order
+        problem, read = _problem(plan, True, saved, ctx.shapes)
         workspace, ctx.workspace = ctx.workspace, None
         if workspace is None:  # it was not kept, or this is a second backward and the first one overwrote it
-            workspace, (output, *_) = _forward(plan, True, inputs)
+            workspace, (output, *_) = _forward(plan, problem, read[0])
         wanted = list(ctx.needs_input_grad[1:])
         if not any(wanted):
             return (None,) * len(ctx.needs_input_grad)
         wanted[1:5] = [any(wanted[1:5])] * 4  # the gradients of the weights are computed together
-        wanted[6] = False  # a mask of floats has no gradient
-        zeroed = len(wanted) - len(inputs.initial)  # from here on, backward adds to the gradients: they begin as zeros
+        wanted[MASK] = False  # a mask of floats has no gradient
+        initial = plan.code.lists[-1].start  # from here on, backward adds to the gradients, which begin as zeros
         results = [
-            (v.new_empty if k < zeroed else v.new_zeros)(v.shape) if v is not None and want else None
-            for k, (v, want) in enumerate(zip(inputs.tensors(), wanted, strict=True))
+            (v.new_empty if k < initial else v.new_zeros)(v.shape) if v is not None and want else None
+            for k, (v, want) in enumerate(zip(read, wanted, strict=True))
         ]
-        _backward(plan, inputs, workspace, output, grads, results)
+        _backward(plan, problem, ctx.shapes, workspace, output, grads, results)
         workspace.release()
         return None, *results
 
@@ -319,25 +303,48 @@ def longest_first(mask: Tensor, threads: int) -> Tensor:
     return (slices * (S + 1) - mask.sum(0)).argsort()
 
 
-def _forward(plan: Plan, keep: bool, inputs: Inputs) -> tuple[Workspace, tuple[Tensor, ...]]:
+def _problem(plan: Plan, keep: bool, tensors: Sequence[Any], shapes: Sequence[Shape]) -> tuple[Problem, list[Any]]:
+    """Return a `Problem` with the sizes and the inputs, and the tensors that it reads, converted where necessary.
+
+    tensors: each a tensor or None, in the order of `FusedFunction`; so are the results.
+
+    Raises: RuntimeError for an input of another shape.
+    """
+    x = with_contiguous_rows(in_memory(tensors[0], torch.float32))
+    read = [x]
+    places: list[int | None] = [address_of_rows("x", x, shapes[0])]
+    for argument, tensor, shape in zip(plan.code.arguments, tensors[1:], shapes[1:], strict=False):
+        place = None
+        if tensor is not None:
+            tensor, place = readable(argument.name, tensor, shape, argument.dtype)
+        elif argument.needed:
+            check_shape("fused", argument.name, None, shape)
+        read.append(tensor)
+        places.append(place)
+    *lists, initial = (_array(places[part]) for part in plan.code.lists)
+    sizes, weights, others = (plan.threads, *shapes[0], plan.hidden_size, keep), places[:5], places[5:SINGLE]
+    return Problem(*sizes, *weights, *x.stride()[:2], *lists, *others, initial), read
+
+
+def _forward(plan: Plan, problem: Problem, x: Tensor) -> tuple[Workspace, tuple[Tensor, ...]]:
     """Run the library forward. Return its workspace, and the results of `FusedFunction`."""
-    problem = _problem(plan, keep, inputs)
-    functions, (S, B, _) = plan.code.functions, inputs.x.shape
+    functions, (S, B, _), H = plan.code.functions, x.shape, plan.hidden_size
     workspace = Workspace(functions.timescales_workspace(ctypes.byref(problem)))
+    output = x.new_empty(S, B, H)
+    last = [output.new_empty(B, H) for _ in plan.equations.fields]
+    every = [torch.empty_like(output) if plan.states else None for _ in last[1:]]
     problem.workspace = workspace.address
-    output = inputs.x.new_empty(S, B, plan.hidden_size)
-    last = [output.new_empty(B, plan.hidden_size) for _ in inputs.state]
-    problem.output = address("the output", output, (S, B, plan.hidden_size))
-    problem.last = _addresses("the last state", last, [(B, plan.hidden_size)] * len(last))
-    every = [torch.empty_like(output) for _ in last[1:]] if plan.states else []
-    problem.states = _every(plan, "the states", every, inputs.x)
+    problem.output = address("the output", output, (S, B, H))
+    problem.last = _addresses("the last state", last, (B, H))
+    problem.states = _addresses("the states", [None, *every], (S, B, H))
     functions.timescales_forward(ctypes.byref(problem))
-    return workspace, (output, *last, *every)
+    return workspace, (output, *last, *(values for values in every if values is not None))
 
 
 def _backward(
     plan: Plan,
-    inputs: Inputs,
+    problem: Problem,
+    shapes: Sequence[Shape],
     workspace: Workspace,
     output: Tensor,
     grads: Iterable[Tensor | None],
@@ -345,58 +352,28 @@ def _backward(
 ) -> None:
     """Run the library backward: from the gradients of the output and the last state to those of the inputs."""
     d_output, *rest = grads
-    d_output = None if d_output is None else with_contiguous_rows(in_memory(d_output, torch.float32))
     rest = [None if d is None else in_memory(d, torch.float32).contiguous() for d in rest]
-    problem, (single, (of_state, of_vectors, of_noise, _)) = _problem(plan, True, inputs), plan.shapes(inputs.x)
-    outputs = (*single[0][:2], plan.hidden_size)
+    (S, B, _), H, fields = shapes[0], plan.hidden_size, len(plan.equations.fields)
     problem.workspace = workspace.address
-    problem.output = address("the output", output, outputs)
+    problem.output = address("the output", output, (S, B, H))
     if d_output is not None:
-        problem.d_output = address_of_rows("the gradient of the output", d_output, outputs)
+        d_output = with_contiguous_rows(in_memory(d_output, torch.float32))
+        problem.d_output = address_of_rows("the gradient of the output", d_output, (S, B, H))
         problem.d_output_step, problem.d_output_row = d_output.stride()[:2]
-    fields = len(of_state)
-    problem.d_last = _addresses("the gradient of the last state", rest[:fields], of_state)
-    problem.d_states = _every(plan, "the gradient of the states", rest[fields:], inputs.x)
-    problem.d_x, problem.d_ih, problem.d_hh, problem.d_bias_ih, problem.d_bias_hh, problem.d_dt = (
-        address(f"the gradient of {name}", d, shape)
-        for name, d, shape in zip(Inputs._fields[:6], results[:6], single[:6], strict=True)
-    )
-    lists = iter(results[SINGLE:])
-    d_state, d_vectors, _ = (list(itertools.islice(lists, len(v))) for v in (of_state, of_vectors, of_noise))
-    problem.d_state = _addresses("the gradient of the state", d_state, of_state)
-    problem.d_vectors = _addresses("the gradient of a vector", d_vectors, of_vectors)
-    d_initial = list(lists) or [None] * fields
-    problem.d_initial = _addresses("the gradient of the initial state", d_initial, of_state)
+    problem.d_last = _addresses("the gradient of the last state", rest[:fields], (B, H))
+    d_states = [None, *(rest[fields:] or [None] * (fields - 1))]
+    problem.d_states = _addresses("the gradient of the states", d_states, (S, B, H))
+    places = [address("a gradient", d, shape) for d, shape in zip(results, shapes, strict=False)]
+    problem.d_x, problem.d_ih, problem.d_hh, problem.d_bias_ih, problem.d_bias_hh, problem.d_dt = places[:MASK]
+    problem.d_state, problem.d_vectors, _, problem.d_initial = (_array(places[part]) for part in plan.code.lists)
     plan.code.functions.timescales_backward(ctypes.byref(problem))
 
 
-def _problem(plan: Plan, keep: bool, inputs: Inputs) -> Problem:
-    """Return a `Problem` with the sizes and the inputs. Raises RuntimeError for an input of another shape."""
-    single, lists = plan.shapes(inputs.x)
-    (S, B, I), H = inputs.x.shape, plan.hidden_size  # noqa: E741
-    places = [address_of_rows("x", inputs.x, single[0])]
-    tensors: Any = inputs[1:SINGLE]
-    for name, tensor, shape, dtype, is_needed in zip(
-        Inputs._fields[1:SINGLE], tensors, single[1:], DTYPES[1:], plan.needed()[1:], strict=True
-    ):
-        if is_needed and tensor is None:
-            check_shape("fused", name, None, shape)
-        places.append(address(name, tensor, shape, dtype))
-    x, ih, hh, bias_ih, bias_hh, dt, mask, order, reset_after = places
-    initial: Any = inputs.initial or [None] * len(inputs.state)
-    given: Any = (inputs.state, inputs.vectors, inputs.noise, initial)
-    *arrays, initials = map(_addresses, ("state", "vectors", "noise", "initial"), given, lists)
-    sizes, strides = (plan.threads, S, B, I, H, keep), inputs.x.stride()[:2]
-    return Problem(*sizes, x, ih, hh, bias_ih, bias_hh, *strides, *arrays, dt, mask, order, reset_after, initials)
-
-
-def _every(plan: Plan, name: str, tensors: Sequence[Tensor | None], x: Tensor) -> Any:
-    """Return the addresses of every step's state, one for each field. Null for h, and if there are none."""
-    others = len(plan.equations.fields) - 1
-    return _addresses(name, [None, *(tensors or [None] * others)], [(*x.shape[:2], plan.hidden_size)] * (others + 1))
-
-
-def _addresses(name: str, tensors: Sequence[Tensor | None], shapes: Sequence[Shape]) -> Any:
+def _addresses(name: str, tensors: Sequence[Tensor | None], shape: Shape) -> Any:
     """Return an array of addresses; null for None."""
-    places = [address(name, tensor, shape) for tensor, shape in zip(tensors, shapes, strict=True)]
-    return (ctypes.c_void_p * max(1, len(places)))(*places)
+    return _array([address(name, tensor, shape) for tensor in tensors])
+
+
+def _array(places: Sequence[int | None]) -> Any:
+    """Return an array of addresses for C++ code. None if it would be empty."""
+    return (ctypes.c_void_p * len(places))(*places) if places else None

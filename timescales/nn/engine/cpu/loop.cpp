@@ -4,12 +4,15 @@
 // the loops over time, and products.cpp the matrix products. CELL is the name of the file with the struct.
 //
 // A step is computed while its numbers are in the cache: for one group of units at a time, the product with the weights
-// writes the pre-activations, and the pointwise equations follow. Backward does the same in reverse order, computes the
-// activations again from the saved pre-activations, and overwrites these with their gradients. Each thread has a slice
-// of the batch for the whole sequence, so threads do not wait for each other. If the batch is small and the weights are
-// large, the threads divide the units among them instead, with one barrier per step.
+// writes the pre-activations, and the pointwise equations follow. These replace some pre-activations by what backward
+// reads in their place (`Cell::is_activated`). Backward does the same in reverse order, computes the other activations
+// again, and overwrites the pre-activations with their gradients. Each thread has a slice of the batch for the whole
+// sequence, so threads do not wait for each other. If the batch is small and the weights are large, the threads divide
+// the units among them instead, with one barrier per step.
 //
 // Letters: S steps, B batch, I input, H hidden. The C interface is at the end. No other library is needed.
+
+#include <vector>
 
 #include "vectors.h"
 #include "products.h"
@@ -362,6 +365,9 @@ INLINE void unit_forward(const Problem& p, const Layout& w, int64_t t, int64_t b
         if (Cell::READS_H) r.state[0] = load_cut(h, p.H - u);
         read_step(p, w, t, b, u, w.act + t % w.slots * w.act_step + b * w.act_row, wide, r);
         Cell::forward(r.z, r.state, vectors, r.noise, r.dt, now);
+        float* act = w.act + t % w.slots * w.act_step + b * w.act_row;
+        for (int k = 0; p.keep && k < BLOCKS; k++)
+            if (Cell::is_activated(k)) store(act + w.column[k] + u, r.z[k]);
     } else {  // a step that does not exist does not change the state
         now[0] = load_cut(h, p.H - u);
         for (int f = 1; f < Cell::FIELDS; f++) now[f] = r.state[f];
@@ -481,6 +487,8 @@ INLINE void unit_backward(const Problem& p, const Layout& w, const Share& me, in
         for (int k = 0; k < BLOCKS; k++)
             if (!expanded(k)) soon(act - w.act_step + w.column[k] + u);
         for (int f = 1; f < Cell::FIELDS; f++) soon(w.state[f] + (t - 1) * w.unit_step + at);
+        if (Cell::READS_H) soon(h_before(p, t - 1, b) + u);
+        if (p.d_output) soon(p.d_output + (t - 1) * p.d_output_step + p.place(b) * p.d_output_row + u);
     }
     Vec d[Cell::FIELDS], dz[BLOCKS], dstate[Cell::FIELDS], dvectors[length(Cell::VECTORS)], ddt{};
     for (int f = 0; f < Cell::FIELDS; f++) d[f] = load(w.dstate[f] + at);
@@ -579,6 +587,8 @@ void sum_gradients(const Problem& p, const Layout& w, int64_t time_part, Range p
     t = b = 0;
     for (int64_t before = 0; before < range.from; walk()) before += p.exists(t, b);
     int64_t tiles = ceil_div(w.in, ROWS), blocks = ceil_div(range.size(), BLOCK);
+    std::vector<int64_t> first(tiles);  // row of [x, 1, h_before] of each tile
+    for (int64_t m = 0; m < tiles; m++) first[m] = part(w.in, m, tiles).from;
     for (int64_t n = 0; n < blocks || n == 0; n++) {
         Range block = blocks ? part(range.size(), n, blocks) : Range{0, 0};
         for (int64_t k = 0; k < block.size(); k++, walk()) {  // a row of [x, 1, h_before], cut into the tiles' rows
@@ -588,8 +598,7 @@ void sum_gradients(const Problem& p, const Layout& w, int64_t time_part, Range p
             line[p.I] = 1.0f;
             std::memcpy(line + p.I + 1, h_before(p, t, b), p.H * sizeof(float));
             for (int64_t m = 0; m < tiles; m++)  // ROWS numbers each; the last ones of a short tile are not read
-                std::memcpy(left + (m * block.size() + k) * ROWS, line + part(w.in, m, tiles).from,
-                            ROWS * sizeof(float));
+                std::memcpy(left + (m * block.size() + k) * ROWS, line + first[m], ROWS * sizeof(float));
         }
         for (int64_t j = panels.from; j < panels.to; j++) {
             Range needed = w.inputs_of(p, w.block_of(j * WIDTH));

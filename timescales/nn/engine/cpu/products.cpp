@@ -47,19 +47,22 @@ template <int width>
 void product(int64_t rows, int64_t K, const float* a, int64_t lda, const float* b, float* c, int64_t ldc,
              bool accumulate, const float* next) {
     int64_t blocks = ceil_div(K, BLOCK), tiles = ceil_div(rows, ROWS);
+    if (!rows) return;
     for (int64_t n = 0; n < blocks; n++) {
         Range k = part(K, n, blocks);
         const float* fetched = n + 1 < blocks ? b + k.to * WIDTH : next;
+        Range r = part(rows, 0, tiles);
         for (int64_t m = 0; m < tiles; m++) {
-            Range r = part(rows, m, tiles);
+            Range later = m + 1 < tiles ? part(rows, m + 1, tiles) : Range{rows, rows};
             const float *left = a + r.from * lda + k.from, *right = b + k.from * WIDTH;
             if (n == 0)
-                for (int64_t i = r.to; m + 1 < tiles && i < part(rows, m + 1, tiles).to; i++) soon(c + i * ldc);
+                for (int64_t i = later.from; i < later.to; i++) soon(c + i * ldc);
             if (fetched && tiles > 1 && m < 2)
                 tile_of<false, true>(r.size(), k.size(), left, lda, right, c + r.from * ldc, ldc, accumulate || n > 0,
                                      fetched + m * k.size() * LINE);
             else
                 tile_of<false>(r.size(), k.size(), left, lda, right, c + r.from * ldc, ldc, accumulate || n > 0);
+            r = later;
         }
     }
 }

@@ -125,9 +125,9 @@ static INLINE Reg minimum(Reg a, Reg b) { return a < b ? a : b; }
 static INLINE Reg clamp(Reg x, float low, float high) { return minimum(spread(high), maximum(spread(low), x)); }
 
 // exp(x) and exp(x) - 1, both to a few units in the last place: x = n ln 2 + t, |t| <= ln(2)/2, and a polynomial in t.
-// Both are needed, since 1 - f must not be computed from a rounded f when f is close to 1.
+// Both are needed, since 1 - f must not be computed from a rounded f when f is close to 1. |x| must be at most 87, which
+// avoids infinities and denormals.
 static INLINE void exponential(Reg x, Reg& value, Reg& minus_one) {
-    x = clamp(x, -87.0f, 87.0f);      // avoids infinities and denormals
     const float magic = 12582912.0f;  // 1.5 * 2^23: adding it rounds to a whole number
     Reg shifted = x * 1.44269504f + magic;
     Reg n = shifted - magic;
@@ -187,7 +187,7 @@ static INLINE Reg exp_minus_one(Reg x) {
 }
 static INLINE Reg finite_exp(Reg x) {
     Reg value, minus_one;
-    exponential(x, value, minus_one);
+    exponential(clamp(x, -87.0f, 87.0f), value, minus_one);
     return value;
 }
 static INLINE Reg sigmoid(Reg x) { return 1.0f / (1.0f + finite_exp(-x)); }
