@@ -287,7 +287,7 @@ def test_a_run_of_a_rung_never_fills_a_paper_cell(made, tmp_path):
     found = made()
     assert [each.word for each in (*found.values, *found.claims)] == ["not run"] * 2
     assert found.counts == ({"not run": 1}, {"not run": 1})
-    assert [step.word for step in found.climbs[0].steps] == ["seen", "seen"]
+    assert [step.word for step in found.ladder_claims[0].steps] == ["seen", "seen"]
 
 
 def test_a_run_that_diverged_before_its_first_validation_is_reported(made, tmp_path):

@@ -9,7 +9,7 @@ from typing import Any
 
 from timescales.config.run import Axes
 from timescales.papers.judge import AGAINST, FOR, NOT_RUN, UNDECIDED, Interval, Verdict
-from timescales.papers.ladder import Climb, Step
+from timescales.papers.ladder import LadderClaim, RungResult
 from timescales.papers.table import Cell, Cited, Claim, Measure
 from timescales.reports.report import Judged, Price, Report
 from timescales.runs.cost import duration
@@ -207,21 +207,21 @@ def unit_of_effect(claim: Claim) -> str:
     return "points" if claim.unit == "percent" else "steps earlier" if is_steps(claim.column) else claim.unit
 
 
-def step(climb: Climb, at: Step) -> str:
+def step(judged: LadderClaim, at: RungResult) -> str:
     """Write what one rung shows about a claim: the word and the effect."""
     if at.short:
         return at.short
-    return f"{at.word}: {effect(climb.claim, at.verdict.interval, climb.ratio)}".removesuffix(": ")
+    return f"{at.word}: {effect(judged.claim, at.verdict.interval, judged.ratio)}".removesuffix(": ")
 
 
-def slope(climb: Climb) -> str:
+def slope(judged: LadderClaim) -> str:
     """Write the change of an effect with each doubling of the size."""
-    if climb.slope is None:
+    if judged.slope is None:
         return ""
-    if climb.ratio:
-        low, mid, high = (2.0**x if math.isfinite(x) else x for x in climb.slope)
+    if judged.ratio:
+        low, mid, high = (2.0**x if math.isfinite(x) else x for x in judged.slope)
         return interval(Interval(low, mid, high)) + " times"
-    return effect(climb.claim, climb.slope)
+    return effect(judged.claim, judged.slope)
 
 
 # --- tables ---
