@@ -268,6 +268,21 @@ def test_a_table_without_a_figure_gets_the_curves_and_a_line_for_each_run(tmp_pa
     assert (tmp_path / "chien_imdb" / "curves_paper.png").is_file()
 
 
+def test_the_exercises_of_the_class_give_numbers_to_talk_about(capsys):
+    names = {}
+    for code in re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "teach.md").read_text(), re.S):
+        exec(code, names)
+    said = capsys.readouterr().out.splitlines()
+    assert said[:3] == [
+        "exponential: 1/e at step 100, after 1,000 steps 0.00004",
+        "power law: 1/e at step 28, after 1,000 steps 0.12585",
+        "the power law has more from step 150",
+    ]
+    longest = {line.split()[0]: float(line.split()[-2]) for line in said[3:]}
+    assert list(longest) == ["lstm", "bias", "chrono", "ur"]
+    assert max(longest["lstm"], longest["bias"]) < longest["ur"] < 400 < longest["chrono"] < 500
+
+
 # Not those of docs/site, whose links hold from the top of the site: Sphinx checks them.
 PAGES = [page for page in sorted((ROOT / "docs").rglob("*.md")) if page.parent != docs.SITE]
 PROSE = [*PAGES, *(ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md"))]

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from analysed import language_model, run_of_words, words
+from matplotlib.figure import Figure
 from torch.nn import functional as F
 
 from timescales import GRU, LSTM, MTSLSTM, PLSTM
@@ -165,6 +166,29 @@ def test_routing_is_measured_of_assigned_time_scales_alone(root):
     assert [row["ratio all words"] for row in found.rows] == pytest.approx([one / whole for one in silenced], rel=1e-12)
     with pytest.raises(NotMadeFor, match="LSTMCell"):
         routing.measure(language_model(task, LSTM, (6, 46, 5)), task)
+
+
+def test_the_papers_routing_is_drawn_beside_the_papers_model_alone(root, monkeypatch):
+    monkeypatch.setattr(routing, "GROUP", 2)
+    monkeypatch.setattr(routing, "PAPER_UNITS", 46)  # a small layer for the paper's, with as many groups
+    task = words(root)
+
+    def drawn(size, **changes):
+        model = language_model(task, MTSLSTM, (6, size, 5))
+        run = run_of_words(model, task)
+        for key, value in changes.items():
+            part, _, key = key.partition("_")
+            run.config[part][key] = value
+        figure = Figure()
+        found = routing.study(run)
+        found.draw(figure)
+        assert len(found.rows) == 23
+        return sum(line.get_linestyle() == ":" and len(line.get_xdata()) == 23 for line in figure.axes[0].get_lines())
+
+    assert drawn(46) == 4
+    assert drawn(45) == 0  # as many groups, the last of one unit
+    for changes in ({"model_alpha": 1.0}, {"model_name": "lstm"}, {"task_corpus": "markov_ptb"}, {"task_name": "wt2"}):
+        assert drawn(46, **changes) == 0, changes
 
 
 # --- Words replaced with <unk> ---------------------------------------------------------------------------------------

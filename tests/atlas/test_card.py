@@ -69,6 +69,19 @@ def csv_lines(path):
     return path.read_text().splitlines()[1:]
 
 
+def test_a_card_without_committed_scores_says_so(small, mine, monkeypatch):
+    monkeypatch.setattr(scores, "committed", lambda: [])
+    trial = Trial("timescales.MinGRU", {"T_max": 20}, mine / "card", True, small)
+    trial.train()
+    text = card.write(trial)[0].read_text()
+    assert text.startswith("# MinGRU(T_max=20)\n\n`timescales-card timescales.MinGRU T_max=20 --quick`")
+    assert text.count("No scores are committed yet") == 2
+    assert "`timescales-card timescales.LSTM --quick` makes the LSTM's card." in text
+    assert "| ability | what it is | score |\n" in text  # no columns without numbers
+    assert "| score of each seed | metric | chance | best | settings |" in text
+    assert "| keep | " in text.split("## How long")[1]  # T_1/e of its units
+
+
 def test_what_the_time_did_not_allow_is_named_and_continues(small, mine):
     trial = Trial("mine.py:DecayCell", {}, mine / "card", True, small, minutes=1e-4)
     trial.train()
