@@ -10,6 +10,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from matplotlib.figure import Figure
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "docs" / "site")]
@@ -17,6 +18,7 @@ import result_pages  # noqa: E402
 
 import docs  # noqa: E402
 import timescales  # noqa: E402
+from timescales import plotting  # noqa: E402
 from timescales.runs import store  # noqa: E402
 from timescales.runs.record import Record  # noqa: E402
 
@@ -254,6 +256,14 @@ def test_a_gallery_has_the_pages_of_its_runs_alone(tmp_path):
     assert index.count(Record.read(runs[0]).summary) == 2
     none = subprocess.run(command, capture_output=True, text=True, check=False)
     assert none.stderr == "error: no run is given: train one, or name its directory\n"
+
+
+def test_a_curve_of_one_validation_is_a_dot(tmp_path, monkeypatch):
+    figure = Figure()
+    monkeypatch.setattr(plotting, "write", lambda draw, path, title: draw(figure))
+    result_pages.write_run(made_run(tmp_path, "copy-plstm-s0-1"), tmp_path / "site")
+    (line,) = figure.axes[0].lines
+    assert (list(line.get_xdata()), list(line.get_ydata()), line.get_marker()) == ([5], [0.5], "o")
 
 
 @pytest.mark.slow

@@ -269,6 +269,22 @@ def test_word_ablation_of_a_run(root, tmp_path):
     assert study.write(found, tmp_path, "word_ablation")[1].stat().st_size < 200_000
 
 
+def test_a_change_of_what_was_nothing_is_infinite(root):
+    task = words(root)
+    model = language_model(task, LSTM, (5,))
+    unk = task.vocabulary.index("<unk>")
+    with torch.no_grad():
+        for bias in (model.rnn.layers[0].bias_ih, model.rnn.layers[0].bias_hh):
+            bias.zero_()
+        model.vectors[torch.arange(len(model.vectors)) != unk] = 0.0  # all but <unk> leave the state at 0
+        silent = torch.full((2, 1), 1 - min(unk, 1))
+        state = [model.rnn.layers[0].initial_state(1)]
+        (found,) = word_ablation.replaced(model, silent, state, unk, [torch.ones(5, 1).double()])
+        (same,) = word_ablation.replaced(model, torch.full((2, 1), unk), state, unk, [torch.ones(5, 1).double()])
+    assert found.isinf().all()
+    torch.testing.assert_close(same, torch.zeros_like(same), rtol=0, atol=1e-12)
+
+
 def test_words_are_ablated_in_language_models_of_words_alone(root):
     with pytest.raises(ConfigError, match="for language models of words, not for Copy"):
         word_ablation.unknown_word(Copy(T=5, train_size=1, valid_size=1, test_size=1))

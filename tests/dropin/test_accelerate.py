@@ -4,6 +4,7 @@ import copy
 import gc
 import io
 import itertools
+import logging
 import pickle
 import weakref
 
@@ -138,6 +139,16 @@ def test_our_engine_takes_large_batches_and_layers(monkeypatch):
     assert not ran
 
 
+def test_it_says_how_many_layers(model, caplog):
+    with caplog.at_level(logging.INFO, "timescales"):
+        timescales.accelerate(model)
+        timescales.accelerate(nn.Linear(2, 2))
+    assert [record.getMessage() for record in caplog.records] == [
+        "accelerate: 2 LSTM and GRU layers of Tagger run on our engine",
+        "accelerate: 0 LSTM and GRU layers of Linear run on our engine",
+    ]
+
+
 def test_copies_and_files(model):
     timescales.accelerate(model)
     expected, file = model(X), io.BytesIO()
@@ -218,6 +229,17 @@ def test_exporters_and_compilers(model):
     close(torch.compile(model, backend="eager")(X), expected)
     traced = torch.fx.symbolic_trace(model)  # torch's layers are leaves
     close(traced(X), expected)
+
+
+def test_explain_shows_it(model, capsys):
+    timescales.explain(timescales.accelerate(model).lstm)
+    told = capsys.readouterr().out
+    assert "fused: yes" in told
+    assert "torch's own kernel" in told
+    assert "    LSTM: 64, 16, 32; 200, 64, 32\n" in told
+    assert "    other packed sequences: 16, 1, 1; 64, 4, 1\n" in told
+    timescales.explain(timescales.LSTM(I, H))
+    assert "smaller calls" not in capsys.readouterr().out
 
 
 def test_a_first_call_by_the_exporter_leaves_no_tensors_of_its_own():

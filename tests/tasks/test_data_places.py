@@ -448,6 +448,12 @@ def test_a_deeper_complete_copy_is_taken_before_a_shallower_part(tmp_path, compl
     assert text.PTB.find(tmp_path) == tmp_path / "ptb" / "original" / "data"
 
 
+def test_hidden_folders_alone_hold_nothing(tmp_path):
+    for folder in ("ptb/.ipynb_checkpoints", ".Trash/ptb", "__MACOSX/ptb", "ptb/.unfinished.x"):
+        write(tmp_path / folder, splits(texts.PTB))
+    assert text.PTB.find(tmp_path) is None
+
+
 def test_a_missing_split_is_named_and_nothing_is_replaced(tmp_path, monkeypatch, online):
     mine = splits(texts.PTB) | {"ptb.valid.txt": b"mine\n"}
     del mine["ptb.test.txt"]
