@@ -11,6 +11,7 @@ import weakref
 import pytest
 import torch
 from torch import nn
+from torch.autograd import forward_ad
 from torch.nn.utils import parametrizations, parametrize, prune
 
 import timescales
@@ -335,3 +336,13 @@ def test_classes_go_with_their_layers():
     for _ in range(2):  # first the class, then that which it was made of
         gc.collect()
     assert [kind() for kind in classes] == [None, None]
+
+
+def test_derivatives_taken_forward_are_torchs():
+    rnn, x = nn.GRU(I, H), X.repeat(10, 1, 1)
+    with forward_ad.dual_level():
+        dual = forward_ad.make_dual(x, torch.ones_like(x))
+        expected = forward_ad.unpack_dual(rnn(dual)[0]).tangent
+        found = forward_ad.unpack_dual(timescales.accelerate(rnn)(dual)[0]).tangent
+    assert expected.abs().max() > 0
+    close(found, expected)
