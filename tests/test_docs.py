@@ -10,6 +10,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from matplotlib.figure import Figure
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "docs" / "site")]
@@ -17,6 +18,7 @@ import result_pages  # noqa: E402
 
 import docs  # noqa: E402
 import timescales  # noqa: E402
+from timescales import plotting  # noqa: E402
 from timescales.runs import store  # noqa: E402
 from timescales.runs.record import Record  # noqa: E402
 
@@ -256,6 +258,14 @@ def test_a_gallery_has_the_pages_of_its_runs_alone(tmp_path):
     assert none.stderr == "error: no run is given: train one, or name its directory\n"
 
 
+def test_a_curve_of_one_validation_is_a_dot(tmp_path, monkeypatch):
+    figure = Figure()
+    monkeypatch.setattr(plotting, "write", lambda draw, path, title: draw(figure))
+    result_pages.write_run(made_run(tmp_path, "copy-plstm-s0-1"), tmp_path / "site")
+    (line,) = figure.axes[0].lines
+    assert (list(line.get_xdata()), list(line.get_ydata()), line.get_marker()) == ([5], [0.5], "o")
+
+
 @pytest.mark.slow
 def test_a_table_without_a_figure_gets_the_curves_and_a_line_for_each_run(tmp_path):
     shutil.copytree(ROOT / "results" / "chien_imdb", tmp_path / "chien_imdb", ignore=docs.but_pages)
@@ -266,6 +276,21 @@ def test_a_table_without_a_figure_gets_the_curves_and_a_line_for_each_run(tmp_pa
     assert re.findall(r"^\| ([0-9a-f]{12}) \|", text, re.M)[: len(rows)] == [row.id for row in rows]
     assert "](curves_paper.png)" in text
     assert (tmp_path / "chien_imdb" / "curves_paper.png").is_file()
+
+
+def test_the_exercises_of_the_class_give_numbers_to_talk_about(capsys):
+    names = {}
+    for code in re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "teach.md").read_text(), re.S):
+        exec(code, names)
+    said = capsys.readouterr().out.splitlines()
+    assert said[:3] == [
+        "exponential: 1/e at step 100, after 1,000 steps 0.00004",
+        "power law: 1/e at step 28, after 1,000 steps 0.12585",
+        "the power law has more from step 150",
+    ]
+    longest = {line.split()[0]: float(line.split()[-2]) for line in said[3:]}
+    assert list(longest) == ["lstm", "bias", "chrono", "ur"]
+    assert max(longest["lstm"], longest["bias"]) < longest["ur"] < 400 < longest["chrono"] < 500
 
 
 # Not those of docs/site, whose links hold from the top of the site: Sphinx checks them.

@@ -1,5 +1,6 @@
 """scripts/examples.py: what is printed and drawn of a task is what its batches hold; bad input costs one line."""
 
+import math
 import re
 import sys
 from pathlib import Path
@@ -42,6 +43,24 @@ def test_copy_shows_the_answers_under_the_signal(script):
         assert "25 steps" in text
 
 
+def test_bits_symbols_and_numbers_of_the_memory_tasks():
+    bits, several = printed(["task=n_parity", "task.N=4", "task.curriculum=multi"])[0], 3
+    read = row(bits, "input").split()
+    assert set(read) <= {"0", "1"}
+    assert row(bits, "target").split() == [str(read[-n:].count("1") % 2) for n in range(2, 2 + several)]
+    (copied,) = printed(["task=selective_copy", "task.T=6", "task.length=3"])
+    kept = [word for word in row(copied, "input").split() if word not in ".!"]
+    assert len(kept) == 3
+    assert set(kept) <= set("123456789abcde")
+    assert row(copied, "target").split() == ["."] * 9 + kept
+    assert row(copied, "scored").split() == ["-"] * 3
+    (sums,) = printed(["task=linear_functional", "task.T=5", "task.kernel=exponential", "task.noise=0"])
+    weight = (1 / sum(math.exp(-0.2 * lag) for lag in range(5))) ** 0.5
+    first = float(row(sums, "input").split()[0])
+    assert float(row(sums, "target").split()[0]) == pytest.approx(weight * first, abs=0.01)
+    assert len(row(sums, "scored").split()) == 5
+
+
 def test_a_program_is_a_line_with_its_answer(script):
     lines = script("examples", "task=program", "task.category=addition", "-n", "5").splitlines()
     assert len(lines) == 5
@@ -53,6 +72,38 @@ def test_a_program_is_a_line_with_its_answer(script):
     (line,) = printed(["task=program", "task.category=reverse", "task.nesting=1", "task.strategy=baseline"])
     assert re.fullmatch(r"(\d{9}) -> (\d{9})", line)
     assert line[:9] == line[:-10:-1]
+
+
+def test_delayed_match_shows_places_and_where_to_go():
+    (text,) = printed(["task=delayed_match", "task.delay=8", "task.choices=3", "task.distractors=0.5"])
+    places = [row(text, f"place {k}").split() for k in (1, 2, 3)]
+    target = row(text, "target").split()
+    cue = places[0][0]
+    assert re.fullmatch("[A-P]", cue)
+    assert target[-1] == str(1 + [place[-1] for place in places].index(cue))
+    for step in range(1, 9):
+        there = [place[step] for place in places]
+        assert target[step] == (str(1 + there.index("o")) if "o" in there else ".")
+    assert row(text, "scored").split() == ["-"] * sum(word != "." for word in target)
+
+
+def test_adding_shows_two_numbers_whose_sum_is_the_target():
+    (text,) = printed(["task=adding", "task.T=12"])
+    numbers, markers = ([float(word) for word in row(text, name).split()] for name in ("number", "marker"))
+    assert sum(markers) == 2
+    total = sum(number for number, marker in zip(numbers, markers, strict=True) if marker)
+    assert float(row(text, "target")) == pytest.approx(total, abs=0.011)
+    assert row(text, "scored").split() == ["----"]
+
+
+def test_dyck2_shows_what_closes_the_innermost_bracket():
+    small = ["task.train_size=20", "task.valid_size=5", "task.test_size=5", "task.batch_size=4"]
+    for text in printed(["task=dyck2", *small], 4):
+        if "..." not in text:
+            opened = []
+            for bracket, target in zip(row(text, "input").split(), row(text, "target").split(), strict=True):
+                opened = [*opened, bracket] if bracket in "([" else opened[:-1]
+                assert target == ({"(": ")", "[": "]"}[opened[-1]] if opened else "-")
 
 
 @pytest.mark.parametrize("task", ["ptb_char", "text8", "ptb_word", "wt2", "wt103"])

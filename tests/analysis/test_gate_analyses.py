@@ -9,7 +9,7 @@ import torch
 from analysed import copy_task, language_model, model_for, run_of_words, studied, waves, words
 from torch.nn.functional import linear
 
-from timescales import LRU, LSTM, PLSTM, RMC, URLSTM, GatedRNN, MinGRU, MinLSTM, PLScan
+from timescales import JANET, LRU, LSTM, PLSTM, RMC, URLSTM, GatedRNN, MinGRU, MinLSTM, PLScan
 from timescales.analysis import decay_curves, gate_gradients, gate_maps, observe, study
 from timescales.analysis.gate_gradients import refine_gradient_bounds
 from timescales.errors import ConfigError
@@ -320,3 +320,17 @@ def test_gates_that_hang_on_other_units_are_refused():
         model = model_for(task, GatedRNN, hidden_size=16, gate=gate)
         with pytest.raises(ConfigError, match=f"those of gate={gate} depend on other units"):
             gate_gradients.observed(model, task)
+
+
+def test_a_cell_may_name_the_arguments_of_act(monkeypatch):
+    task = copy_task()
+    model = model_for(task, JANET, T_max=9)
+    expected, forget = gate_gradients.observed(model, task), observe.mean_forget(model, task)
+
+    def step(self, gx, gh, state, dt=1.0):
+        f, i, u = self.act(gx, gh=gh, state=state, dt=dt)
+        return self.State(f * state.h + i * u)
+
+    monkeypatch.setattr(type(model.rnn.layers[0]), "step", step)
+    torch.testing.assert_close(gate_gradients.observed(model, task), expected)
+    torch.testing.assert_close(observe.mean_forget(model, task), forget)

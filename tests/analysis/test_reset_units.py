@@ -119,6 +119,16 @@ def test_waves_have_reference_times_and_units_of_one_kind_or_one_power_are_not_c
     assert (found["p_mean"], found["p_sd"], found["units"]) == (1.5, 0.0, 6.0)
 
 
+def test_reference_times_of_two_layers_stand_side_by_side():
+    task = copy_task()
+    model = model_for(task, hidden_size=4, num_layers=2)
+    hold(model, reset=[-50.0] * 4)
+    found = reference_times.trace(model, task, 0).reference
+    assert found.shape == (28, 8)
+    assert found[:, :4].abs().max() < 1e-9
+    assert found[-1, 4:].min() > 1.0
+
+
 # --- Later-reset units -----------------------------------------------------------------------------------------------
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from analysed import language_model, run_of_words, words
+from matplotlib.figure import Figure
 from torch.nn import functional as F
 
 from timescales import GRU, LSTM, MTSLSTM, PLSTM
@@ -167,6 +168,29 @@ def test_routing_is_measured_of_assigned_time_scales_alone(root):
         routing.measure(language_model(task, LSTM, (6, 46, 5)), task)
 
 
+def test_the_papers_routing_is_drawn_beside_the_papers_model_alone(root, monkeypatch):
+    monkeypatch.setattr(routing, "GROUP", 2)
+    monkeypatch.setattr(routing, "PAPER_UNITS", 46)  # a small layer for the paper's, with as many groups
+    task = words(root)
+
+    def drawn(size, **changes):
+        model = language_model(task, MTSLSTM, (6, size, 5))
+        run = run_of_words(model, task)
+        for key, value in changes.items():
+            part, _, key = key.partition("_")
+            run.config[part][key] = value
+        figure = Figure()
+        found = routing.study(run)
+        found.draw(figure)
+        assert len(found.rows) == 23
+        return sum(line.get_linestyle() == ":" and len(line.get_xdata()) == 23 for line in figure.axes[0].get_lines())
+
+    assert drawn(46) == 4
+    assert drawn(45) == 0  # as many groups, the last of one unit
+    for changes in ({"model_alpha": 1.0}, {"model_name": "lstm"}, {"task_corpus": "markov_ptb"}, {"task_name": "wt2"}):
+        assert drawn(46, **changes) == 0, changes
+
+
 # --- Words replaced with <unk> ---------------------------------------------------------------------------------------
 
 
@@ -243,6 +267,22 @@ def test_word_ablation_of_a_run(root, tmp_path):
     assert times == sorted(times, reverse=True)
     assert found.values["layer1/left_1"] == pytest.approx(layers[1]["change"] / layers[0]["change"])
     assert study.write(found, tmp_path, "word_ablation")[1].stat().st_size < 200_000
+
+
+def test_a_change_of_what_was_nothing_is_infinite(root):
+    task = words(root)
+    model = language_model(task, LSTM, (5,))
+    unk = task.vocabulary.index("<unk>")
+    with torch.no_grad():
+        for bias in (model.rnn.layers[0].bias_ih, model.rnn.layers[0].bias_hh):
+            bias.zero_()
+        model.vectors[torch.arange(len(model.vectors)) != unk] = 0.0  # all but <unk> leave the state at 0
+        silent = torch.full((2, 1), 1 - min(unk, 1))
+        state = [model.rnn.layers[0].initial_state(1)]
+        (found,) = word_ablation.replaced(model, silent, state, unk, [torch.ones(5, 1).double()])
+        (same,) = word_ablation.replaced(model, torch.full((2, 1), unk), state, unk, [torch.ones(5, 1).double()])
+    assert found.isinf().all()
+    torch.testing.assert_close(same, torch.zeros_like(same), rtol=0, atol=1e-12)
 
 
 def test_words_are_ablated_in_language_models_of_words_alone(root):

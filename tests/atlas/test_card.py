@@ -2,6 +2,7 @@
 
 import re
 import sys
+import types
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ from timescales.atlas import card, measures, own, pictures, scores
 from timescales.atlas.inference import Interval
 from timescales.atlas.own import OwnLayers
 from timescales.atlas.scores import Score
-from timescales.atlas.trial import Trial
+from timescales.atlas.trial import Trial, progress
 from timescales.errors import ConfigError
 
 
@@ -69,6 +70,16 @@ def csv_lines(path):
     return path.read_text().splitlines()[1:]
 
 
+def test_without_committed_scores_a_card_says_so(small):
+    trial = types.SimpleNamespace(quick=True, atlas=small, rungs=small.rungs)
+    head, _, row, *note = card.abilities(trial, None, {"hold": Interval(0.5, None, None)}, None, {})
+    assert head == "| ability | what it is | score |"  # no columns without numbers
+    assert row.startswith("| hold |")
+    assert note[-1].startswith("No scores are committed yet")
+    assert "`timescales-card timescales.LSTM --quick` makes the LSTM's card." in note[-1]
+    assert card.beside(trial, None, None, {}) == ["No scores are committed yet."]
+
+
 def test_what_the_time_did_not_allow_is_named_and_continues(small, mine):
     trial = Trial("mine.py:DecayCell", {}, mine / "card", True, small, minutes=1e-4)
     trial.train()
@@ -77,6 +88,17 @@ def test_what_the_time_did_not_allow_is_named_and_continues(small, mine):
     later.train()
     assert later.missing == {}
     assert [score.rung for score in later.found] == ["keep"]
+
+
+@pytest.mark.parametrize(
+    ("cap", "elapsed", "done", "left"),
+    [(10.0, 100.0, 5, "08:20"), (10.0, 100.0, 50, "01:40"), (None, 100.0, 5, "31:40"), (10.0, 30.0, 0, "09:30")],
+)
+def test_the_time_that_is_left_is_no_more_than_the_cap_allows(monkeypatch, cap, elapsed, done, left):
+    with progress(100, "mine", cap) as bar:
+        bar.n = done
+        monkeypatch.setattr(bar, "_time", lambda: bar.start_t + elapsed)
+        assert f"{left} left" in str(bar)
 
 
 BROKEN = {

@@ -4,12 +4,14 @@ import copy
 import gc
 import io
 import itertools
+import logging
 import pickle
 import weakref
 
 import pytest
 import torch
 from torch import nn
+from torch.autograd import forward_ad
 from torch.nn.utils import parametrizations, parametrize, prune
 
 import timescales
@@ -138,6 +140,16 @@ def test_our_engine_takes_large_batches_and_layers(monkeypatch):
     assert not ran
 
 
+def test_it_says_how_many_layers(model, caplog):
+    with caplog.at_level(logging.INFO, "timescales"):
+        timescales.accelerate(model)
+        timescales.accelerate(nn.Linear(2, 2))
+    assert [record.getMessage() for record in caplog.records] == [
+        "accelerate: 2 LSTM and GRU layers of Tagger run on our engine",
+        "accelerate: 0 LSTM and GRU layers of Linear run on our engine",
+    ]
+
+
 def test_copies_and_files(model):
     timescales.accelerate(model)
     expected, file = model(X), io.BytesIO()
@@ -218,6 +230,17 @@ def test_exporters_and_compilers(model):
     close(torch.compile(model, backend="eager")(X), expected)
     traced = torch.fx.symbolic_trace(model)  # torch's layers are leaves
     close(traced(X), expected)
+
+
+def test_explain_shows_it(model, capsys):
+    timescales.explain(timescales.accelerate(model).lstm)
+    told = capsys.readouterr().out
+    assert "fused: yes" in told
+    assert "torch's own kernel" in told
+    assert "    LSTM: 64, 16, 32; 200, 64, 32\n" in told
+    assert "    other packed sequences: 16, 1, 1; 64, 4, 1\n" in told
+    timescales.explain(timescales.LSTM(I, H))
+    assert "smaller calls" not in capsys.readouterr().out
 
 
 def test_a_first_call_by_the_exporter_leaves_no_tensors_of_its_own():
@@ -313,3 +336,13 @@ def test_classes_go_with_their_layers():
     for _ in range(2):  # first the class, then that which it was made of
         gc.collect()
     assert [kind() for kind in classes] == [None, None]
+
+
+def test_derivatives_taken_forward_are_torchs():
+    rnn, x = nn.GRU(I, H), X.repeat(10, 1, 1)
+    with forward_ad.dual_level():
+        dual = forward_ad.make_dual(x, torch.ones_like(x))
+        expected = forward_ad.unpack_dual(rnn(dual)[0]).tangent
+        found = forward_ad.unpack_dual(timescales.accelerate(rnn)(dual)[0]).tangent
+    assert expected.abs().max() > 0
+    close(found, expected)

@@ -180,15 +180,6 @@ def close_state(a, b, tolerance=1e-12):
         close(x, y, tolerance)
 
 
-def reads_dt(name):
-    """Whether a step depends on the time since the one before."""
-    cell = build(name)
-    dt = torch.ones(1, 1, dtype=torch.float64, requires_grad=True)
-    gx = torch.ones(1, sum(map(cell.height, cell.gates)), dtype=torch.float64, requires_grad=True)
-    after = cell.step(*shares(cell, gx, gx), random_state(cell, 1), dt)
-    return torch.autograd.grad(sum(v.sum() for v in after), dt, allow_unused=True)[0] is not None
-
-
 # --- Comparison of random draws with a distribution -------------------------------------------------------------------
 
 

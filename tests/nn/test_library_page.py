@@ -21,6 +21,23 @@ def run(word: str, **names: object) -> dict[str, Tensor]:
     return found
 
 
+@pytest.mark.parametrize("kind", ["PLSTM", "LeakyRNN"])
+def test_skipped_time_reaches_the_next_step(kind):
+    """A series with missing steps equals the series without these steps, with the times between those that exist."""
+    torch.manual_seed(0)
+    rnn, x, dt = getattr(timescales, kind)(I, H), torch.randn(S, 1, I), torch.rand(S, 1) + 0.1
+    for mask in ([1, 0, 0, 1, 1, 0, 1], [0, 1, 1, 0, 1, 1, 0], [1] * S):
+        exists = torch.tensor(mask, dtype=torch.bool)
+        time = dt.cumsum(0)[exists]
+        short, expected = rnn(x[exists], dt=time.diff(dim=0, prepend=torch.zeros(1, 1)))
+        for given in (exists[:, None], exists[:, None].float()):
+            output, state = rnn(x, dt=run("cumsum", dt=dt, mask=given)["dt"], mask=given)
+            torch.testing.assert_close(output[exists], short)
+            torch.testing.assert_close(*(torch.utils._pytree.tree_leaves(value) for value in (state, expected)))
+        dropped, _ = rnn(x, dt=dt, mask=exists[:, None])
+        assert torch.allclose(dropped[exists], short, atol=1e-6) == all(mask)
+
+
 @pytest.mark.slow
 def test_the_classifier_is_saved_and_exported_for_any_number_of_series(tmp_path, monkeypatch):
     """Loaded, and as a program, it gives the same numbers; masked steps count for nothing."""
@@ -39,3 +56,18 @@ def test_the_classifier_is_saved_and_exported_for_any_number_of_series(tmp_path,
     torch.testing.assert_close(program(*given.values()), expected)
     more = [torch.cat([value, value], 1) for value in given.values()]
     torch.testing.assert_close(program(*more), torch.cat([expected, expected]))
+
+
+def test_a_trained_model_is_loaded():
+    model = run('timescales.load("')["model"]
+    assert model.card["id"] == "2e471ad7b7ea"
+    assert [len(times) for times in model.rnn.timescales()] == [model.rnn.hidden_size]
+
+
+def test_a_policys_loop_over_steps_is_one_call_with_resets():
+    torch.manual_seed(0)
+    rnn, x, reset = timescales.LSTM(I, H), torch.randn(S, B, I), (torch.rand(S, B) < 0.3).float()
+    before = (torch.rand(1, B, H), torch.rand(1, B, H))
+    found = run("outputs, now", rnn=rnn, x=x, state=before, reset=reset)
+    torch.testing.assert_close(found["output"], torch.cat(found["outputs"]))
+    torch.testing.assert_close(found["state"], found["now"])

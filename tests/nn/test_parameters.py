@@ -190,3 +190,14 @@ def test_a_checkpoint_of_the_former_form_still_loads():
         other.load_state_dict(old, assign=assign)
         assert torch.equal(other(x)[0], rnn(x)[0])
         assert torch.equal(other.timescales()[0], rnn.timescales()[0])
+
+
+@pytest.mark.parametrize(
+    ("kind", "frozen"), [("LSTM", ("forget", "input")), ("LSTM", ("input",)), ("URLSTM", ("forget",)), ("URLSTM", ())]
+)
+def test_every_parameter_that_wants_a_gradient_gets_one(kind, frozen):
+    """DistributedDataParallel refuses others."""
+    rnn = getattr(timescales, kind)(I, H, forget_init="uniform", frozen=frozen)
+    rnn(random_input()[0].float())[0].sum().backward()
+    assert [n for n, p in rnn.named_parameters() if p.requires_grad and p.grad is None] == []
+    assert rnn.layers[0].gate_bias.requires_grad is (len(frozen) < 2)

@@ -133,6 +133,29 @@ def test_a_state_of_another_type_or_place_raises_with_the_fix(engine, field):
             rnn(X, state)
 
 
+@pytest.mark.parametrize(
+    ("kind", "name", "place"),
+    [
+        ("URLSTM", "weight_hh_l1", "layers[1].weight_hh"),
+        ("PGRU", "weight_ih_l0", "layers[0].weight_ih"),
+        ("PLSTM", "bias_ih_l1", "layers[1].bias"),
+    ],
+)
+def test_torchs_names_of_the_weights_say_where_they_are(kind, name, place):
+    rnn = getattr(timescales, kind)(I, H, 2)
+    with pytest.raises(AttributeError) as raised:
+        getattr(rnn, name)
+    assert str(raised.value) == f"{kind} has no {name}: it is {place}"
+    layer, parameter = place.split(".")
+    assert isinstance(getattr(rnn.layers[int(layer[7])], parameter), torch.nn.Parameter)
+
+
+@pytest.mark.parametrize("name", ["weight_hh_l2", "weight_hh_l0_reverse", "weight_hr_l0", "layer"])
+def test_other_names_have_torchs_message(name):
+    with pytest.raises(AttributeError, match=f"^'LSTM' object has no attribute '{name}'$"):
+        getattr(timescales.LSTM(I, H, 2), name)
+
+
 def test_a_state_has_one_name():
     for rnn, other in ((timescales.LSTM(I, H), "state"), (timescales.PLSTM(I, H), "hx")):
         _, state = rnn(X)

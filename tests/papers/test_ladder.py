@@ -98,6 +98,7 @@ SMALL = {"set": {"task.T": 5}}
 WRONG = [
     ({"over": None}, "table.ladder needs over"),
     ({"rungs": {}}, "table.ladder needs over"),
+    ({"none": "no data"}, "table.ladder.none.*leave out"),
     ({"rung": {}}, r"table.ladder.rung: no such key; did you mean rungs\?"),
     ({"pair": "model"}, "table.ladder.pair"),
     ({"over": 5}, "table.ladder.over must be a string"),
@@ -115,10 +116,13 @@ WRONG = [
     ({"over": "size"}, "rungs.t5.at is missing"),
     ({"rungs": {"t5": {"seeds": 5}}}, "rungs.t5.set is missing"),
     ({"rungs": {"t5": SMALL | {"seeds": 0}}}, "rungs.t5.seeds must be above 0"),
+    ({"rungs": {"t5": SMALL | {"seeds": 1.5}}}, "rungs.t5.seeds must be a whole number"),
     ({"rungs": {"t5": SMALL | {"sucess": "x"}}}, r"rungs.t5.sucess: no such key; did you mean success\?"),
     ({"rungs": {"t5": {"set": {"task.T": 5, "model": "gru"}}}}, "rungs.t5.set names model gru"),
     ({"rungs": {"small": SMALL}}, "rungs.small: "),
     ({"rungs": {"paper": SMALL}}, "rungs.paper: "),
+    ({"rungs": {"t5": None}}, "rungs.t5 must be keys with their values"),
+    ({"rungs": {"t5": {"set": [5]}}}, "rungs.t5.set must be keys with their values"),
     ({"rungs": {5: SMALL}}, "rungs.5: .*string"),
     ({"rates": {"metric": "valid/loss"}}, "table.ladder.rates.set is missing"),
 ]

@@ -66,6 +66,7 @@ TABLES = [
     ({"assumed": {"select": {"said": "a", "try": ["bst"]}}}, "select.try must be a list of best or last, not ['bst']"),
     ({"cited": [{"label": "a", "value": 1, "source": "b", "sd": 1, "se": 1}]}, "cited[0] has both sd and se: give one"),
     ({"figure": {"kind": "line"}}, "table.figure[0].x is missing"),
+    ({"figure": {"kind": "cell"}}, "figure[0].kind must be one of curves, line, probe, times; not cell"),
 ]
 
 
@@ -114,12 +115,15 @@ CLAIMS = [
     (GREATER | {"tolerence": 5}, "claims[0].tolerence: no such key; did you mean tolerance?"),
     (GREATER | {"better": "more"}, "claims[0].better must be one of higher, lower; not more"),
     (GREATER | {"times": 0}, "claims[0].times must be above 0, not 0"),
+    (GREATER | {"unit": "%"}, "claims[0].unit: '%' shows a fraction unchanged"),
+    (GREATER | {"metric": "steps to x>1"}, "cannot read 'x>1'; write it like "),
     (GREATER | {"tolerance": 2}, "'plstm > lstm' is decided by a test: leave out tolerance"),
     (GREATER | {"than": "test/loss"}, "cannot read the claim 'plstm > lstm': with `than`, name one side"),
     ({"claim": "plstm", "than": 5}, "claims[0].than must be a string; not 5"),
     (ALIKE | {"metric": "test/loss"}, "'plstm ~ lstm' has its own metric: give, in its unit"),
     (ALIKE | {"times": 2}, "'plstm ~ lstm' is decided by its tolerance: leave out times"),
     (ALIKE | {"by": 2}, "'plstm ~ lstm' is decided by its tolerance: leave out by"),
+    (GREATER | {"success": "accuracy"}, "cannot read 'accuracy'; write it like valid/accuracy >= 0.99"),
     (GREATER | {"quote": "pLSTM wins"}, "needs both quote (the words of the paper) and at"),
     (GREATER | {"quote": "a", "at": "b", "ours": "c"}, "has quote and ours: leave out one"),
     (GREATER | {"hypothesis": "a"}, "needs both hypothesis (what we expect and why) and dated"),

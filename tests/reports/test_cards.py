@@ -6,6 +6,7 @@ import pytest
 from made_up import ORIGIN, TABLE, made_row, planned_run, quoted, report_of, rows
 
 from timescales.errors import ConfigError
+from timescales.papers.table import Grid
 from timescales.reports import cards
 
 CITATIONS = """\
@@ -84,3 +85,10 @@ def test_a_paper_must_be_cited(folder):
     (folder / "CITATION.cff").write_text(CITATIONS.replace("Made", "Mode"))
     with pytest.raises(ConfigError, match=r"CITATION.cff: references: none is by made; add the paper of table/made_"):
         cards.pages(reports())
+
+
+def test_authors_and_models():
+    one, two = ({"authors": [{"family-names": name} for name in names]} for names in ("A", "AB"))
+    assert [cards._authors(entry, most=2) for entry in (one, two)] == ["A", "A & B"]
+    grids = [Grid({"model": ["lstm", "gated"], "model.gate": ["-", "ur"]}), Grid({"model": "lstm"})]
+    assert cards.models(grids) == ["lstm", "gated", "ur"]

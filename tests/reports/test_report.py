@@ -52,6 +52,15 @@ def test_the_page_has_an_answer_the_claims_the_values_and_the_ladder(made):
     assert "- paper: 6 runs, 0.1 h on abacus, 1 thread" in text
 
 
+def test_a_page_names_commands_that_there_are(made, monkeypatch):
+    assert "make small TABLE=made_up" in markdown.table(made())
+    own = markdown.table(made(own=True))  # make knows no table of one's own
+    assert "`python train.py --config-dir FOLDER table=made_up rung=NAME`" in own
+    monkeypatch.setattr(paths, "in_checkout", lambda: False)
+    assert "`timescales-train table=made_up rung=NAME`" in (text := markdown.table(made()))
+    assert "make " not in own + text
+
+
 def test_the_answer_goes_by_the_counts():
     def answer(plstm, lstm, claims, cells=()):
         table = TABLE | {"claims": [quoted(claim) for claim in claims], "cells": list(cells)}
@@ -157,6 +166,12 @@ def test_a_table_without_printed_values_shows_means():
     assert line_of(text, "plstm")[1] == "60 [35.2, 84.8], 3 runs"
     assert line_of(text, "lstm")[1] == ""
     assert "verdict |" not in text
+
+
+def test_a_table_that_can_have_no_ladder_says_why():
+    text = markdown.table(report_of(TABLE | {"ladder": {"none": "Its data are not published."}}, {}))
+    assert "Its data are not published." in text
+    assert "make small" not in text
 
 
 def test_what_was_chosen_by_is_shown_and_not_counted():

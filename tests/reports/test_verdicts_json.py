@@ -121,6 +121,20 @@ def test_json_has_finite_numbers_alone():
     }
 
 
+def test_lines_are_as_the_schema_says(tmp_path):
+    names = {str: "string", bool: "boolean", int: "integer", float: "number", type(None): "null"}
+    keys = verdicts.schema()["items"]["properties"]
+    verdicts.write([made(claims=[quoted("plstm > lstm")])], tmp_path)
+    for line in (*verdicts.read(tmp_path), *verdicts.read(paths.RESULTS)):
+        assert line.keys() == keys.keys()
+        for key, value in line.items():
+            types = {names[type(value)], "number" if type(value) is int else ""}
+            allowed = keys[key]["type"]
+            assert types & {*([allowed] if isinstance(allowed, str) else allowed)}, (key, value)
+            assert value in keys[key].get("enum", [value])
+            assert value is None or isinstance(value, str) or value >= keys[key].get("minimum", value)
+
+
 def test_the_committed_file_has_tables_that_there_are_and_the_schema_of_today():
     assert json.loads((paths.RESULTS / verdicts.SCHEMA).read_text()) == verdicts.schema()
     assert {line["table"] for line in verdicts.read(paths.RESULTS)} <= {*folders.choices("table")}

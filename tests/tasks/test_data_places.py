@@ -404,6 +404,19 @@ def test_the_parquet_of_the_hub_has_the_same_words(tmp_path, folder, names):
     assert [split.tolist() for split in found[:3]] == [[0, 1, 2, 3, 1, 0, 4, 5, 6, 0], [0, 7, 4, 0], [4, 0]]
 
 
+def test_a_parquet_that_is_not_read_is_pointed_at(tmp_path):
+    write(tmp_path / "wikitext" / "wikitext-103-v1", {"train-00000-of-00002.parquet": b"", "test.parquet": b""})
+    write(tmp_path / "wikitext" / "wikitext-2-v1", {"train-00000-of-00001.parquet": b""})
+    line = r"wikitext/wikitext-103-v1 has parquet, from which WikiText-103 is not read: write these files from it"
+    with pytest.raises(MissingData, match=line) as error:
+        text.words("wt103", tmp_path)
+    assert "wikitext-2" not in str(error.value)
+    with pytest.raises(
+        MissingData, match=r"wikitext-2-v1 has no validation-00000-of-00001.parquet, test-00000-of-00001"
+    ):
+        text.words("wt2", tmp_path)
+
+
 def test_names_that_several_texts_have_need_a_folder_that_says_which(tmp_path):
     write(tmp_path / "wikitext-103", splits(texts.WIKITEXT2))
     write(tmp_path / "archive" / "wikitext-103", splits(texts.WIKITEXT2))
@@ -446,6 +459,12 @@ def test_a_deeper_complete_copy_is_taken_before_a_shallower_part(tmp_path, compl
     assert text.PTB.find(tmp_path) == tmp_path / "ptb.zip"
     pack(tmp_path / "ptb.zip", splits(texts.PTB)).write_bytes(b"damaged")
     assert text.PTB.find(tmp_path) == tmp_path / "ptb" / "original" / "data"
+
+
+def test_hidden_folders_alone_hold_nothing(tmp_path):
+    for folder in ("ptb/.ipynb_checkpoints", ".Trash/ptb", "__MACOSX/ptb", "ptb/.unfinished.x"):
+        write(tmp_path / folder, splits(texts.PTB))
+    assert text.PTB.find(tmp_path) is None
 
 
 def test_a_missing_split_is_named_and_nothing_is_replaced(tmp_path, monkeypatch, online):

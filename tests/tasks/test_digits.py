@@ -293,6 +293,27 @@ def test_data_root_given_then_environment_then_cache(tmp_path, monkeypatch):
 pytestmark = pytest.mark.usefixtures("cache")
 
 
+def test_cifar_from_tar_and_folder(tmp_path):
+    path = synthetic.write_cifar(tmp_path / "cifar-10-python.tar.gz", 50, 10)
+    images = cifar.read(path)
+    assert images.train.shape == (50, 3, 1024)
+    assert images.train.dtype == images.train_labels.dtype == torch.uint8
+    assert images.train[:, 0, 0].tolist() == list(range(50))
+    assert images.train_labels.tolist() == [k % 10 for k in range(50)]
+    assert images.test.shape == (10, 3, 1024)
+    of_pixel_0 = [[k % 256, k // 256 % 256, k // 65536] for k in range(100_000, 100_010)]  # a file holds whole planes
+    assert images.test[:, :, 0].tolist() == of_pixel_0
+    with tarfile.open(path) as tar:
+        synthetic.unpack(tar, tmp_path / "mine")
+    again = cifar.read(tmp_path / "mine" / "cifar-10-batches-py")
+    assert all(map(torch.equal, images[:4], again[:4]))
+    path.unlink()
+    assert cifar.CORPUS.find(tmp_path) == tmp_path / "mine" / "cifar-10-batches-py"
+    found = cifar.load(tmp_path, allow_partial=True)
+    assert torch.equal(found.train, images.train)
+    assert found.partial == ["CIFAR-10 subset: 50 of 50,000 training images, 10 of 10,000 test images"]
+
+
 class Evil:
     def __reduce__(self):
         return os.system, ("touch was_here",)

@@ -83,6 +83,19 @@ def test_numbers_of_points(sampling, least, most, mean):
     assert points.max() < 125
 
 
+@pytest.mark.parametrize("sampling", ["sync_1", "sync_01"])
+def test_regular_samples(sampling):
+    n = 500 if sampling == "sync_01" else 5000
+    time, exists, *_ = draw(n, sampling=sampling)
+    gap = time.diff(dim=1)[exists[:, :-1]]
+    torch.testing.assert_close(gap, torch.full_like(gap, INTERVAL[sampling]), rtol=0, atol=1e-12)
+    start, end = time.gather(1, (~exists).sum(1, keepdim=True))[:, 0], time[:, -1]
+    duration = end - start + INTERVAL[sampling]  # to within one interval
+    # start ~ U(0, 125 - duration)
+    share = start / (125 - duration + INTERVAL[sampling])
+    assert stats.kstest(share[duration < 110].numpy(), stats.uniform(0, 1).cdf).statistic < 0.08
+
+
 def test_irregular_samples():
     """Sorted uniform points: on average 69, the largest gap 4.6 in the median and up to 44."""
     time, exists, *_ = draw(20_000, sampling="async")
