@@ -21,6 +21,19 @@ def test_a_step_of_layers_of_each_kind(monkeypatch):
     assert all(row["seconds"] > 0 for row in rows)
 
 
+def test_a_training_step_and_its_data_are_measured(monkeypatch):
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "scripts" / "bench"))
+    import bench
+
+    small = ("task.length=2", "task.nesting=1", "task.batch_size=4", "model.hidden_size=5", "model.head_size=null")
+    monkeypatch.setitem(bench.DATA, "program 256", ("task=program", *small))
+    (job,) = [job for job in bench.data_jobs() if job.config == "program 256"]
+    rows = {row["variant"]: row for row in bench.data_rows(job._replace(seconds=0.0))}
+    assert set(rows) == {"training step", "its data"}
+    assert all((row["B"], row["I"], row["H"]) == (4, 28, 5) for row in rows.values())
+    assert rows["training step"]["seconds"] > rows["its data"]["seconds"] > 0
+
+
 def test_what_a_machine_with_a_gpu_is_asked(monkeypatch, tmp_path, capsys):
     """The rows of two cells and of a training, on a CPU, with pieces that are not compiled; then with wrong ones."""
     monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "scripts"))

@@ -41,6 +41,20 @@ def test_every_model_is_in_the_atlas_or_left_out_with_a_reason():
     assert sum(len(found.of(ability)) for ability in found.abilities) == len(found.rungs)
 
 
+def test_the_second_atlas_differs_in_its_block_its_size_and_its_models():
+    first = atlas()
+    plain = first.plain
+    assert plain is not None
+    for part in ("rungs", "seeds", "rates", "choice"):
+        assert getattr(plain, part) == getattr(first, part)
+    changed = {key: value for key, value in plain.settings.items() if first.settings[key] != value}
+    assert changed == {"model.block": "plain", "model.num_layers": 1}
+    for each in (first, plain):
+        for said in each.hypotheses:
+            assert {said["first"], said["second"]} <= set(each.models)
+            assert said["rung"] in each.rungs
+
+
 def test_a_score_is_0_at_chance_and_1_at_best():
     found = atlas()
     for rung in found.rungs.values():

@@ -12,6 +12,7 @@ import torch
 import timescales
 from timescales.nn.cells import LSTMCell
 from timescales.nn.engine import gpu
+from timescales.nn.engine.cpu.emit_cpp import CPP
 
 
 def printed(capsys, *arguments, **named) -> str:
@@ -139,3 +140,11 @@ def test_what_is_computed_once_is_written_as_in_python(capsys):
         exec(line.strip(), names)
     values = [names[f"p{k}"] for k in range(1, 6)]
     assert values == pytest.approx([p, -(p + 2) * 3, 2 / (p - 1), p**2, 2**-0.7])
+
+
+def test_numbers_of_each_language():
+    values = (0.1, 3.0, 1e-40, math.inf, -math.inf, math.nan)
+    assert [CPP.number(value) for value in values] == [
+        *("0.1f", "3.0f", "1e-40f"),
+        *("__builtin_inff()", "-__builtin_inff()", '__builtin_nanf("")'),
+    ]

@@ -243,6 +243,19 @@ class Annealed(cells.GRUCell):
         return self.State(super().step(gx * self.temperature, gh, state, dt).h)
 
 
+@pytest.mark.parametrize("timed", [(False,), (True,), (True, False)])
+def test_twelve_versions_of_a_cell_are_kept(timed):
+    """With dt and without it, which this step does not read."""
+    cell = Annealed(INPUTS, H)
+    kinds = []
+    for k in range(13):
+        cell.temperature = 1.0 + k / 8
+        kinds += [type(equations.known(cell, way)) for way in timed]
+    assert kinds == [equations.Equations] * 12 * len(timed) + [str] * len(timed)
+    cell.temperature = 1.0
+    assert isinstance(equations.known(cell, timed[0]), equations.Equations)
+
+
 def test_a_number_that_always_changes_ends_on_the_eager_engine(monkeypatch):
     monkeypatch.setattr(equations, "MAX_VERSIONS", 2)
     cell, x = Annealed(INPUTS, H), torch.zeros(S, B, INPUTS)

@@ -51,6 +51,17 @@ def test_hidden_size_per_layer(kind):
     assert not any(t.requires_grad for t in rnn.timescales())
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_batch_first(kind):
+    rnn, turned = layered(kind), layered(kind, batch_first=True)
+    x, dt = random_input()
+    mask = torch.rand(S, B, generator=torch.Generator().manual_seed(3)) < 0.7
+    output, state = rnn(x, dt=dt, mask=mask)
+    other, other_state = turned(x.transpose(0, 1), dt=dt.T, mask=mask.T)
+    close(other, output.transpose(0, 1))
+    close_state(other_state, state)
+
+
 def test_one_initializer_for_all_layers_or_one_each():
     same = timescales.LSTM(I, H, 2, forget_init=1.0, frozen=("forget",))
     assert all((cell.bias_total("forget") == 1).all() and cell.frozen == ("forget",) for cell in same.layers)

@@ -175,6 +175,14 @@ def test_four_dimensions_are_refused(engine):
         torch.func.functional_call(rnn, two, (torch.randn(5, 3, I),))
 
 
+@pytest.mark.parametrize(
+    ("x", "words"), [(torch.zeros(I), "x must be (B, S, input), or"), (torch.zeros(2, 3, 4, I), "(B, S, input), not")]
+)
+def test_messages_have_the_shapes_of_batch_first(x, words):
+    with pytest.raises(ValueError, match=re.escape(words)):
+        timescales.PLSTM(I, H, batch_first=True)(x)
+
+
 @pytest.mark.parametrize("kind", ["LSTM", "GRU", "MTSLSTM", "PLSTM", "MinGRU"])
 def test_dt_by_position_is_no_state(kind):
     message = r"^the second argument is the state, .*, not \(6, 3\): did you mean rnn\(x, dt=dt\), or mask=mask\?$"
@@ -256,3 +264,13 @@ def test_dt_is_packed_as_x_is(lengths, others):
 
 
 # --- as torch's layers raise ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["IndRNN", "MinGRU", "JANET", "PLSTM"])
+def test_a_wrong_shape_is_a_runtime_error_as_torchs_and_a_value_error(kind):
+    rnn = getattr(timescales, kind)(I, H)
+    _, state = rnn(X)
+    for call in (lambda: rnn(torch.zeros(S, B, I + 1)), lambda: rnn(X[:, 1:], state)):
+        with pytest.raises(RuntimeError) as error:
+            call()
+        assert isinstance(error.value, ValueError), "as in earlier versions"

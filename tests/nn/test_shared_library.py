@@ -87,6 +87,21 @@ def test_a_library_is_of_its_source_flags_compiler_and_processor(tmp_path, monke
     assert [names.index(name) for name in names] == [0, 0, 2, 3, 4, 5, 6, 7]
 
 
+def test_the_matrix_products_are_compiled_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(compilers, "cache_dir", lambda: tmp_path)
+    commands = []
+
+    def write(file, compiler, arguments):
+        commands.append(arguments)
+        file.write_bytes(hashlib.sha256(b"").digest())
+
+    monkeypatch.setattr(compilers, "write_compiled", write)
+    for code in ("code", "other code"):
+        shared_library.build(code, "Mine")
+    (products,) = tmp_path.glob("*.o")
+    assert [arguments[-1] for arguments in commands] == [str(compilers.PRODUCTS), str(products), str(products)]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("compiler", "reason"), [("no-such-compiler", "not on the path"), ("false", "failed")])
 def test_without_a_compiler(tmp_path, compiler, reason):

@@ -13,6 +13,24 @@ import timescales
 from timescales.nn.cells import LSTMCell
 
 
+@pytest.mark.parametrize(("name", "layers", "batch_first"), [("LSTM", 2, True), ("GRU", 2, True), ("GRU", 1, False)])
+def test_from_torch_and_back(name, layers, batch_first):
+    torch.manual_seed(8)
+    theirs = getattr(nn, name)(I, H, layers, batch_first=batch_first).double()
+    ours = getattr(timescales, name).from_torch(theirs)
+    back = ours.to_torch()
+    x = random_input()[0].transpose(0, 1) if batch_first else random_input()[0]
+    expected, end = theirs(x)
+    for rnn in (ours, back):
+        output, state = rnn(x)
+        close(output, expected)
+        close(state, end)
+        assert (rnn.batch_first, rnn.num_layers) == (batch_first, layers)
+    for a, b in zip(theirs.parameters(), back.parameters(), strict=True):
+        assert torch.equal(a, b)
+        assert a.data_ptr() != b.data_ptr()
+
+
 @pytest.mark.parametrize("name", ["lstm_uniform", "lstm_frozen", "mts"])
 def test_to_torch_keeps_initializers(name):
     torch.manual_seed(9)

@@ -23,6 +23,16 @@ def test_hooks_on_a_layer_see_its_output():
     close(seen[0], below)
 
 
+@pytest.mark.parametrize("engine", ["fused", "compiled"])
+def test_a_kernel_that_is_named_is_refused_under_tracers(engine):
+    """Traced, its results would stand in the trace as constants."""
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    rnn, x = timescales.PLSTM(I, H, engine=engine), random_input()[0].float()
+    with pytest.raises(ValueError, match=r"tracers need torch's own operations; use engine='eager'"):
+        make_fx(lambda x: rnn(x)[0])(x)
+
+
 def test_torch_compile_has_what_no_kernel_runs():
     class Mine(GRUCell):
         compiled = False

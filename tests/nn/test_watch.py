@@ -431,6 +431,21 @@ def test_what_cannot_be_watched_is_refused_with_its_line(kind):
         assert engines.pick("auto", cell, x) is eager.run
 
 
+def test_the_warning_is_one_line_also_for_a_cell_with_modules():
+    class Inner(Gate):
+        def __init__(self, *sizes):
+            super().__init__(*sizes)
+            self.lin = torch.nn.Sequential(torch.nn.Linear(H, H))
+
+        def step(self, gx, gh, state, dt=1.0):
+            return self.State(self.lin(state.h))
+
+    WARNED.clear()
+    with pytest.warns(UserWarning, match=rf"^Inner\({INPUTS}, {H}\) runs on the eager engine") as warned:
+        RNN([Inner(INPUTS, H)])(torch.randn(S, B, INPUTS))
+    assert "\n" not in str(warned[0].message)
+
+
 def test_a_refused_step_is_not_run_to_watch_it():
     calls = []
 
