@@ -126,8 +126,8 @@ def predicts(reports: Sequence[Report]) -> list[str]:
         ]
     lines += [
         "Our advice: take *seen* at a first rung as a reason to run the next one, and no sign that is *unclear* as a",
-        "reason for anything. For language models DataDecide (arXiv 2504.11393) finds that the order of two models at",
-        "a small size is that at the target in about 80 % of pairs.",
+        "reason for anything. Of two texts to train language models on, DataDecide (arXiv 2504.11393) finds in about",
+        "80 % of pairs that the better one at a small size is also the better one at the target.",
         "",
     ]
     return lines

@@ -55,7 +55,9 @@ class Line:
     n: int = field(metadata=_key("runs; of a claim those of the side that has the fewest", minimum=0))
     printed: Number | None = field(metadata=_key("the printed value"))
     low: Number | None = field(metadata=_key("the lower end of the 95 % interval of our value or effect"))
-    mid: Number | None = field(metadata=_key("our value or effect; of times at a rung a power of 2"))
+    mid: Number | None = field(
+        metadata=_key("our value or effect; of times at a rung, and of their slope, a power of 2")
+    )
     high: Number | None = field(metadata=_key("the upper end of the interval"))
     region_low: Number | None = field(metadata=_key("the lower end of the region that is claimed, or printed"))
     region_high: Number | None = field(metadata=_key("the upper end of the region"))
@@ -76,7 +78,7 @@ def lines(report: Report) -> list[Line]:
     for judged in report.ladder_claims:
         if judged.slope is not None:
             n = min(step.verdict.n for step in judged.steps if step.counts)
-            change = Verdict(judged.trend, judged.slope, (-judged.flat, judged.flat), n=n)
+            change = Verdict(judged.trend, judged.slope, (0.0 - judged.flat, judged.flat), n=n)
             found.append(_line(report, judged.claim, change, of=SLOPE))
     for evidence in report.reanalysed:
         mid, word = evidence.numbers[0], str(evidence.word)
