@@ -104,7 +104,7 @@ def run() -> None:
         sys.exit(1)
     except KeyboardInterrupt as error:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # a further one would print a traceback while Python ends
-        saved = f"Saved {error}" if str(error) else "Stopped; what was not saved yet is lost"
+        saved = f"Saved {error}" if str(error) else "Stopped without saving"
         restarts = [word for word in words if word.lstrip("+").lower() in ("force=true", "resume=false")]
         without = f" without {' '.join(restarts)}" if restarts else ""
         print(f"\n{saved}. Run the same command{without} to continue.", file=sys.stderr)

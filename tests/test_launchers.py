@@ -126,7 +126,7 @@ def test_a_second_signal_ends_a_joblib_sweep_at_once(tmp_path, start_sweep, monk
         time.sleep(0.3)  # two signals at the same moment are one
     output = process.communicate(timeout=300)[0]
     assert process.returncode == 130, output
-    assert "Stopped; what was not saved yet is lost. Run the same command to continue." in output
+    assert "Stopped without saving. Run the same command to continue." in output
     assert "Traceback" not in output
     assert "leaked" not in output  # semaphores of the workers' progress bars
     runs = [path.parent for path in (tmp_path / "runs").glob("*/record.json")]

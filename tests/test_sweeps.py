@@ -173,7 +173,7 @@ def test_a_sweep_leaves_a_run_to_its_owner_and_comes_back(train, tmp_path, monke
     outcome = train(*sweep)
     assert outcome.status == 0, outcome
     assert "2 runs: 1 already finished, 0 to train, 1 running elsewhere" in outcome.out
-    assert "1 running elsewhere: the same command says how they ended" in outcome.out
+    assert "1 being trained by other processes. Repeat the command to see their results." in outcome.out
     assert not (taken / "record.json").exists()
     # Its owner dies while we train the other one.
     other = sorted((tmp_path / "runs").iterdir())[1]

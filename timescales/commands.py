@@ -147,11 +147,11 @@ def summary(found: Report) -> list[str]:
     if found.rows[PAPER]:
         lines.append(f"  at {wording.full_size(found)}: {wording.answer(found)}")
     for size in found.rows:
-        steps = [(climb, step) for climb in found.climbs for step in climb.steps if step.name == size]
+        steps = [(judged, step) for judged in found.ladder_claims for step in judged.steps if step.name == size]
         if found.rows[size] and steps:
             lines.append(f"  {size}: {len(found.rows[size])} of {len(found.planned[size])} runs")
             lines += [
-                f"    {wording.claim_in_words(climb.claim)}: {wording.step(climb, step)}" for climb, step in steps
+                f"    {wording.claim_in_words(judged.claim)}: {wording.step(judged, step)}" for judged, step in steps
             ]
     if not found.all_rows:
         lines.append("  no run has ended yet")
@@ -166,7 +166,7 @@ def _publish(found: Report, composer: Composer) -> None:
     name = found.table.name
     answers = {"the paper's size": wording.answer(found), "source": found.table.source}
     answers |= {
-        wording.claim_in_words(c.claim): ", ".join(f"{s.name}: {s.word}" for s in c.steps) for c in found.climbs
+        wording.claim_in_words(c.claim): ", ".join(f"{s.name}: {s.word}" for s in c.steps) for c in found.ladder_claims
     }
     logger = identity.resolved(composer(["logger=wandb"]))["logger"]
     shown = [found.folder / file for file in ("table.md", "runs.csv", "verdicts.png", "ladder.png", "figure.png")]

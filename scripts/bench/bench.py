@@ -15,7 +15,7 @@ machine than times. Variants:
     loop pLSTM      the same for the paper's equations with k and t
     training step   the step of a task with the LSTM at the task's sizes; the unit of "its data", which makes the batch.
                     In the section "small", whose times are of the CPU: of the power-law LSTM on the copy task with 64
-                    units and 32 sequences, whose unit is the layer alone
+                    units and 32 sequences, whose unit is this layer alone
 
 Writes results/bench/<machine>.csv and .md.
 """
@@ -241,7 +241,7 @@ def trained_rows(job: Job) -> Iterator[Row]:
     def step() -> None:
         loop.fit(run, until=run.progress.step + 1)
 
-    for row in median_rows({"layer": step_of("fused coupled", shape), "training step": step}, job):
+    for row in median_rows({"fused coupled": step_of("fused coupled", shape), "training step": step}, job):
         yield row | dict(zip("SBIH", shape, strict=False))
 
 
@@ -301,7 +301,7 @@ def small_jobs() -> Iterator[Job]:
     """Yield small layers, and a training step beside its layer."""
     for name in ("125 x 32 x 1 x 110", "60 x 32 x 10 x 64"):
         yield Job("small", name, CONFIGS[name], (UNIT, "fused LSTM", "fused coupled", "own gate"), 30)
-    yield Job("small", TRAINED, Config(0, 0, 0, 0), ("layer", "training step"), 30)
+    yield Job("small", TRAINED, Config(0, 0, 0, 0), ("fused coupled", "training step"), 30)
 
 
 def large_jobs() -> Iterator[Job]:

@@ -233,7 +233,7 @@ def test_a_group_is_added_to_the_runs_of_a_table(folder, capsys):
 
         plain, both = requests("seed=200"), requests("seed=200", "+experiment=long,pair")
         assert len(both) == 2 * len(plain) > 0
-        assert f"runs that fill no cell of chien_copy: {len(plain)} of {len(both)}" in capsys.readouterr().out
+        assert f"{len(plain)} of {len(both)} runs are not part of table chien_copy" in capsys.readouterr().out
         with pytest.raises(HydraException, match="Could not find 'experiment/lnog'"):
             requests("+experiment=long,lnog")
 

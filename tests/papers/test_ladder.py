@@ -33,8 +33,8 @@ def around(mid, half=0.01):
     return [mid - half, mid, mid + half]
 
 
-def climb_of(node, **found):
-    (first, *_) = ladder.climbs(parse(node), found)
+def judged_ladder(node, **found):
+    (first, *_) = ladder.ladder_claims(parse(node), found)
     return first
 
 
@@ -153,12 +153,12 @@ def test_of_names_one_claim_by_its_line_or_by_its_line_with_its_metrics():
     ("plstm", "word"), [(around(0.9), "seen"), (around(0.1), "opposite seen"), (around(0.5), "unclear")]
 )
 def test_each_rung_has_a_word(plstm, word):
-    climb = climb_of(NODE, t5=at(5, plstm))
-    assert [step.word for step in climb.steps] == [word, "not run"]
-    (first, second) = climb.steps
+    judged = judged_ladder(NODE, t5=at(5, plstm))
+    assert [step.word for step in judged.steps] == [word, "not run"]
+    (first, second) = judged.steps
     assert (first.name, first.at, first.verdict.interval.mid) == ("t5", 5, pytest.approx(100 * plstm[1] - 50))
     assert (second.verdict.interval, second.counts) == (None, False)
-    assert climb.trend == ""
+    assert judged.trend == ""
 
 
 def test_a_rung_compares_nothing_where_no_model_gets_anywhere_or_all_are_at_the_ceiling():
@@ -171,13 +171,13 @@ def test_a_rung_compares_nothing_where_no_model_gets_anywhere_or_all_are_at_the_
         ([0.99, 1.0, 1.0], [0.99, 0.99, 0.98], ""),
         ([None, 0.9, None], [0.5] * 3, "too short"),
     ):
-        climb = climb_of(node, t5=at(5, plstm, lstm), t20=at(20, around(0.9)))
-        assert climb.steps[0].short == short
-        assert climb.steps[0].counts is not bool(short)
-        assert bool(climb.slope) is not bool(short)
+        judged = judged_ladder(node, t5=at(5, plstm, lstm), t20=at(20, around(0.9)))
+        assert judged.steps[0].short == short
+        assert judged.steps[0].counts is not bool(short)
+        assert bool(judged.slope) is not bool(short)
         if short:
-            assert climb.steps[0].word == "unclear"
-    assert climb_of(node).steps[0].short == "", "without any runs"
+            assert judged.steps[0].word == "unclear"
+    assert judged_ladder(node).steps[0].short == "", "without any runs"
 
 
 def three(**changes):
@@ -198,31 +198,31 @@ def three(**changes):
 )
 def test_a_trend_is_where_the_slope_over_doublings_lies(mids, half, trend):
     found = {f"t{T}": at(T, around(mid, half)) for T, mid in zip((5, 10, 20), mids, strict=True)}
-    climb = climb_of(three(), **found)
-    told = [step.verdict.interval for step in climb.steps]
+    judged = judged_ladder(three(), **found)
+    told = [step.verdict.interval for step in judged.steps]
     slope = np.polyfit(np.log2([5, 10, 20]), [each.mid for each in told], 1)[0]
-    assert climb.slope.mid == pytest.approx(slope, abs=1e-9)
+    assert judged.slope.mid == pytest.approx(slope, abs=1e-9)
     ends = math.hypot(*(told[k].mid - told[k].low for k in (0, 2))) / 2  # the middle rung has no weight
-    assert climb.slope.mid - climb.slope.low == pytest.approx(ends)
-    assert climb.trend == trend
+    assert judged.slope.mid - judged.slope.low == pytest.approx(ends)
+    assert judged.trend == trend
 
 
 def test_a_slope_goes_by_the_rungs_that_count_at_their_own_distances():
     found = {"t5": at(5, around(0.6)), "t20": at(20, around(0.9))}
-    climb = climb_of(three(), **found)
-    assert climb.slope.mid == pytest.approx(15), "30 points over two doublings"
+    judged = judged_ladder(three(), **found)
+    assert judged.slope.mid == pytest.approx(15), "30 points over two doublings"
     found["t10"] = at(10, [0.7], [0.5])  # a single run has no interval
-    assert climb_of(three(), **found).slope.mid == pytest.approx(15)
-    (slope,) = {climb_of(three(), t5=found["t5"]).slope}
+    assert judged_ladder(three(), **found).slope.mid == pytest.approx(15)
+    (slope,) = {judged_ladder(three(), t5=found["t5"]).slope}
     assert slope is None
 
 
 def test_rungs_that_share_runs_have_no_slope():
     shared = at(5, around(0.6))
     found = {"t5": shared, "t20": [replace(row, axes={**row.axes, "task.T": 20}) for row in shared]}
-    climb = climb_of(three(), **found)
-    assert [step.word for step in climb.steps] == ["seen", "not run", "seen"]
-    assert (climb.slope, climb.trend) == (None, "")
+    judged = judged_ladder(three(), **found)
+    assert [step.word for step in judged.steps] == ["seen", "not run", "seen"]
+    assert (judged.slope, judged.trend) == (None, "")
 
 
 def timed(T, plstm, lstm):
@@ -230,26 +230,26 @@ def timed(T, plstm, lstm):
     return [made_row({STEPS: value}, row) for value, row in zip([*plstm, *lstm], runs, strict=True)]
 
 
-def test_times_climb_as_ratios_with_runs_that_never_got_there():
+def test_times_are_ratios_with_runs_that_never_got_there():
     node = three(metric=STEPS, claims=[{"claim": "plstm > lstm", "of": "plstm > lstm", "better": "lower"}])
     found = {
         "t5": timed(5, [100] * 4, [200] * 4),
         "t10": timed(10, [100] * 4, [400] * 4),
         "t20": timed(20, [100] * 4, [Censored(800)] * 4),
     }
-    climb = climb_of(node, **found)
-    assert (climb.ratio, climb.unit) == (True, "times as fast")
-    assert [step.verdict.interval.mid for step in climb.steps] == pytest.approx([1, 2, 3])
-    assert climb.steps[2].verdict.interval.high == math.inf
-    assert (climb.slope.mid, climb.trend) == (pytest.approx(1), "grows")
-    assert climb.tolerance == math.log2(1.25)
+    judged = judged_ladder(node, **found)
+    assert (judged.ratio, judged.unit) == (True, "times as fast")
+    assert [step.verdict.interval.mid for step in judged.steps] == pytest.approx([1, 2, 3])
+    assert judged.steps[2].verdict.interval.high == math.inf
+    assert (judged.slope.mid, judged.trend) == (pytest.approx(1), "grows")
+    assert judged.tolerance == math.log2(1.25)
     equal = {f"t{T}": timed(T, [100] * 4, [101] * 4) for T in (5, 10, 20)}
-    assert climb_of(node, **equal).trend == "flat"
+    assert judged_ladder(node, **equal).trend == "flat"
 
 
 def test_runs_of_a_ladder_are_paired_where_it_says_so():
     plstm, lstm = [0.7, 0.8, 0.9], [0.69, 0.785, 0.89]
-    words = [climb_of(with_ladder(pair=pair), t5=at(5, plstm, lstm)).steps[0].word for pair in ("", "seed")]
+    words = [judged_ladder(with_ladder(pair=pair), t5=at(5, plstm, lstm)).steps[0].word for pair in ("", "seed")]
     assert words == ["unclear", "seen"]
 
 
@@ -257,10 +257,10 @@ def test_claims_of_rungs_are_one_where_they_stand_for_the_same_claim():
     rungs = copy.deepcopy(LADDER["rungs"])
     rungs["t5"]["claims"] = [{"claim": "plstm > lstm @ task.T=5", "of": "plstm > lstm"}, "lstm > plstm"]
     table = parse(with_ladder(rungs=rungs))
-    first, second = ladder.climbs(table, {"t5": at(5, around(0.9)), "t20": at(20, around(0.9))})
+    first, second = ladder.ladder_claims(table, {"t5": at(5, around(0.9)), "t20": at(20, around(0.9))})
     assert [step.word for step in first.steps] == ["seen", "seen"]
     assert [(step.name, step.word) for step in second.steps] == [("t5", "opposite seen")]
-    assert ladder.climbs(parse(TABLE), {}) == []
+    assert ladder.ladder_claims(parse(TABLE), {}) == []
 
 
 # --- signs ---
@@ -268,42 +268,44 @@ def test_claims_of_rungs_are_one_where_they_stand_for_the_same_claim():
 
 def test_the_sign_at_a_smaller_size_is_compared_with_that_at_the_largest():
     up, down = around(0.9), around(0.1)
-    kept = climb_of(three(), t5=at(5, up), t10=at(10, down), t20=at(20, up))
-    turned = climb_of(three(), t5=at(5, down), t20=at(20, up))
-    alone = climb_of(three(), t5=at(5, down))
-    assert [climb.signs for climb in (kept, turned, alone)] == [[True, False, True], [False, True], [False]]
+    kept = judged_ladder(three(), t5=at(5, up), t10=at(10, down), t20=at(20, up))
+    turned = judged_ladder(three(), t5=at(5, down), t20=at(20, up))
+    alone = judged_ladder(three(), t5=at(5, down))
+    assert [judged.signs for judged in (kept, turned, alone)] == [[True, False, True], [False, True], [False]]
     every = [kept, turned, alone]
-    for number, climb in enumerate(every):  # each of runs of its own
-        vars(climb)["steps"] = [replace(step, runs=frozenset({f"{number}{step.name}"})) for step in climb.steps]
+    for number, judged in enumerate(every):  # each of runs of its own
+        vars(judged)["steps"] = [replace(step, runs=frozenset({f"{number}{step.name}"})) for step in judged.steps]
     whole, decided, accuracy = ladder.kept_signs(every)
     assert whole[1:] == accuracy[1:] == (1, 2, 0.5), "of the larger ones all, of the smaller ones half are positive"
     assert (decided.same, decided.total, accuracy.of) == (1, 2, "accuracy"), "seen and opposite seen at the smallest"
     assert ladder.kept_signs([kept, turned, kept, turned])[0] == whole, "the same runs count once"
     assert [each.total for each in ladder.kept_signs([])] == [0, 0]
-    alone = climb_of(with_ladder(claims=["plstm > lstm"]), t5=at(5, up), t20=at(20, up))
-    like = climb_of(with_ladder(claims=[{"claim": "plstm ~ lstm", "of": "plstm ~ lstm"}]), t5=at(5, up), t20=at(20, up))
+    alone = judged_ladder(with_ladder(claims=["plstm > lstm"]), t5=at(5, up), t20=at(20, up))
+    like = judged_ladder(
+        with_ladder(claims=[{"claim": "plstm ~ lstm", "of": "plstm ~ lstm"}]), t5=at(5, up), t20=at(20, up)
+    )
     assert ladder.kept_signs([alone, like])[0].total == 0, "of no sentence of the paper, or of no order"
 
 
 def test_the_papers_size_is_the_largest_size():
     small = {"t5": at(5, around(0.1)), "t20": at(20, around(0.1))}
     paper = rows(around(0.9)) + rows([0.5] * 3, "lstm")
-    climb = climb_of(NODE, **small, paper=paper)
-    assert climb.signs == [False, False, True]
-    assert climb.paper.word == "holds"
-    assert ladder.kept_signs([climb])[0] == ("all", 0, 1, 0)
-    assert climb_of(NODE, **small, paper=paper[1:]).paper is None, "runs are missing"
+    judged = judged_ladder(NODE, **small, paper=paper)
+    assert judged.signs == [False, False, True]
+    assert judged.paper.word == "holds"
+    assert ladder.kept_signs([judged])[0] == ("all", 0, 1, 0)
+    assert judged_ladder(NODE, **small, paper=paper[1:]).paper is None, "runs are missing"
     alone = with_ladder(claims=["plstm > lstm"])  # it stands for no claim of the paper
-    assert climb_of(alone, **small, paper=paper).paper is None
-    assert climb_of(NODE, **small).signs == [False, False]
+    assert judged_ladder(alone, **small, paper=paper).paper is None
+    assert judged_ladder(NODE, **small).signs == [False, False]
 
 
 def test_a_share_of_failures_has_its_sign_at_a_half():
     node = with_ladder(claims=["lstm fails"], success="valid/accuracy > 0.6")
-    climb = climb_of(node, t5=at(5, around(0.9), [0.5] * 3), t20=at(20, around(0.9), [0.5, 0.9, 0.9]))
-    assert (climb.unit, climb.signs) == ("share of runs", [True, False])
-    assert climb.steps[0].verdict.interval.mid == 1
-    assert climb.slope.mid == pytest.approx(-1 / 3), "from 1 to 1/3 over two doublings"
+    judged = judged_ladder(node, t5=at(5, around(0.9), [0.5] * 3), t20=at(20, around(0.9), [0.5, 0.9, 0.9]))
+    assert (judged.unit, judged.signs) == ("share of runs", [True, False])
+    assert judged.steps[0].verdict.interval.mid == 1
+    assert judged.slope.mid == pytest.approx(-1 / 3), "from 1 to 1/3 over two doublings"
 
 
 def test_every_word_of_a_verdict_is_one_at_a_rung():

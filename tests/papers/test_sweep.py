@@ -39,13 +39,13 @@ def test_a_table_is_swept_probed_skipped_and_shared(train, quick, monkeypatch):
     assert "note: " not in narrowed.out
     monkeypatch.setattr(*UNTRAINED)
     beyond = train("table=quick", "model=plstm", "seed=0,5", "logger=none")
-    assert "note: runs that fill no cell of quick: 1 of 2" in beyond.out
+    assert "note: 1 of 2 runs are not part of table quick" in beyond.out
     other = train("table=quick", "model=gru", "seed=0", "logger=none")
-    assert other.out.index("note: runs that fill no cell of quick: 1 of 1") < other.out.index("1 run: ")
+    assert other.out.index("note: 1 of 1 runs are not part of table quick") < other.out.index("1 run: ")
     assert "was not swept" not in train("table=quick", "optimizer=sgd,adam", "seed=0", "logger=none").out
     some = train("table=quick", "model.epsilon=.1", "seed=0", "logger=none")
     assert "note: model.epsilon is left out for lstm: no such key there" in some.out
-    assert "runs that fill no cell of quick: 1 of 2" in some.out
+    assert "1 of 2 runs are not part of table quick" in some.out
 
 
 def test_a_rung_is_another_set_of_runs(train, quick):
@@ -133,7 +133,7 @@ def test_a_table_without_a_ladder_and_without_assumptions(quick, train, table_te
         (paper,) = status.status("quick", composer, paths.RESULTS, paths.RUNS)
     assert paper.line()[:5] == ["quick", "paper", 2, 0, 2]
     assert {size: len(axes) for size, axes in found.planned.items()} == {"paper": 4}
-    assert (len(found.rows["paper"]), found.climbs) == (2, [])
+    assert (len(found.rows["paper"]), found.ladder_claims) == (2, [])
     text = markdown.table(found)
     assert "make small" not in text
     assert "At smaller sizes" not in text

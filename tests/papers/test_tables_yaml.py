@@ -163,8 +163,8 @@ def test_claims_of_a_rung_are_judged_once_each(name):
     for size, part in TABLES[name].sizes.items():
         keys = [claim.of or claim.text for claim in part.claims]
         assert size == PAPER or len(keys) == len(set(keys))
-    climbs = report_of(TABLES[name], {}).climbs
-    assert {step.name for climb in climbs for step in climb.steps} == set(TABLES[name].ladder.rungs)
+    ladder_claims = report_of(TABLES[name], {}).ladder_claims
+    assert {step.name for judged in ladder_claims for step in judged.steps} == set(TABLES[name].ladder.rungs)
 
 
 @pytest.mark.slow

@@ -84,7 +84,13 @@ def test_the_answer_goes_by_the_counts():
 @pytest.mark.parametrize(
     ("table", "line", "words"),
     [
-        ("chien_reset_units", "plstm task.T=200 > plstm task.T=500", "plstm, T = 200 better than plstm, T = 500"),
+        ("chien_reset_units", "plstm task.T=200 > plstm task.T=500", "p larger at T = 200 than at T = 500"),
+        (
+            "chien_variable_copy",
+            "plstm (probe/reference_times/late/mean_both, before probe/reference_times/late/mean_one)",
+            "plstm: number of units that reset late at shorter and at longer delays higher than number of units that "
+            "reset late at only one of the two",
+        ),
         (
             "mahto_dyck2",
             "mts > lstm (probe/longest_pair/above_75, by 5)",
@@ -110,6 +116,23 @@ def test_the_answer_goes_by_the_counts():
 def test_a_claim_in_words(table, line, words):
     claim = next(claim for claim in load.table(table).claims if claim.text == line)
     assert wording.claim_in_words(claim) == words
+
+
+@pytest.mark.parametrize(
+    ("better", "more", "words"),
+    [
+        ("higher", {"times": 9}, "perplexity of all words higher than 9 times"),
+        ("lower", {"times": 10}, "perplexity of all words lower than 1/10 of"),
+        ("lower", {"by": 2}, "perplexity of all words lower by more than 2 than"),
+    ],
+)
+def test_a_claim_about_an_analysis_says_by_how_much(better, more, words):
+    of = {"metric": "probe/bins/all", "better": better, "at": "page 1", "quote": "Words."} | more
+    claims = [of | {"claim": "plstm > lstm"}, of | {"claim": "plstm", "than": "probe/bins/below_100"}]
+    two_sides, one_side = report_of(TABLE | {"claims": claims}, {}).table.claims
+    that = " that" if "times" in more else ""
+    assert wording.claim_in_words(two_sides) == f"plstm: {words}{that} for lstm"
+    assert wording.claim_in_words(one_side) == f"plstm: {words} perplexity of words seen fewer than 100 times"
 
 
 def test_every_value_of_an_analysis_that_a_paper_speaks_of_has_words():
@@ -310,7 +333,7 @@ def test_a_run_of_a_rung_never_fills_a_paper_cell(made, tmp_path):
     found = made()
     assert [each.word for each in (*found.values, *found.claims)] == ["not run"] * 2
     assert found.counts == ({"not run": 1}, {"not run": 1})
-    assert [step.word for step in found.climbs[0].steps] == ["seen", "seen"]
+    assert [step.word for step in found.ladder_claims[0].steps] == ["seen", "seen"]
 
 
 def test_a_run_that_diverged_before_its_first_validation_is_reported(made, tmp_path):

@@ -75,6 +75,9 @@ def test_precision_and_determinism_are_torchs_settings_too():
             assert torch.backends.cudnn.allow_tf32 is (precision == "tf32")
             assert torch.get_float32_matmul_precision() == word
             assert torch.are_deterministic_algorithms_enabled() is deterministic
+            assert not torch.is_deterministic_algorithms_warn_only_enabled()
+            torch.use_deterministic_algorithms(True, warn_only=True)  # by somebody else in this process
+    build.set_up_torch("fp32", False)
     assert torch.tensor(1e-30) * torch.tensor(1e-10) == 0.0  # no denormal numbers: they take a hundred times as long
 
 

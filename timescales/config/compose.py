@@ -56,7 +56,7 @@ class Files(CachingConfigRepository):
 
 
 class Composer:
-    """composer(["model=plstm", "task.T=500"]) is the configuration as Hydra composes it, without Hydra's own part.
+    """Compose configurations as Hydra does, without Hydra's own part: composer(["model=plstm", "task.T=500"]).
 
     Raises errors of WRONG_INPUT.
     """
@@ -125,7 +125,7 @@ class Composer:
         return _is_group(self.repository, override.key_or_group) and not isinstance(override.value(), dict)
 
     def each_value(self, text: str) -> list[str]:
-        """List the overrides that one which sweeps stands for, each with one value; a plain one is its own."""
+        """Expand a sweep override into overrides of one value each. A plain override stays as it is."""
         override = parse(text)
         if not override.is_sweep_override():
             return [text]

@@ -25,7 +25,7 @@ def use(folder: str | Path | None) -> None:
         return
     folder = Path(folder).resolve()
     if not folder.is_dir():
-        raise ConfigError(f"--config-dir={folder}: no such folder; give one that there is")
+        raise ConfigError(f"--config-dir={folder}: no such folder")
     for path in folder.rglob("*.yaml"):
         name = path.relative_to(folder)
         if (ours := paths.conf() / name).is_file() and not ours.samefile(path):

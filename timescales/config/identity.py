@@ -58,7 +58,7 @@ def resolved(cfg: DictConfig) -> Config:
 
 
 def identity(config: Config) -> str:
-    """Twelve hex digits: the hash of all that decides a run's numbers.
+    """Return the id of a run: twelve hex digits of a hash of all that decides its numbers.
 
     config: as `resolved` gives it. 1 and 1.0 are one value. A key of the base configuration, one that every model has,
     or one that a model or task got later counts as absent at its default, so that the identity of every older run

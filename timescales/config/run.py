@@ -35,12 +35,12 @@ class Run:
 
     @property
     def seed(self) -> int:
-        """The seed of its data and weights."""
+        """Return the seed of its data and weights."""
         return int(self.config["seed"])
 
     @property
     def name(self) -> str:
-        """The name of its directory, if no other was given: task, model, seed, id."""
+        """Return the name of its directory, if no other was given: task, model, seed, id."""
         return identity.slug(self.config, self.id)
 
     @property
@@ -50,7 +50,7 @@ class Run:
 
     @functools.cached_property
     def cost_key(self) -> str:
-        """The same for runs that cost the same: their identity without the seed and the learning rate."""
+        """Return a key that is equal for runs that cost the same: the id without the seed and the learning rate."""
         return identity.identity({**self.config, "seed": 0, "optimizer": {**self.config["optimizer"], "lr": 0.0}})
 
     @functools.cached_property

@@ -77,7 +77,7 @@ def of_table(table: Table, size: str, composer: Composer, narrow: Sequence[str] 
     if values and any(axes not in every for axes in narrowed):
         planned_ids = {run.id for run in table_runs(table, size, composer)[0]}
         if beyond := sum(composer.runs(request)[0].id not in planned_ids for request in requests):
-            print(f"note: runs that fill no cell of {table.name}: {beyond} of {len(requests)}", flush=True)
+            print(f"note: {beyond} of {len(requests)} runs are not part of table {table.name}", flush=True)
     return requests
 
 

@@ -99,7 +99,10 @@ class Sweep:
                 done = f"{ended} of {number_of_runs(len(todo))} done"
                 print(f"\nstopped after {self.minutes:g} minutes, {done}: the same command continues", flush=True)
         if self.elsewhere:
-            print(f"{len(self.elsewhere)} running elsewhere: the same command says how they ended", flush=True)
+            print(
+                f"{len(self.elsewhere)} being trained by other processes. Repeat the command to see their results.",
+                flush=True,
+            )
         if not self.of_table and len(runs) > 1:
             print("\n".join(["", *self.outcomes(runs)]), flush=True)
         if self.failed:
@@ -123,7 +126,7 @@ class Sweep:
             narrow = [text for text in given if identity.is_of_identity(parse(text).key_or_group)]
             shared = [text for text in given if text not in narrow]
             if lists := [text for text in shared if parse(text).is_sweep_override()]:
-                raise ConfigError(f"{lists[0]}: give one value: it makes no other runs of a table")
+                raise ConfigError(f"{lists[0]}: give one value: the runs of a table do not differ in it")
             shared.append(setting("++logger.table", table.name))  # only for W&B; no part of a run's identity
             rung = str(chosen["rung"].value()) if "rung" in chosen else None
             of_table = plan.of_table(table, table.size_of(rung), self.composer, narrow)
@@ -186,7 +189,7 @@ class Sweep:
             for run, job in zip(batch, jobs, strict=True):
                 error = job._return_value if job.status is JobStatus.FAILED else None  # the property would raise it
                 if isinstance(error, lock.RunningElsewhere):
-                    print(f"left to another process: {error}", flush=True)
+                    print(f"skipped: {error}", flush=True)
                     self.elsewhere.append(run)
                 elif error is not None:
                     self.fail(run, error)
@@ -203,7 +206,7 @@ class Sweep:
             try:
                 analysis.measure_missing(run.directory, self.probe)
             except lock.RunningElsewhere as error:
-                print(f"left to another process: {error}", flush=True)
+                print(f"skipped: {error}", flush=True)
             except Exception as error:
                 self.fail(run, error)
 

@@ -30,7 +30,7 @@ FLAT = 1.25  # for times: a change of the ratio over the whole ladder up to this
 
 
 @dataclass(frozen=True)
-class Step:
+class RungResult:
     """A claim at one rung.
 
     at: the size of the rung. short: why the rung does not count, "" if it does. runs: the ids of its runs.
@@ -50,7 +50,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Climb:
+class LadderClaim:
     """A claim over the rungs of a ladder, from the smallest, and at the paper's size if it has runs there.
 
     ratio: whether effects are powers of 2 of how many times as fast the first side is. tolerance: a change over the
@@ -58,7 +58,7 @@ class Climb:
     """
 
     claim: Claim
-    steps: Sequence[Step]
+    steps: Sequence[RungResult]
     paper: Verdict | None
     ratio: bool
     tolerance: float
@@ -109,7 +109,7 @@ class Climb:
         return [interval.mid > edge for interval in found if interval is not None]
 
 
-def climbs(table: Table, rows: Mapping[str, Sequence[Row]]) -> list[Climb]:
+def ladder_claims(table: Table, rows: Mapping[str, Sequence[Row]]) -> list[LadderClaim]:
     """Judge each claim of a table's ladder at every rung. rows: by size.
 
     Claims of several rungs are the same if they stand for the same claim of the paper, or have the same text.
@@ -131,11 +131,11 @@ def climbs(table: Table, rows: Mapping[str, Sequence[Row]]) -> list[Climb]:
                 word = RUNG_WORDS[verdict.word]
                 lacks = short[name] if word != judge.NOT_RUN else ""
                 runs = frozenset(row.id for row in rows.get(name, ()))
-                steps.append(Step(name, float(rung.at or 0), verdict, UNCLEAR if lacks else word, lacks, runs))
+                steps.append(RungResult(name, float(rung.at or 0), verdict, UNCLEAR if lacks else word, lacks, runs))
         own_claim = stands_for(table.claims, claim.of) if claim.of else None
         paper = _at_the_paper(table, own_claim, rows, ratio)
         quoted = own_claim is not None and bool(own_claim.quote)
-        found.append(Climb(claim, steps, paper, ratio, _flat(table, claim, ratio), quoted))
+        found.append(LadderClaim(claim, steps, paper, ratio, _flat(table, claim, ratio), quoted))
     return found
 
 
@@ -192,7 +192,7 @@ class KeptSigns(NamedTuple):
     chance: float
 
 
-def kept_signs(climbs: Sequence[Climb]) -> list[KeptSigns]:
+def kept_signs(ladder_claims: Sequence[LadderClaim]) -> list[KeptSigns]:
     """Count the conclusions whose effect has the same sign at the smallest and at the largest size.
 
     Counted are claims "A > B" that stand for a sentence of a paper and have runs at two sizes. Tables may share runs;
@@ -202,13 +202,13 @@ def kept_signs(climbs: Sequence[Climb]) -> list[KeptSigns]:
     """
     pairs: dict[tuple[object, ...], tuple[bool, bool]] = {}
     kinds: dict[str, list[tuple[object, ...]]] = {ALL: [], DECIDED: []}
-    for climb in climbs:
-        key = (climb.steps[0].runs, str(climb.claim.sides), climb.claim.metric)
-        if climb.claim.sign == ">" and climb.quoted and len(climb.signs) >= 2 and key not in pairs:
-            pairs[key] = climb.signs[0], climb.signs[-1]
-            first = next(step for step in climb.steps if step.counts)
+    for judged in ladder_claims:
+        key = (judged.steps[0].runs, str(judged.claim.sides), judged.claim.metric)
+        if judged.claim.sign == ">" and judged.quoted and len(judged.signs) >= 2 and key not in pairs:
+            pairs[key] = judged.signs[0], judged.signs[-1]
+            first = next(step for step in judged.steps if step.counts)
             decided = [DECIDED] * (first.word in (SEEN, OPPOSITE))
-            for kind in (ALL, *decided, _kind(climb.claim)):
+            for kind in (ALL, *decided, _kind(judged.claim)):
                 kinds.setdefault(kind, []).append(key)
     found = []
     for kind, keys in kinds.items():

@@ -14,7 +14,7 @@ from typing import Any
 from timescales.files import write_atomic
 from timescales.papers import judge
 from timescales.papers.judge import Interval, Verdict
-from timescales.papers.ladder import OPPOSITE, SEEN, Climb
+from timescales.papers.ladder import OPPOSITE, SEEN, LadderClaim
 from timescales.papers.parse import stands_for
 from timescales.papers.table import PAPER, Cell, Claim, matches
 from timescales.plotting import empty_figure, fixed_style, small_png
@@ -204,34 +204,35 @@ LETTERS = 44  # of a title of such a panel, in a line
 
 def ladder(report: Report) -> Any:
     """Draw a panel for each claim of the ladder: a row for each rung from the smallest, the paper's size last."""
-    climbs = [climb for climb in report.climbs if any(s.verdict.interval for s in climb.steps)]
-    if not climbs:
+    ladder_claims = [judged for judged in report.ladder_claims if any(s.verdict.interval for s in judged.steps)]
+    if not ladder_claims:
         return None
-    down = -(-len(climbs) // ACROSS)
-    across = min(ACROSS, len(climbs))
-    tall = max(len(climb.steps) for climb in climbs) + 1
-    lines = max(len(textwrap.wrap(_title(climb), LETTERS)) for climb in climbs)
+    down = -(-len(ladder_claims) // ACROSS)
+    across = min(ACROSS, len(ladder_claims))
+    tall = max(len(judged.steps) for judged in ladder_claims) + 1
+    lines = max(len(textwrap.wrap(_title(judged), LETTERS)) for judged in ladder_claims)
     figure = empty_figure(4.9 * across, down * (0.32 * tall + 0.8 + 0.17 * lines))
     axes = figure.subplots(down, across, squeeze=False).flat
-    for ax, climb in zip(axes, climbs, strict=False):
-        _climb_on(ax, climb, report)
-    for ax in [*axes][len(climbs) :]:
+    for ax, judged in zip(axes, ladder_claims, strict=False):
+        _ladder_claim_on(ax, judged, report)
+    for ax in [*axes][len(ladder_claims) :]:
         ax.remove()
-    for ax in figure.axes[len(climbs) :]:
+    for ax in figure.axes[len(ladder_claims) :]:
         ax.remove()
     return figure
 
 
-def _climb_on(ax: Any, climb: Climb, report: Report) -> None:
-    shares = "fails" in climb.claim.sign
+def _ladder_claim_on(ax: Any, judged: LadderClaim, report: Report) -> None:
+    shares = "fails" in judged.claim.sign
     rungs = [
-        (step.name.replace("_", ", "), _percent(step.verdict) if shares else step.verdict, step) for step in climb.steps
+        (step.name.replace("_", ", "), _percent(step.verdict) if shares else step.verdict, step)
+        for step in judged.steps
     ]
-    paper = climb.paper and (_percent(climb.paper) if shares else climb.paper)
+    paper = judged.paper and (_percent(judged.paper) if shares else judged.paper)
     known = [v.interval for v in (*(v for _, v, _ in rungs), paper) if v and v.interval]
-    lead = [] if climb.ratio or shares else _lead(climb, report)
+    lead = [] if judged.ratio or shares else _lead(judged, report)
     low, high = _limits([0.0, *(x for interval in known for x in interval), *lead])
-    region = judge.region_of(climb.claim, climb.ratio)
+    region = judge.region_of(judged.claim, judged.ratio)
     region = (100 * region[0], 100 * region[1]) if shares else region
     ax.axvspan(max(region[0], low), min(region[1], high), color=REGION, zorder=0)
     names = []
@@ -243,24 +244,24 @@ def _climb_on(ax: Any, climb: Climb, report: Report) -> None:
     ax.vlines(lead, len(rungs) - 0.4, len(rungs) + 0.4, color=BLUE, lw=1.5, zorder=5)
     ax.axvline(0, color="black", lw=0.8)
     ax.set_xlim(low, high)
-    own = stands_for(report.table.claims, climb.claim.of) if climb.claim.of else None
+    own = stands_for(report.table.claims, judged.claim.of) if judged.claim.of else None
     place = f" ({wording.in_words(own.place)})" if own is not None and own.place else ""
     names.append(f"paper's size{place}" + ("" if paper is not None or lead else ": open"))
-    _rows(ax, names, _title(climb), LETTERS)
-    if climb.ratio:
+    _rows(ax, names, _title(judged), LETTERS)
+    if judged.ratio:
         spacing = 0.5 if high - low < 2 else max(1, round((high - low) / 4))  # powers of 2 between two ticks
         ticks = [k * spacing for k in range(math.ceil(low / spacing), math.floor(high / spacing) + 1)]
         ax.set_xticks(ticks, [f"{2.0**t:.2g}" for t in ticks])
-    ax.set_xlabel("% of runs" if shares else climb.unit, fontsize=8)
+    ax.set_xlabel("% of runs" if shares else judged.unit, fontsize=8)
 
 
-def _title(climb: Climb) -> str:
+def _title(judged: LadderClaim) -> str:
     """Return the title of a claim's panel."""
-    trend = f"; with size it {climb.trend}" if climb.trend in ("grows", "shrinks") else ""
-    trend = {"flat": "; with size flat", "unclear": "; trend unclear"}.get(climb.trend, trend)
-    return f"{wording.claim_in_words(climb.claim)}{trend}"
+    trend = f"; with size it {judged.trend}" if judged.trend in ("grows", "shrinks") else ""
+    trend = {"flat": "; with size flat", "unclear": "; trend unclear"}.get(judged.trend, trend)
+    return f"{wording.claim_in_words(judged.claim)}{trend}"
 
 
-def _lead(climb: Climb, report: Report) -> list[float]:
-    own = stands_for(report.table.claims, climb.claim.of) if climb.claim.of else None
-    return printed_lead(own, report) if own is not None and own.column == climb.claim.column else []
+def _lead(judged: LadderClaim, report: Report) -> list[float]:
+    own = stands_for(report.table.claims, judged.claim.of) if judged.claim.of else None
+    return printed_lead(own, report) if own is not None and own.column == judged.claim.column else []

@@ -89,20 +89,20 @@ def answer(report: Report) -> str:
             words.append(f"{wording.claim_in_words(each.item)}: {wording.group_verdict(each)}{effect}")
         text_at_paper = f"**{first[0].upper()}{first[1:]}**: {'; '.join(words)}"
     small = []  # such as "plstm faster than chrono: unclear at t20, opposite seen at t200"
-    for climb in (
-        climb
+    for judged in (
+        judged
         for claim in asked
-        for climb in report.climbs
-        if climb.claim.of and stands_for(report.table.claims, climb.claim.of) is claim
+        for judged in report.ladder_claims
+        if judged.claim.of and stands_for(report.table.claims, judged.claim.of) is claim
     ):
-        steps = [f"{step.short or step.word} at {step.name}" for step in climb.steps if step.word != judge.NOT_RUN]
-        small += [f"{wording.claim_in_words(climb.claim)}: {', '.join(steps)}"] * bool(steps)
+        steps = [f"{step.short or step.word} at {step.name}" for step in judged.steps if step.word != judge.NOT_RUN]
+        small += [f"{wording.claim_in_words(judged.claim)}: {', '.join(steps)}"] * bool(steps)
     return f"{text_at_paper}. At smaller sizes: {'; '.join(small)}" if small else text_at_paper
 
 
 def predicts(reports: Sequence[Report]) -> list[str]:
     """Write how often the sign of an effect at the smallest size is the same at the largest size."""
-    found = kept_signs([climb for report in reports for climb in report.climbs])
+    found = kept_signs([judged for report in reports for judged in report.ladder_claims])
     total = found[0].total
     lines = ["## Does `make small` predict?", ""]
     if total < 2:
@@ -126,8 +126,8 @@ def predicts(reports: Sequence[Report]) -> list[str]:
         ]
     lines += [
         "Our advice: take *seen* at a first rung as a reason to run the next one, and no sign that is *unclear* as a",
-        "reason for anything. For language models DataDecide (arXiv 2504.11393) finds that the order of two models at",
-        "a small size is that at the target in about 80 % of pairs.",
+        "reason for anything. Of two texts to train language models on, DataDecide (arXiv 2504.11393) finds in about",
+        "80 % of pairs that the better one at a small size is also the better one at the target.",
         "",
     ]
     return lines

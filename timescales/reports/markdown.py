@@ -35,7 +35,7 @@ def table(report: Report) -> str:
     lines += [f"At {wording.full_size(report)} {runs}{missing}. {_chance(report)}".rstrip(), ""]
     if verdicts_drawn(report):
         lines += [f"![Claims and values of {found.name}](verdicts.png)", "", READING, ""]
-    lines += climbs(report) + claims(report) + values(report) + layout(report)
+    lines += ladder(report) + claims(report) + values(report) + layout(report)
     if figures_drawn(report):
         lines += ["## The curves", "", f"![{found.title}](figure.png)", ""]
     lines += evidence(report) + bootstrap(report) + about_the_paper(report) + runs_and_cost(report)
@@ -71,7 +71,7 @@ def _chance(report: Report) -> str:
 # --- the ladder -------------------------------------------------------------------------------------------------------
 
 
-def climbs(report: Report) -> list[str]:
+def ladder(report: Report) -> list[str]:
     """Write the section on smaller sizes: what was seen there, and how the effects change with size."""
     ladder = report.table.ladder
     if ladder is None:
@@ -82,17 +82,17 @@ def climbs(report: Report) -> list[str]:
     lines = ["## At smaller sizes", "", f"What grows from rung to rung: {growing}. {_commands(report)}", ""]
     if not any(report.rows[name] for name in ladder.rungs):
         return [*lines, "No rung has been run yet:", "", *_differs(report), ""]
-    if any(s.verdict.interval for climb in report.climbs for s in climb.steps):
+    if any(s.verdict.interval for judged in report.ladder_claims for s in judged.steps):
         lines += [f"![The claims of {report.table.name} by size](ladder.png)", ""]
     names = list(ladder.rungs)
     body = [
         [
-            wording.claim_in_words(climb.claim),
-            *(next((wording.step(climb, s) for s in climb.steps if s.name == name), "") for name in names),
-            wording.slope(climb),
-            climb.trend,
+            wording.claim_in_words(judged.claim),
+            *(next((wording.step(judged, s) for s in judged.steps if s.name == name), "") for name in names),
+            wording.slope(judged),
+            judged.trend,
         ]
-        for climb in report.climbs
+        for judged in report.ladder_claims
     ]
     lines += grid(["claim", *names, f"change with each doubling of {growing}", "trend"], body)
     return [*lines, "", LADDER, "", *_differs(report), *_rates(report), ""]

@@ -105,8 +105,8 @@ def _draw_runs(ax: Any, label: str, model: str, curves: Sequence[Sequence[tuple[
 def state(reports: Sequence[Report]) -> str:
     """Write how many conclusions of the papers are decided at the papers' sizes, and how many at smaller ones."""
     papers = [report for report in reports if report.table.paper != "ours"]
-    climbs = [climb for report in papers for climb in report.climbs]
-    last = [next((s for s in reversed(climb.steps) if s.word != judge.NOT_RUN), None) for climb in climbs]
+    ladder_claims = [judged for report in papers for judged in report.ladder_claims]
+    last = [next((s for s in reversed(judged.steps) if s.word != judge.NOT_RUN), None) for judged in ladder_claims]
     words = Counter("too small to tell" if step.short else step.word for step in last if step)
     smaller = ", ".join(f"{count} {word}" for word, count in words.most_common())
     return f"""\

@@ -14,7 +14,7 @@ from timescales.config.compose import Composer
 from timescales.config.run import Axes, Run
 from timescales.papers import judge, ladder, load, reanalysed
 from timescales.papers.judge import Verdict
-from timescales.papers.ladder import Climb
+from timescales.papers.ladder import LadderClaim
 from timescales.papers.table import PAPER, Cell, Claim, Table, expand
 from timescales.reports import gather
 from timescales.runs.store import Row
@@ -121,9 +121,9 @@ class Report:
         return judge.counts(self.table.claims, self.judged[0]), judge.counts(self.table.cells, self.judged[1])
 
     @functools.cached_property
-    def climbs(self) -> list[Climb]:
+    def ladder_claims(self) -> list[LadderClaim]:
         """Return the claims of the ladder, each over its rungs."""
-        return ladder.climbs(self.table, self.rows)
+        return ladder.ladder_claims(self.table, self.rows)
 
     @functools.cached_property
     def reanalysed(self) -> list[reanalysed.Evidence]:

@@ -55,7 +55,9 @@ class Line:
     n: int = field(metadata=_key("runs; of a claim those of the side that has the fewest", minimum=0))
     printed: Number | None = field(metadata=_key("the printed value"))
     low: Number | None = field(metadata=_key("the lower end of the 95 % interval of our value or effect"))
-    mid: Number | None = field(metadata=_key("our value or effect; of times at a rung a power of 2"))
+    mid: Number | None = field(
+        metadata=_key("our value or effect; of times at a rung, and of their slope, a power of 2")
+    )
     high: Number | None = field(metadata=_key("the upper end of the interval"))
     region_low: Number | None = field(metadata=_key("the lower end of the region that is claimed, or printed"))
     region_high: Number | None = field(metadata=_key("the upper end of the region"))
@@ -69,15 +71,15 @@ def lines(report: Report) -> list[Line]:
     found = [_line(report, cell, verdict) for cell, verdict in zip(report.table.cells, values, strict=True)]
     found += [_line(report, claim, verdict) for claim, verdict in zip(report.table.claims, claims, strict=True)]
     found += [
-        _line(report, climb.claim, step.verdict, of=step.name, word=step.word, notes=step.short)
-        for climb in report.climbs
-        for step in climb.steps
+        _line(report, judged.claim, step.verdict, of=step.name, word=step.word, notes=step.short)
+        for judged in report.ladder_claims
+        for step in judged.steps
     ]
-    for climb in report.climbs:
-        if climb.slope is not None:
-            n = min(step.verdict.n for step in climb.steps if step.counts)
-            change = Verdict(climb.trend, climb.slope, (-climb.flat, climb.flat), n=n)
-            found.append(_line(report, climb.claim, change, of=SLOPE))
+    for judged in report.ladder_claims:
+        if judged.slope is not None:
+            n = min(step.verdict.n for step in judged.steps if step.counts)
+            change = Verdict(judged.trend, judged.slope, (0.0 - judged.flat, judged.flat), n=n)
+            found.append(_line(report, judged.claim, change, of=SLOPE))
     for evidence in report.reanalysed:
         mid, word = evidence.numbers[0], str(evidence.word)
         found.append(

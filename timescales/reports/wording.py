@@ -9,7 +9,7 @@ from typing import Any
 
 from timescales.config.run import Axes
 from timescales.papers.judge import AGAINST, FOR, NOT_RUN, UNDECIDED, Interval, Verdict
-from timescales.papers.ladder import Climb, Step
+from timescales.papers.ladder import LadderClaim, RungResult
 from timescales.papers.table import Cell, Cited, Claim, Measure
 from timescales.reports.report import Judged, Price, Report
 from timescales.runs.cost import duration
@@ -56,22 +56,24 @@ METRIC_WORDS = {
     r"reset_units/units_50": "number of units that reset late",
     r"reset_units/units_resetting": "number of units that reset constantly",
     r"reset_units/units_not_resetting": "number of the other units",
-    r"reference_times/late/mean_(both|one|neither)": "number of units that reset late in {} of two sequences",
-    r"forgetting/max": "memory of the slowest unit",
-    r"forgetting/min": "memory of the fastest unit",
+    r"reference_times/late/mean_both": "number of units that reset late at shorter and at longer delays",
+    r"reference_times/late/mean_one": "number of units that reset late at only one of the two",
+    r"reference_times/late/mean_neither": "number of units that reset late at neither shorter nor longer delays",
+    r"forgetting/max": "time scale of the slowest unit",
+    r"forgetting/min": "time scale of the fastest unit",
     r"bins/all": "perplexity of all words",
     r"bins/(.*)": "perplexity of words {}",
     r"longest_pair/above_(\d+)": "accuracy on strings with a pair of more than {} steps",
     r"longest_pair/up_to_(\d+)": "accuracy on strings with pairs of up to {} steps",
     r"longest_pair/wrong_up_to_(\d+)": "errors on strings with pairs of up to {} steps",
     r"timescale_law/ks_inverse_gamma": "distance of time scales from an inverse gamma distribution",
-    r"timescale_law/ks_normal": "distance from a normal one",
+    r"timescale_law/ks_normal": "distance of time scales from a normal distribution",
     r"timescale_law/below_(\d+)": "share of time scales below {} steps",
     r"timescale_law/from_(\d+)": "share of time scales of {} steps and more",
     r"routing/none": "no harm",
     r"routing/not_(long|medium|shortest)/(.*)": "harm to words {1} by silencing the other units",
     r"routing/(long|medium|shortest)/(.*)": "harm to words {1} by silencing units of {0} time scales",
-    r"assigned/layer(\d)/explained": "share of time scales in layer {} that those assigned explain",
+    r"assigned/layer(\d)/explained": "share of the order of time scales in layer {} that the assigned ones explain",
     r"assigned/layer(\d)/unexplained": "share that they do not explain",
     r"assigned/layer(\d)/assigned_from_1000": "share of units of layer {} assigned 1,000 steps and more",
     r"gate_maps/above_0.9": "share of units whose forget gate is above .9",
@@ -117,8 +119,9 @@ def claim_in_words(claim: Claim) -> str:
         return claim.words
     sides = [in_words(side) for side in claim.sides]
     if claim.than:
-        more = f"{'higher' if claim.higher else 'lower'} than {f'{number(claim.times)} times ' * (claim.times != 1)}"
-        return f"{sides[0]}: {metric_in_words(claim.metric)} {more}{metric_in_words(claim.than)}{_where(claim)}"
+        return (
+            f"{sides[0]}: {metric_in_words(claim.metric)} {_more(claim)} {metric_in_words(claim.than)}{_where(claim)}"
+        )
     if len(sides) == 1:
         return f"{sides[0]} {claim.sign}{_where(claim)}"
     faster = is_steps(claim.column) and claim.sign == ">"
@@ -126,15 +129,19 @@ def claim_in_words(claim: Claim) -> str:
     own = not faster and claim.metric in claim.text  # else the metric is the table's
     by = f" by more than {number(claim.by)}" if claim.by else ""
     if own and claim.sign in (">", ">=") and claim.metric.startswith("probe/"):  # more or less of it, not better
-        more = (
-            ("higher" if claim.higher else "lower")
-            if claim.sign == ">"
-            else f"not {'lower' if claim.higher else 'higher'}"
-        )
-        return f"{sides[0]}: {metric_in_words(claim.metric)} {more}{by} than for {sides[1]}{_where(claim)}"
+        more = _more(claim) if claim.sign == ">" else f"not {'lower' if claim.higher else 'higher'} than"
+        that = " that" * (claim.times != 1)
+        return f"{sides[0]}: {metric_in_words(claim.metric)} {more}{that} for {sides[1]}{_where(claim)}"
     metric = f" in {metric_in_words(claim.metric)}" if own else ""
     times = f" {number(claim.times)} times" if claim.times != 1 else ""
     return f"{sides[0]} {sign} {sides[1]}{times}{by}{metric}{_where(claim)}"
+
+
+def _more(claim: Claim) -> str:
+    """Say that a value is above another one, or below it: "higher than", "lower than 1/10 of"."""
+    by = f" by more than {number(claim.by)}" if claim.by else ""
+    part = f" {number(claim.times)} times" if claim.higher else f" 1/{number(claim.times)} of"
+    return f"{'higher' if claim.higher else 'lower'}{by} than{part * (claim.times != 1)}"
 
 
 def _where(claim: Claim) -> str:
@@ -207,21 +214,21 @@ def unit_of_effect(claim: Claim) -> str:
     return "points" if claim.unit == "percent" else "steps earlier" if is_steps(claim.column) else claim.unit
 
 
-def step(climb: Climb, at: Step) -> str:
+def step(judged: LadderClaim, at: RungResult) -> str:
     """Write what one rung shows about a claim: the word and the effect."""
     if at.short:
         return at.short
-    return f"{at.word}: {effect(climb.claim, at.verdict.interval, climb.ratio)}".removesuffix(": ")
+    return f"{at.word}: {effect(judged.claim, at.verdict.interval, judged.ratio)}".removesuffix(": ")
 
 
-def slope(climb: Climb) -> str:
+def slope(judged: LadderClaim) -> str:
     """Write the change of an effect with each doubling of the size."""
-    if climb.slope is None:
+    if judged.slope is None:
         return ""
-    if climb.ratio:
-        low, mid, high = (2.0**x if math.isfinite(x) else x for x in climb.slope)
+    if judged.ratio:
+        low, mid, high = (2.0**x if math.isfinite(x) else x for x in judged.slope)
         return interval(Interval(low, mid, high)) + " times"
-    return effect(climb.claim, climb.slope)
+    return effect(judged.claim, judged.slope)
 
 
 # --- tables ---

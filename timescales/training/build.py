@@ -100,7 +100,9 @@ def set_up_torch(precision: str, deterministic: bool) -> None:
     torch.backends.cudnn.allow_tf32 = precision == "tf32"  # torch's default is true
     if deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # torch refuses cuBLAS without; read at first use
-    if deterministic != torch.are_deterministic_algorithms_enabled():  # the call imports torch's compiler: two seconds
+    warns = torch.is_deterministic_algorithms_warn_only_enabled()  # set by somebody else in this process
+    # The call imports torch's compiler, which takes two seconds.
+    if warns or deterministic != torch.are_deterministic_algorithms_enabled():
         torch.use_deterministic_algorithms(deterministic)
 
 

@@ -16,7 +16,7 @@ from typing import Any
 PASSED_ON = signal.SIGUSR1
 PATIENCE = 2.0  # seconds that a batch may still take after a second signal, before the process ends
 STOPPING = "Stopping: finishing this batch, then saving. Press Ctrl-C again to quit without saving."
-ENDS_AT_ONCE = "Stopped; what was not saved yet is lost. Run the same command to continue."
+ENDS_AT_ONCE = "Stopped without saving. Run the same command to continue."
 
 
 class Requested(KeyboardInterrupt):

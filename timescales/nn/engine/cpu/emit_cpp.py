@@ -116,7 +116,7 @@ def with_activations(e: Equations) -> tuple[Equations, dict[int, str]]:
     """Let forward keep activations, so that backward does not compute them again from the pre-activations.
 
     Forward replaces a pre-activation z by tanh(z), if a step and its gradients read only that. If they read only
-    sigmoid(z) and sigmoid(-z), it replaces z by exp(-z), with which both keep all digits. No number changes.
+    sigmoid(z) and sigmoid(-z), it replaces z by exp(-z), with which both keep all digits.
 
     Returns: equations that read the replaced numbers, the inputs ("activation", block); and the C++ code of each
     replaced block. Cells without recurrent product have none, since backward projects their inputs again, nor have

@@ -129,8 +129,7 @@ def run(
     given: `compiled(cell, dt is not None)`, if the caller has it.
 
     The eager engine runs empty batches, and sequences of fewer than two steps: for these the layout of the weights
-        would
-    cost more than it saves.
+    would cost more than it saves.
     """
     S, B, _ = x.shape
     if S < 2 or not B:
