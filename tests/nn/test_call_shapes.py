@@ -75,6 +75,11 @@ def test_a_learned_state_of_any_shape_that_broadcasts(kind, shape):
         assert rnn.layers[0].start.grad.any()
 
 
+@pytest.mark.parametrize("name", ENGINES)
+def test_a_number_as_the_state(name):
+    close(run(with_start(cells.LSTMCell, 0.5), name)[0], run(with_start(cells.LSTMCell, numbers(1) * 5), "eager")[0])
+
+
 WRONG = [
     (numbers(H // 2), r"h is \(2,\), not \(batch, hidden\) = \(3, 4\)"),
     (numbers(B), r"h is \(3,\), not .* = \(3, 4\)"),
@@ -124,6 +129,20 @@ def test_a_cell_for_the_eager_engine_alone_may_carry_other_shapes():
 
     output, _ = RNN([Outer(I, H)])(numbers(S, B, I))
     assert output.shape == (S, B, H)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [(cells.LSTMCell, "fused"), (cells.GRUCell, "compiled"), (cells.MinGRUCell, "fused"), (cells.GRUCell, "eager")],
+)
+def test_a_bias_of_one_number_is_one_for_every_row(kind, name):
+    for key in kind(I, H).bias_names():
+        whole, one = (with_start(kind, numbers(H)) for _ in range(2))
+        for rnn, shape in ((whole, getattr(whole.layers[0], key).shape), (one, (1,))):
+            setattr(rnn.layers[0], key, nn.Parameter(torch.full(shape, 0.3)))
+        close(run(one, name)[0], run(whole, "eager")[0])
+        bias, expected = getattr(one.layers[0], key).grad, getattr(whole.layers[0], key).grad.sum(0, keepdim=True)
+        close(bias, expected)
 
 
 @pytest.mark.parametrize("name", ENGINES)

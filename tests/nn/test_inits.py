@@ -349,6 +349,12 @@ def test_forget_initializer_reads(spec, expected):
     assert forget_initializer(spec) == expected
 
 
+def test_an_initializer_without_arguments_is_the_papers():
+    assert forget_initializer("inverse_gamma") == InverseGamma(0.56, 1.0, "interior")
+    assert forget_initializer("assigned") == Assigned((3.0, 4.0), "eq5")
+    assert forget_initializer("constant") == Constant(1.0)
+
+
 # --- what other cells draw ---------------------------------------------------------------------------------------
 
 

@@ -143,6 +143,14 @@ def test_every_value_of_an_analysis_that_a_paper_speaks_of_has_words():
     assert unworded == []
 
 
+def test_counts_in_words():
+    found = {"holds": 5, "refuted": 1, "undecided": 3, "not run": 7}
+    text = wording.counted(found, "conclusions")
+    assert [int(word.strip("(),")) for word in text.split() if word.strip("(),").isdigit()] == [5, 16, 1, 3, 7]
+    assert "7" in wording.counted({"not run": 7}, "conclusions")
+    assert wording.counted({}, "conclusions") == ""
+
+
 def test_numbers_in_words():
     inf = float("inf")
     steps = TABLE | {"metric": "steps to valid/accuracy >= 0.9", "better": "lower", "unit": "steps"}
