@@ -130,15 +130,16 @@ def ranks(means: Mapping[str, Sequence[float]]) -> Ranks | None:
     return Ranks(found, tests, p, float(q * np.sqrt(cells * (cells + 1) / (6 * tests))))
 
 
-def spread(values: Any) -> float:
+def spread(values: Sequence[Any]) -> float:
     """Return how many times as much cells differ as the seeds of a cell do, by standard deviations.
 
-    values: scores, (cells, seeds). Infinite if the seeds of no cell differ.
+    values: the scores of each cell, of two seeds or more; cells may have different numbers of seeds. Infinite if the
+    seeds of no cell differ.
     """
     import numpy as np
 
-    values = np.asarray(values, float)
-    between, within = values.mean(1).std(ddof=1), np.sqrt(values.var(1, ddof=1).mean())
+    between = np.std([np.mean(own) for own in values], ddof=1)
+    within = np.sqrt(np.mean([np.var(own, ddof=1) for own in values]))
     return float(between / within) if within else float("inf")
 
 

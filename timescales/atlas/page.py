@@ -100,11 +100,13 @@ class Shown:
 
     @cached_property
     def spreads(self) -> dict[str, float]:
-        """By rung, how many times as much cells differ as seeds do. Empty with one cell or one seed."""
-        if len(self.cells) < 2 or len(self.atlas.seeds) < 2:
-            return {}
-        rungs = self.atlas.rungs.values()
-        return {rung.name: spread([cell.of([rung])[0] for cell in self.cells.values()]) for rung in rungs}
+        """By rung, how many times as much cells differ as seeds do. It takes two cells that have two seeds each."""
+        found = {}
+        for rung in self.atlas.rungs.values():
+            values = [own for cell in self.cells.values() if len(own := cell.of([rung])[0]) > 1]
+            if len(values) > 1:
+                found[rung.name] = spread(values)
+        return found
 
     @cached_property
     def second(self) -> Shown:

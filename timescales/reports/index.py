@@ -115,7 +115,8 @@ def predicts(reports: Sequence[Report]) -> list[str]:
     body = []
     for each in found:
         share = f"{wording.interval(wording.percent(judge.rate(each.same, each.total)))} %" if each.total else ""
-        body.append([each.of, f"{each.same} of {each.total}", share, f"{100 * each.chance:.0f} %" if share else ""])
+        chance = f"{100 * each.chance:.0f} %" if 0 < each.chance < 1 else "they all point one way" * bool(share)
+        body.append([each.of, f"{each.same} of {each.total}", share, chance])
     lines += [*grid(["conclusions", "same sign", "share, 95 %", "by chance"], body), ""]
     if judge.rate(found[0].same, total).low > found[0].chance:
         lines += ["So far small runs predict better than chance."]
