@@ -171,7 +171,7 @@ def test_a_damaged_file_of_a_run_is_named_or_changes_nothing(bench, left, tmp_pa
         case = bench.train(name, cwd)
         if case.clear:  # to do what the line says ends with the undisturbed result
             assert path.name in case.out
-            if "delete it" in case.out:
+            if "delete this file" in case.out:
                 path.unlink()
             bench.assert_continues(name, cwd, *(["resume=false"] if "resume=false" in case.out else []))
             continue
