@@ -46,9 +46,8 @@ class Choice(TypedDict):
 
 
 class Second(TypedDict):
-    """The second map: its date, the metrics of some rungs, and the least spread of a rung that is shown."""
+    """Hold how the second map differs: the metrics of some rungs, and the least spread of a rung that is shown."""
 
-    dated: str
     metrics: Mapping[str, Mapping[str, Any]]
     spread: float
 

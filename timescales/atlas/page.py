@@ -100,7 +100,7 @@ class Shown:
 
     @cached_property
     def spreads(self) -> dict[str, float]:
-        """By rung, how many times as much cells differ as seeds do. It takes two cells that have two seeds each."""
+        """Return by rung how many times as much cells differ as seeds do. It takes two cells with two seeds each."""
         found = {}
         for rung in self.atlas.rungs.values():
             values = [own for cell in self.cells.values() if len(own := cell.of([rung])[0]) > 1]
@@ -110,7 +110,7 @@ class Shown:
 
     @cached_property
     def second(self) -> Shown:
-        """The second map: other metrics of the same runs, without the rungs that do not tell cells apart."""
+        """Return the second map: other metrics of the same runs, without rungs that do not tell cells apart."""
         least = self.atlas.second["spread"] if self.atlas.second else 0.0
         every = replace(self, atlas=self.atlas.rescored())
         telling = {name: rung for name, rung in every.atlas.rungs.items() if every.spreads.get(name, least) >= least}
@@ -118,7 +118,7 @@ class Shown:
 
     @property
     def by_ability(self) -> dict[str, dict[str, float]]:
-        """The mean score of each cell and ability; cells in the order of the ability in which they stand out most."""
+        """Return the mean score of each cell and ability, cells ordered by the ability in which they stand out most."""
         means = {cell: {a: of_cell[a].value for a in self.atlas.abilities} for cell, of_cell in self.intervals.items()}
         order = []
         for cell, of_cell in means.items():

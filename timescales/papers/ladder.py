@@ -86,7 +86,7 @@ class LadderClaim:
 
     @property
     def flat(self) -> float:
-        """The largest change with each doubling of the size that counts as none. Needs two rungs."""
+        """Return the largest change with each doubling of the size that counts as none. Needs two rungs."""
         sizes = [step.at for step in self.steps if step.counts]
         return self.tolerance / math.log2(sizes[-1] / sizes[0])
 
