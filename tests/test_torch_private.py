@@ -51,6 +51,47 @@ assert "torch._dynamo" not in sys.modules
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0, WHAT_TO_COMPARE
 
 
+def test_optimizers_do_not_import_torch_s_compiler():
+    code = """
+import sys, torch
+from timescales.torch_private import without_compiler
+for name in ("Adam", "AdamW", "RMSprop", "SGD", "NAdam", "Adagrad", "Adadelta", "ASGD", "Rprop"):
+    w = torch.ones(3, requires_grad=True)
+    optimizer = without_compiler(getattr(torch.optim, name))([w])
+    w.sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    optimizer.load_state_dict(optimizer.state_dict())
+assert "torch._dynamo" not in sys.modules
+"""
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0, WHAT_TO_COMPARE
+
+
+@pytest.mark.parametrize("used_before", [False, True])  # torch adds hooks to a class when it is first used
+def test_an_optimizer_without_the_compiler_is_the_same_optimizer(used_before):
+    class Own(torch.optim.Adam):
+        pass
+
+    if used_before:
+        Own([torch.ones(3)])
+    found = []
+    for kind in (private.without_compiler(Own), torch.optim.Adam):
+        w, calls = torch.ones(3, requires_grad=True), []
+        optimizer = kind([w], lr=0.1)
+        optimizer.register_step_pre_hook(lambda *given, calls=calls: calls.append("before"))
+        optimizer.register_step_post_hook(lambda *given, calls=calls: calls.append("after"))
+        for _ in range(3):
+            optimizer.zero_grad()
+            (w * w.detach()).sum().backward()
+            optimizer.step(lambda calls=calls: calls.append(torch.is_grad_enabled()))
+        found.append((w.tolist(), calls, optimizer.state_dict()["state"][0]["exp_avg"].tolist(), w.grad.tolist()))
+    assert found[0] == found[1]
+    assert found[0][1] == ["before", True, "after"] * 3
+    kind = private.without_compiler(Own)
+    assert issubclass(kind, Own)
+    assert (kind.__module__, kind.__qualname__) == (Own.__module__, Own.__qualname__)
+
+
 @pytest.mark.filterwarnings("ignore:`torch.jit.trace")
 def test_it_sees_that_torch_traces():
     found = []

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.optim import Optimizer
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import (
     SUPPORTED_NODES,
@@ -138,3 +139,27 @@ def leave_to_python(function: Any) -> None:
     from torch._C._dynamo.eval_frame import _FrameAction, _FrameExecStrategy, set_code_exec_strategy
 
     set_code_exec_strategy(function.__code__, _FrameExecStrategy(_FrameAction.SKIP, _FrameAction.SKIP))
+
+
+def without_compiler(kind: type[Optimizer]) -> type[Optimizer]:
+    """Return an optimizer's class whose methods do not import torch's compiler, which takes two seconds.
+
+    torch wraps these methods for programs that compile an optimizer. Ours never do, so they call what is wrapped.
+    """
+
+    def step(self: Optimizer, closure: Any = None) -> Any:
+        with torch.set_grad_enabled(self.defaults["differentiable"]):
+            return wrapped_step(self, closure)
+
+    methods: dict[str, Any] = {"__module__": kind.__module__, "__qualname__": kind.__qualname__}
+    for name in ("add_param_group", "zero_grad", "state_dict", "load_state_dict"):
+        method: Any = getattr(kind, name)
+        if method.__code__ is Optimizer.zero_grad.__code__:  # the wrapper of torch._disable_dynamo
+            methods[name] = method.__wrapped__
+    wrapped_step: Any = kind.step
+    while wrapped_step.__code__.co_name != "_use_grad" and hasattr(wrapped_step, "__wrapped__"):
+        wrapped_step = wrapped_step.__wrapped__  # the hooks, which a new class gets again
+    if wrapped_step.__code__.co_name == "_use_grad":
+        wrapped_step = wrapped_step.__wrapped__
+        methods["step"] = step
+    return type(kind.__name__, (kind,), methods)

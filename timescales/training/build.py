@@ -21,6 +21,7 @@ from timescales.models.sequence import SequenceModel
 from timescales.nn import engine
 from timescales.nn.rnn import RNN
 from timescales.tasks import Spec, Task
+from timescales.torch_private import without_compiler
 
 # Keys of a model's configuration that are SequenceModel's, not the RNN's, with their defaults; +model.head_size=256
 # gives a head to any model, +model.head_size=[256,256] one of two layers.
@@ -223,7 +224,10 @@ def pick_device(name: str) -> str:
 def construct(group: str, config: Config, **shared: Any) -> Any:
     """Call config["_target_"] with the other keys as arguments, and those of `shared` that it takes."""
     arguments = {key: value for key, value in config.items() if key not in ("_target_", "name")}
-    return call(group, locate(group, config.get("_target_")), arguments, config.get("name"), **shared)
+    target: Any = locate(group, config.get("_target_"))
+    if group == "optimizer":
+        target = without_compiler(target)
+    return call(group, target, arguments, config.get("name"), **shared)
 
 
 def call(group: str, target: Callable, arguments: dict[str, Any], name: str | None = None, **shared: Any) -> Any:
