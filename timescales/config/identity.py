@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 from dataclasses import fields
@@ -75,6 +76,7 @@ def identity(config: Config) -> str:
     return hashlib.sha256(json.dumps(_one_number(hashed), sort_keys=True).encode()).hexdigest()[:12]
 
 
+@functools.cache  # a report of all tables asks half a million times
 def is_of_identity(key: str) -> bool:
     """Return whether a key is part of a run's identity."""
     group, _, name = key.partition(".")
