@@ -135,7 +135,7 @@ class Cell(Measure):
     se: Number | None = None  # standard error of the mean
     n: int | None = None  # the paper's runs, with sd or se
     label: str = ""
-    compute: str = ""  # a function of timescales/analysis that computes it from all runs: "reset_units.t"
+    compute: str = ""  # a function of timescales/analysis that computes it from all runs: "two_delays.t"
     calibrated: bool = False  # a setting was chosen by looking at this value (see Assumption)
     at: str = ""  # where it is printed, if not where the table is
     # Filled by parse.py: the smallest difference to another value that the paper concludes from, and its planned runs.
