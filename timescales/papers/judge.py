@@ -32,7 +32,6 @@ REGIONS: dict[str, Region] = {
     "sometimes fails": (0.0, math.inf),
 }
 CLAIM_WORDS = {1: "holds", -1: "refuted", 0: "undecided"}
-VALUE_WORDS = {1: "agrees", -1: "differs", 0: "undecided"}
 FOR, AGAINST, UNDECIDED, NOT_RUN = ("holds", "agrees"), ("refuted", "differs"), "undecided", "not run"
 WORDS = (*FOR, *AGAINST, UNDECIDED, NOT_RUN)
 
@@ -332,7 +331,7 @@ def judge_value(cell: Cell, rows: Sequence[Row]) -> Verdict:
         notes.append(f"{chance} of {len(own)} at chance")
     notes += ["part of the data"] * any(row.partial for row in own)
     estimated, values = estimate(cell, good), _values(cell, good)
-    word = UNDECIDED if estimated is None else VALUE_WORDS[estimated.place(*region)]
+    word = {1: "agrees", -1: "differs", 0: UNDECIDED}[0 if estimated is None else estimated.place(*region)]
     if len(own) < cell.planned:
         word, notes = NOT_RUN, [f"{len(own)} of {cell.planned} runs", *notes]
     return Verdict(word, estimated, region, n=len(good), notes=notes, values=values)

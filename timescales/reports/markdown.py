@@ -286,17 +286,17 @@ def bootstrap(report: Report) -> list[str]:
         if row.blocks:
             where = {key: value for key, value in row.axes.items() if key.partition(".")[0] != "model"}
             pairs.setdefault(str(where), (wording.in_words(where), {}))[1][row.axes["model"]] = row.blocks
-    both = [(where, texts) for where, texts in pairs.values() if {"lstm", "mts"} <= texts.keys()]
+    both = [(words, texts) for words, texts in pairs.values() if {"lstm", "mts"} <= texts.keys()]
     if not both:
         return []
     from timescales.analysis import bins  # imports torch
 
     lines = ["LSTM minus MTS, by a bootstrap over blocks of the same words (single runs):", ""]
-    for where, texts in both:
+    for words, texts in both:
         found = bins.summary(bins.resampled(texts["lstm"], texts["mts"]))
-        for k, words in enumerate((*bins.NAMES, "all")):
+        for k, name in enumerate((*bins.NAMES, "all")):
             interval = judge.Interval(*(float(found[key][k]) for key in ("low", "mean", "high")))
-            lines.append(f"- {where}, {words}: {wording.interval(interval, signed=True)}")
+            lines.append(f"- {words}, {name}: {wording.interval(interval, signed=True)}")
     return [*lines, ""]
 
 
