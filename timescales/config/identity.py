@@ -21,8 +21,10 @@ IGNORED_LOOP_KEYS = ("checkpoint_every", "log_one_over_e")
 IGNORED_TASK_KEYS = ("allow_partial",)  # the record of a run on part of the data names what is missing
 DEFAULTS: dict[str, Any] = {each.name: each.default for each in fields(schema.BaseConfig)}
 DEFAULTS |= {f"loop.{key}": value for key, value in vars(schema.LoopSettings()).items()}
-DEFAULTS |= {f"model.{key}": value for key, value in (schema.MODEL_DEFAULTS | schema.LATER_MODEL_DEFAULTS).items()}
-DEFAULTS |= {f"task.{key}": value for key, value in schema.TASK_DEFAULTS.items()}
+DEFAULTS |= {f"model.{key}": value for key, value in schema.MODEL_DEFAULTS.items()}
+# Keys that a model or a task got when runs of it were finished.
+DEFAULTS |= {"model.layer1_timescale": None, "model.layer3_timescale": None, "task.time_unit": "raw", "task.dt": True}
+DEFAULTS |= {"task.gaps": "uniform", "task.longest": 200, "task.solved": None}
 MODEL_KEYS = ("model.forget_init", "model.T_max")  # what tells models from one another, whatever their recipes
 
 

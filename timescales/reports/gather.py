@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -102,8 +103,7 @@ def unread(table: Table, planned: Mapping[str, Sequence[Run]], runs_dir: Path) -
         records = [saved for run in planned[size] if (saved := Record.read(runs_dir / run.name))]
         if not records or len(records) < len(expand(table, size)):
             continue
-        points: list[Mapping[str, Any]] = [p for saved in records for p in (saved.metrics, saved.last, *saved.curve)]
-        have = {key for point in points for key in point}
+        have = {key for saved in records for key in itertools.chain(saved.metrics, saved.last, *saved.curve)}
         for name in columns(part):
             # A column is computed from a metric of the record: "last test/accuracy", "steps to valid/loss < 1".
             metric = re.sub(rf"^({STEPS_TO})?(best |last )?", "", name).split()[0]
