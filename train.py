@@ -33,7 +33,6 @@ FULL = os.environ.get("HYDRA_FULL_ERROR") == "1"  # show tracebacks, also of wro
 warnings.filterwarnings("ignore", r"\s*'hydra/launcher/joblib' is validated against", UserWarning)
 # Hydra's options whose value may be the next word.
 TAKE_A_VALUE = ("--config-dir", "-cd", "--cfg", "-c", "--info", "-i", "--package", "-p", "--experimental-rerun")
-OLDER_WORDS = {"profile=small": "rung=small", "profile=tiny": "rung=small"}
 
 
 @hydra.main(version_base="1.3", config_path=str(paths.conf()), config_name="config")
@@ -72,7 +71,7 @@ def arguments(words: list[str]) -> list[str]:
     Hydra takes no options between settings. And it composes a first configuration for the sweep itself, which would
     refuse a setting that only the files have that are swept over.
     """
-    words = [OLDER_WORDS.get(word, word) for word in words]
+    words = ["rung=small" if word in ("profile=small", "profile=tiny") else word for word in words]  # older names
     is_option = [word[:1] == "-" or before in TAKE_A_VALUE for before, word in zip(["", *words], words, strict=False)]
     options = [word for word, option in zip(words, is_option, strict=True) if option]
     settings = [word for word, option in zip(words, is_option, strict=True) if not option]

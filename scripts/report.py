@@ -122,7 +122,7 @@ def differs(found: Report) -> Path | None:
 def check_costs(reports: Sequence[Report]) -> None:
     """Exit with status 1 where speed.csv has kinds of runs that no table asks for."""
     timed = {row.kind for row in cost.rows()}
-    if unknown := timed - set().union(*(found.kinds for found in reports)):
+    if unknown := timed - {run.cost_key for found in reports for run in found.composed.values()}:
         sys.exit(
             f"{len(unknown)} kinds of runs in results/speed.csv belong to no table: a key has changed since they were "
             "timed; remove their rows, and time them again with make status MEASURE=1"

@@ -12,7 +12,7 @@ from made_up import made_row
 from scipy import stats
 
 from timescales import PLSTM
-from timescales.analysis import reference_times, reset_units
+from timescales.analysis import reference_times, reset_units, two_delays
 from timescales.models.sequence import SequenceModel
 from timescales.tasks import IMDB
 from timescales.tasks.copy import SIGNAL
@@ -216,8 +216,8 @@ def test_t_and_d_are_those_of_the_units_of_one_model_a_delay():
     rows += [made_row(axes={"task.T": 200, "seed": 0})]  # an LSTM's row, or a run that did not finish
     expected = stats.ttest_ind(drawn[200, 2], drawn[500, 2])
     assert expected.df == 254
-    assert reset_units.t(rows) == pytest.approx(expected.statistic, rel=1e-12)
-    assert reset_units.cohens_d(rows) == pytest.approx(expected.statistic / 8.0, rel=1e-12)  # sqrt(128 / 2)
+    assert two_delays.t(rows) == pytest.approx(expected.statistic, rel=1e-12)
+    assert two_delays.cohens_d(rows) == pytest.approx(expected.statistic / 8.0, rel=1e-12)  # sqrt(128 / 2)
 
 
 def test_printed_means_t_and_d_agree():
@@ -225,18 +225,18 @@ def test_printed_means_t_and_d_agree():
     for row, mean in zip(rows, (0.41, 0.19), strict=True):
         for key, value in (("p_mean", mean), ("p_sd", 0.253), ("units", 128.0)):
             row.values[f"probe/reset_units/{key}"] = value
-    assert round(reset_units.cohens_d(rows), 2) == 0.87
-    assert reset_units.t(rows) == pytest.approx(6.96, abs=0.005)
+    assert round(two_delays.cohens_d(rows), 2) == 0.87
+    assert two_delays.t(rows) == pytest.approx(6.96, abs=0.005)
 
 
 def test_a_small_table_compares_its_shortest_and_longest_delay():
     rng = np.random.default_rng(1)
     drawn = {T: rng.random(32) for T in (20, 50, 80)}
     rows = [units(T, 1, values) for T, values in drawn.items()]
-    assert reset_units.t(rows) == pytest.approx(stats.ttest_ind(drawn[20], drawn[80]).statistic)
+    assert two_delays.t(rows) == pytest.approx(stats.ttest_ind(drawn[20], drawn[80]).statistic)
     for too_few in ([], rows[:1], [rows[0], units(80, 2, drawn[80])]):
-        assert reset_units.t(too_few) is None
-        assert reset_units.cohens_d(too_few) is None
+        assert two_delays.t(too_few) is None
+        assert two_delays.cohens_d(too_few) is None
 
 
 def test_later_reset_units_and_their_factors(tmp_path):

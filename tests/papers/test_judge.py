@@ -434,7 +434,7 @@ def test_a_value_with_missing_runs_is_not_run():
 
 
 def test_values_that_are_one_number_of_all_runs_have_no_interval(monkeypatch):
-    from timescales.analysis import reset_units
+    from timescales.analysis import two_delays
 
     found = timed([100, 300, Censored(900)])
     told = judged_value(found, {"value": 300}, **TIMES)
@@ -442,11 +442,11 @@ def test_values_that_are_one_number_of_all_runs_have_no_interval(monkeypatch):
     best = rated([0.90, 0.93], 1e-3) + rated([0.95], 1e-2)
     assert judged_value(best, {"value": 95.0}, reduce="max").interval.mid == pytest.approx(95)
     assert judged_value(best, {"value": 95.0, "better": "lower"}, reduce="max").interval.mid == pytest.approx(90)
-    monkeypatch.setattr(reset_units, "t", lambda rows: float(len(rows)), raising=False)
-    told = judged_value(rows([0.9, 0.1, 0.9]), {"compute": "reset_units.t", "value": 2.0}, **FAILING)
+    monkeypatch.setattr(two_delays, "t", lambda rows: float(len(rows)), raising=False)
+    told = judged_value(rows([0.9, 0.1, 0.9]), {"compute": "two_delays.t", "value": 2.0}, **FAILING)
     assert (told.word, told.interval.mid) == ("undecided", 2)  # of the runs that succeeded
-    monkeypatch.setattr(reset_units, "t", lambda rows: None)
-    assert judged_value(rows([0.9]), {"compute": "reset_units.t", "value": 2.0}).interval is None
+    monkeypatch.setattr(two_delays, "t", lambda rows: None)
+    assert judged_value(rows([0.9]), {"compute": "two_delays.t", "value": 2.0}).interval is None
 
 
 def test_a_value_of_the_best_rate():

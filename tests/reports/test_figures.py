@@ -1,6 +1,7 @@
 """Pictures of tables: what is drawn is what was found."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from made_up import TABLE, made_row, report_of, rows
@@ -184,7 +185,7 @@ def test_curves_show_what_simple_rules_reach(monkeypatch):
         row = made_row(like=rows([0.5])[0], curve=[{"step": 10, "valid/accuracy": 0.4}])
         found = report_of({**TABLE, "figure": {"kind": "curves", "trivial_baselines": True}}, {"paper": [row]})
         settings = ["task=delayed_match", "task.choices=4", "task.distractors=0.3", "device=cpu"]
-        found.configs[row.id] = composer(settings)
+        found.composed[row.id] = SimpleNamespace(config=composer(settings))
         (panel,) = figures._panels(found)
         ax = Figure().subplots()
         figures.KINDS["curves"](ax, panel)

@@ -134,7 +134,7 @@ def test_the_price_of_what_is_open(tmp_path):
 
     def prices(runs):
         found = report_of(TABLE, {"paper": there[:2]}, open_runs={"paper": runs})
-        return wording.price(found.price()), index.row(found)[5]
+        return wording.price(found.open_seconds()), index.row(found)[5]
 
     # Of the others one has failed: it is open; of two that ended the longer one counts.
     kinds, table = {"lstm": "l", "plstm": "p"}, parse(TABLE)

@@ -73,9 +73,10 @@ ANALYSES = {
     "mutual_information": ("study",),
     "one_over_e": ("measure", "study", "compare"),
     "reference_times": ("study",),
-    "reset_units": ("measure", "study", "t", "cohens_d"),
+    "reset_units": ("measure", "study"),
     "routing": ("measure", "study"),
     "timescale_law": ("measure", "study", "compare"),
+    "two_delays": ("t", "cohens_d"),
     "word_ablation": ("study", "compare"),
 }
 

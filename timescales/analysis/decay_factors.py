@@ -16,9 +16,10 @@ from torch import Tensor
 from timescales import plotting
 from timescales.analysis.groups import titles
 from timescales.analysis.needs import needs_age
-from timescales.analysis.reset_units import MEAN_P, factors, later_reset, two_samples
+from timescales.analysis.reset_units import MEAN_P, factors, later_reset
 from timescales.analysis.run import Trained
 from timescales.analysis.study import Study, TableRow, by_unit
+from timescales.analysis.two_delays import Units, two_samples
 from timescales.errors import ConfigError
 from timescales.models.sequence import SequenceModel
 from timescales.tasks import Copy
@@ -43,7 +44,7 @@ def study(run: Trained) -> Study:
     values = {"before_mean": float(before.mean()), "before_sd": float(before.std())}
     values |= {"after_mean": float(after.mean()), "after_sd": float(after.std())}
     if len(after) > 1:
-        values |= two_samples(after, before)
+        values |= two_samples(Units.of(after), Units.of(before))
         values["t_paired"] = float(stats.ttest_rel(after.numpy(), before.numpy()).statistic)
     rows = rows_of(run, late)
     return Study(f"{TITLE}, before and after training", rows, values, lambda f: draw(f, before, after, late, run))
@@ -57,7 +58,7 @@ def compare(runs: Sequence[Trained]) -> Study:
     """
     learned_p = [learned(run.model) for run in runs]
     values = {f"{k}/mean": float(p.mean()) for k, p in enumerate(learned_p, 1)}
-    for (j, a), (k, b) in itertools.combinations(enumerate(learned_p, 1), 2):
+    for (j, a), (k, b) in itertools.combinations(enumerate(map(Units.of, learned_p), 1), 2):
         values |= {f"{j}_{k}/{key}": value for key, value in two_samples(a, b).items()}
     names = titles(runs)
     rows = [{"run": name, **row} for name, run in zip(names, runs, strict=True) for row in rows_of(run, None)]

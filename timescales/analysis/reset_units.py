@@ -5,9 +5,8 @@ Source: Chien et al. 2021, section 5.2 and Fig. A.4.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,15 +15,14 @@ from timescales import plotting
 from timescales.analysis.needs import needs_age, needs_copy
 from timescales.analysis.run import Trained
 from timescales.analysis.study import Study, by_unit
+from timescales.analysis.two_delays import Units, two_samples
 from timescales.models.sequence import SequenceModel
-from timescales.runs.store import Row
 from timescales.tasks import Batch, Copy, Task
 from timescales.tasks.copy import SIGNAL
 
 SEQUENCES = 100
 FRACTIONS = (0.25, 0.5, 0.75)
 RESETTING = 0.1  # of the delay: a unit whose age stays below it "constantly" resets
-PRINTED = (200, 500)  # the two delays of the paper
 MEAN_P, SHARE = {200: 0.41, 500: 0.19}, 0.2  # printed in section 5.2; "around 1/5 of the units"
 
 
@@ -74,7 +72,7 @@ def study(run: Trained) -> Study:
     late = ages >= task.T / 2
     values = _values(ages, p, task)
     if 2 <= int(late.sum()) <= len(late) - 2:
-        test = two_samples(p[late], p[~late])
+        test = two_samples(Units.of(p[late]), Units.of(p[~late]))
         values |= {"later_t": test["t"], "later_cohens_d": test["cohens_d"]}
     of_delay = [age / max(task.T, 1) for age in ages.tolist()]
     units = by_unit(model, {"p": p.tolist(), "age": ages.tolist(), "of_delay": of_delay})
@@ -123,30 +121,6 @@ def _draw_factors(ax: Any, rows: Sequence[Mapping[str, float]], colour: str) -> 
         ax.plot(ages, p, "o", color=unit_colour, ms=5, alpha=0.8, label=f"{len(units)} {words}{mean}")
 
 
-def two_samples(a: Tensor, b: Tensor) -> dict[str, float]:
-    """Compare a (n,) with b (m,) by Student's two-sample test with pooled variance.
-
-    Returns: t, its two-sided p_value and Cohen's d.
-    """
-    return _two_samples(*(Units(float(p.mean()), float(p.std()), len(p)) for p in (a, b)))
-
-
-class Units(NamedTuple):
-    """The mean and standard deviation of p over the units of a run, and their number."""
-
-    mean: float
-    sd: float
-    n: float
-
-
-def _two_samples(a: Units, b: Units) -> dict[str, float]:
-    from scipy import stats
-
-    test = stats.ttest_ind_from_stats(*a, *b)
-    d = float(test.statistic) * math.sqrt(1.0 / a.n + 1.0 / b.n)
-    return {"t": float(test.statistic), "p_value": float(test.pvalue), "cohens_d": d}
-
-
 @torch.no_grad()
 def ages_before_signal(model: SequenceModel, task: Copy) -> Tensor:
     """Return the age t - k_t of each unit at the last step of the delay, the mean over 100 test sequences, (units,).
@@ -163,36 +137,3 @@ def ages_before_signal(model: SequenceModel, task: Copy) -> Tensor:
 def later_reset(model: SequenceModel, task: Copy) -> Tensor:
     """Return which units are later-reset units, (units,) bool; see `measure`."""
     return ages_before_signal(model, task) >= task.T / 2
-
-
-def t(rows: Sequence[Row]) -> float | None:
-    """Return Student's t of the decay factors p at the shorter delay against those at the longer one (pooled variance).
-
-    As the paper's numbers imply (t = d sqrt(128 / 2)), the test is over the units of one model per delay: the models
-    with the smallest seed that both delays have. The delays are T = 200 and 500 or, if these are missing, the shortest
-    and the longest one. None without such a pair.
-
-    rows: of several runs, as tables compute from them, with the values of `measure`.
-    """
-    pair = _pair(rows)
-    return None if pair is None else _two_samples(*pair)["t"]
-
-
-def cohens_d(rows: Sequence[Row]) -> float | None:
-    """Return Cohen's d of the same comparison: the difference of means over the pooled standard deviation."""
-    pair = _pair(rows)
-    return None if pair is None else _two_samples(*pair)["cohens_d"]
-
-
-def _pair(rows: Sequence[Row]) -> tuple[Units, Units] | None:
-    """Return the units at the shorter and at the longer delay, of one seed."""
-    by_delay: dict[int, dict[int, Units]] = {}
-    for row in rows:
-        mean, sd, n = (row.value(f"probe/reset_units/{key}") for key in ("p_mean", "p_sd", "units"))
-        if mean is not None and sd is not None and n is not None and "task.T" in row.axes:
-            by_delay.setdefault(row.axes["task.T"], {})[row.seed] = Units(mean, sd, n)
-    if len(by_delay) < 2:
-        return None
-    short, long = PRINTED if set(PRINTED) <= set(by_delay) else (min(by_delay), max(by_delay))
-    seeds = by_delay[short].keys() & by_delay[long].keys()
-    return (by_delay[short][min(seeds)], by_delay[long][min(seeds)]) if seeds else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 from dataclasses import fields
@@ -20,8 +21,10 @@ IGNORED_LOOP_KEYS = ("checkpoint_every", "log_one_over_e")
 IGNORED_TASK_KEYS = ("allow_partial",)  # the record of a run on part of the data names what is missing
 DEFAULTS: dict[str, Any] = {each.name: each.default for each in fields(schema.BaseConfig)}
 DEFAULTS |= {f"loop.{key}": value for key, value in vars(schema.LoopSettings()).items()}
-DEFAULTS |= {f"model.{key}": value for key, value in (schema.MODEL_DEFAULTS | schema.LATER_MODEL_DEFAULTS).items()}
-DEFAULTS |= {f"task.{key}": value for key, value in schema.TASK_DEFAULTS.items()}
+DEFAULTS |= {f"model.{key}": value for key, value in schema.MODEL_DEFAULTS.items()}
+# Keys that a model or a task got when runs of it were finished.
+DEFAULTS |= {"model.layer1_timescale": None, "model.layer3_timescale": None, "task.time_unit": "raw", "task.dt": True}
+DEFAULTS |= {"task.gaps": "uniform", "task.longest": 200, "task.solved": None}
 MODEL_KEYS = ("model.forget_init", "model.T_max")  # what tells models from one another, whatever their recipes
 
 
@@ -75,6 +78,7 @@ def identity(config: Config) -> str:
     return hashlib.sha256(json.dumps(_one_number(hashed), sort_keys=True).encode()).hexdigest()[:12]
 
 
+@functools.cache  # a report of all tables asks half a million times
 def is_of_identity(key: str) -> bool:
     """Return whether a key is part of a run's identity."""
     group, _, name = key.partition(".")

@@ -26,10 +26,6 @@ MAY_READ_ENVIRONMENT = ("data_root", "run_dir")
 
 # The keys that conf/base.yaml gives to every model, with their defaults.
 MODEL_DEFAULTS = {"block": "plain", "gap_input": False, "auxiliary": "none", "auxiliary_steps": 600}
-# Keys that a task got when runs of it were finished, with their defaults.
-TASK_DEFAULTS = {"time_unit": "raw", "dt": True, "gaps": "uniform", "longest": 200, "solved": None}
-# Keys that a model got when runs of it were finished, with their defaults.
-LATER_MODEL_DEFAULTS = {"layer1_timescale": None, "layer3_timescale": None}
 
 
 @dataclass

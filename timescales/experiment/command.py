@@ -34,12 +34,9 @@ def command(config: Config, run_id: str, composer: Composer) -> str:
             "All its settings are in its record.json"
         )
     program = "python train.py" if paths.in_checkout() else "timescales-train"
-    return " ".join([program, *map(_quoted, overrides)])
-
-
-def _quoted(text: str) -> str:
-    """Quote a word for a shell: in double quotes if it contains single ones."""
-    return f'"{text}"' if "'" in text and not set(text) & set('"$`\\!') else shlex.quote(text)
+    # A word with single quotes is easier to read in double ones.
+    quoted = (f'"{o}"' if "'" in o and not set(o) & set('"$`\\!') else shlex.quote(o) for o in overrides)
+    return " ".join([program, *quoted])
 
 
 def _auto(node: Any) -> Any:

@@ -14,8 +14,6 @@ from timescales.errors import ConfigError, one_line
 from timescales.papers import load
 from timescales.papers.table import Table, expand, varying
 
-GROUP_PREFIXES = ("model.", "task.", "optimizer.")  # what the keys begin with that depend on a choice of files
-
 
 def combinations(overrides: Sequence[str], composer: Composer) -> list[list[str]]:
     """List all combinations of the values that overrides sweep over. Of a key that is given twice the last counts."""
@@ -39,7 +37,8 @@ def fitting(requests: Sequence[list[str]], composer: Composer) -> list[list[str]
     firsts = dict(zip(choices, requests, strict=True))  # a request with each choice of files
     overrides = [parse(text) for request in firsts.values() for text in request]
     added = {override.key_or_group for override in overrides if override.is_add()}  # as +model.head_size=16
-    of_groups = dict.fromkeys(o.key_or_group for o in overrides if o.key_or_group.startswith(GROUP_PREFIXES))
+    depend = ("model.", "task.", "optimizer.")  # on a choice of files
+    of_groups = dict.fromkeys(o.key_or_group for o in overrides if o.key_or_group.startswith(depend))
     known = {choice: {key for key, _ in dotted(composer.of_files(request))} for choice, request in firsts.items()}
     absent: dict[str, list[tuple[str, ...]]] = {}  # by key, the choices of files without it
     for key in (key for key in of_groups if key not in added):

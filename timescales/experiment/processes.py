@@ -20,7 +20,6 @@ from tqdm import tqdm
 from timescales.experiment.train import Job
 from timescales.training.interrupt import PASSED_ON, Interrupt
 
-NOT_BEGUN = "not begun"  # what a worker returns after the sweep was interrupted
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, PASSED_ON)
 
 
@@ -85,7 +84,7 @@ def in_worker(job: Job, stop: Path, launcher: int, overrides: list[str]) -> Any:
     tqdm.set_lock(threading.RLock())
     with Interrupt() as interrupt, masked(signal.SIG_UNBLOCK):
         if stop.exists() or not stop.parent.exists():  # a second signal has ended the launcher, and its folder
-            return NOT_BEGUN
+            return "not begun"
         try:
             if interrupt.requested:
                 raise KeyboardInterrupt("before it began")

@@ -32,8 +32,6 @@ from timescales.runs.found import Action, Found
 from timescales.runs.record import Record, State
 
 CHOSEN = ("table", "rung")  # what a command line says of a table; the rest is about its runs
-COMMON_KEYS = ("run_dir", "seeds")  # keys that set no runs apart
-SMALL = 256  # units; runs of such layers are faster side by side, with one thread each, than in turn with all
 
 
 class Sweep:
@@ -155,13 +153,13 @@ class Sweep:
             print(f"{len(stale)} of them are stale (force=stale runs them again): {', '.join(stale)}", flush=True)
 
     def advise(self, todo: Sequence[Run]) -> None:
-        """Say, on stderr, that several small runs on a CPU are trained fastest with one thread each."""
+        """Say, on stderr, that several runs of at most 256 units on a CPU are trained fastest with one thread each."""
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         if min(cores, len(todo)) < 2 or not self.one_by_one or self.minutes is not None:
             return
         sizes = [run.config["model"].get("hidden_size") for run in todo]
         devices = {run.config["device"] for run in todo}
-        if not all(isinstance(size, int) and size <= SMALL for size in sizes) or devices - {"cpu", "auto"}:
+        if not all(isinstance(size, int) and size <= 256 for size in sizes) or devices - {"cpu", "auto"}:
             return
         if "auto" in devices:
             import torch  # which the runs need anyway
@@ -225,7 +223,7 @@ class Sweep:
 
     def outcomes(self, runs: Sequence[Run]) -> Iterator[str]:
         """Yield a line for each setting, in the order asked for: its tests' mean and, in brackets, sd over seeds."""
-        differ = [key for key in varying([run.axes for run in runs]) if key not in COMMON_KEYS]
+        differ = [key for key in varying([run.axes for run in runs]) if key not in ("run_dir", "seeds")]
         settings: dict[str, list[Run]] = {}
         for run in runs:
             name = " ".join(f"{key}={spell(run.axes[key])}" for key in differ if key in run.axes)

@@ -25,8 +25,6 @@ SEEN, OPPOSITE, UNCLEAR = "seen", "opposite seen", "unclear"
 RUNG_WORDS = {"holds": SEEN, "refuted": OPPOSITE, judge.UNDECIDED: UNCLEAR, judge.NOT_RUN: judge.NOT_RUN}
 TRENDS = ("grows", "shrinks", "flat", UNCLEAR)
 ALL, DECIDED = "all", "seen or opposite seen at the smallest size"  # groups of conclusions whose signs are counted
-FLAT_SHARE = 0.1  # for claims about failures: a change of the share of runs up to this counts as none
-FLAT = 1.25  # for times: a change of the ratio over the whole ladder up to this factor counts as none
 
 
 @dataclass(frozen=True)
@@ -133,7 +131,11 @@ def ladder_claims(table: Table, rows: Mapping[str, Sequence[Row]]) -> list[Ladde
                 runs = frozenset(row.id for row in rows.get(name, ()))
                 steps.append(RungResult(name, float(rung.at or 0), verdict, UNCLEAR if lacks else word, lacks, runs))
         own_claim = stands_for(table.claims, claim.of) if claim.of else None
-        paper = _at_the_paper(table, own_claim, rows, ratio)
+        paper = None
+        if own_claim is not None:
+            paper = judge.judge_claim(own_claim, rows.get(PAPER, ()), expand(table), ratio=ratio)
+        if paper and (paper.interval is None or paper.word == judge.NOT_RUN):
+            paper = None
         quoted = own_claim is not None and bool(own_claim.quote)
         found.append(LadderClaim(claim, steps, paper, ratio, _flat(table, claim, ratio), quoted))
     return found
@@ -142,20 +144,12 @@ def ladder_claims(table: Table, rows: Mapping[str, Sequence[Row]]) -> list[Ladde
 def _flat(table: Table, claim: Claim, ratio: bool) -> float:
     """Return the largest change of an effect over a whole ladder that counts as none, in the unit of the effect."""
     if ratio:
-        return math.log2(FLAT)
+        return math.log2(1.25)
     if "fails" in claim.sign:
-        return FLAT_SHARE
+        return 0.1  # of the runs
     # The table's tolerance applies to its own metric, and to others that are also in percent.
     alike = claim.metric not in claim.text or claim.unit == table.unit == "percent"
     return float(claim.tolerance) if alike else 0.0
-
-
-def _at_the_paper(table: Table, own: Claim | None, rows: Mapping[str, Sequence[Row]], ratio: bool) -> Verdict | None:
-    """Judge the paper's claim that a rung's claim stands for. None without any runs at the paper's size."""
-    if own is None:
-        return None
-    verdict = judge.judge_claim(own, rows.get(PAPER, ()), expand(table), ratio=ratio)
-    return verdict if verdict.interval is not None and verdict.word != judge.NOT_RUN else None
 
 
 def too_short_or_easy(competence: Competence | None, rung: Rung, rows: Sequence[Row]) -> str:

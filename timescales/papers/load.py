@@ -25,8 +25,13 @@ def table(name: str) -> Table:
     path = folders.file("table", name)
     if path is None:
         raise ConfigError(folders.no_such("table", name))
-    found = parse(_node(path))
-    _check_analyses(path, found)
+    found, known = parse(_node(path)), analysis.measurable()
+    if unknown := [name for name in found.probe if name not in known]:
+        raise ConfigError(f"{path}: table.probe: no analysis {unknown[0]}{nearest(unknown[0], known)}")
+    for cell in found.cells:
+        module, _, function = cell.compute.partition(".")
+        if cell.compute and module not in analysis.names(function or "?"):
+            raise ConfigError(f"{path}: table.cells: no function {cell.compute} in timescales/analysis")
     return found
 
 
@@ -45,17 +50,6 @@ def _node(path: Path) -> Node:
     if not re.search(r"^# @package _global_\s*$", path.read_text("utf-8"), re.MULTILINE):
         raise ConfigError(f"{path} must begin with the line `# @package _global_`")
     return node
-
-
-def _check_analyses(path: Path, table: Table) -> None:
-    """Raise ConfigError for an analysis that does not exist."""
-    known = analysis.measurable()
-    if unknown := [name for name in table.probe if name not in known]:
-        raise ConfigError(f"{path}: table.probe: no analysis {unknown[0]}{nearest(unknown[0], known)}")
-    for cell in table.cells:
-        module, _, function = cell.compute.partition(".")
-        if cell.compute and module not in analysis.names(function or "?"):
-            raise ConfigError(f"{path}: table.cells: no function {cell.compute} in timescales/analysis")
 
 
 def request(axes: Axes) -> list[str]:

@@ -12,7 +12,7 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, fields, replace
-from typing import Any, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 from timescales.config import values as plain
 from timescales.config.identity import IGNORED_KEYS, IGNORED_LOOP_KEYS, IGNORED_TASK_KEYS
@@ -25,7 +25,6 @@ from timescales.papers.table import (
     FIRST_SEED,
     PAPER,
     RATES,
-    SELECTS,
     WITHIN,
     Assumption,
     Cell,
@@ -39,6 +38,7 @@ from timescales.papers.table import (
     Number,
     Question,
     Rung,
+    Select,
     Table,
     Threshold,
     Where,
@@ -50,8 +50,6 @@ from timescales.runs.metrics import STEPS_TO, is_steps, threshold
 Node = Mapping[str, Any]  # a part of a table's file
 MINIMUM = {"sd": 0, "se": 0, "tolerance": 0, "n": 1}
 ABOVE = {"times": 0, "by": 0, "at": 0, "steps": 0, "share": 0, "seeds": 0}
-PERCENT = r"%|\bpct\b|\bper\s?cents?\b|\bpercentages?\b"  # what people write for percent
-NEEDED = {"line": ("x",), "probe": ("probe", "xlabel", "ylabel")}  # keys without which a figure cannot be drawn
 DOCUMENTATION = "timescales/papers/table.py"
 hints_of: Callable[[Any], dict[str, Any]] = functools.cache(get_type_hints)  # as slow as all else in `checked`
 
@@ -80,7 +78,7 @@ def parse(node: Node) -> Table:
         if wrong := [text for text in values.get(key, ()) if not isinstance(text, str)]:
             raise ConfigError(f"{where}.{key}: {wrong[0]!r} is not a string: put quotes around text with a colon")
     table = Table(**values)
-    if not all(other in SELECTS for other in table.other_selections()):
+    if not set(table.other_selections()) <= set(get_args(Select)):
         raise ConfigError(f"{where}.assumed.select.try must be a list of best or last, not {table.other_selections()}")
     _check_runs(file, table)
     if table.layout and set(table.layout) != {"columns", "rows"}:
@@ -164,13 +162,10 @@ def _rung(where: str, node: Any, table: Table, measure: Node, over: str, base: N
         "sets": sets,
     }
     if (node := values.get("competence")) is not None:
-        checked(Competence, node, f"{where}.competence")
-        own = {
-            key: _threshold(f"{where}.competence", node[key])
-            for key in ("reach", "ceiling")
-            if node.get(key) is not None
-        }
-        values["competence"] = Competence(**{**node, **own})
+        competence = checked(Competence, node, f"{where}.competence")
+        for key in (key for key in ("reach", "ceiling") if competence.get(key) is not None):
+            competence[key] = _threshold(f"{where}.competence", competence[key])
+        values["competence"] = Competence(**competence)
     rung = Rung(**vars(table) | values)
     if over and rung.at is None:
         size, *others = (grid.settings.get(over) for grid in rung.runs)
@@ -208,7 +203,8 @@ def _each(build: Callable[..., Any], where: str, nodes: Sequence[Any], *more: An
 def _measured(kind: type[Any], node: Any, where: str, inherited: Node | None = None) -> dict[str, Any]:
     """Return a node's values by field, with those that it inherits; check those that decide verdicts."""
     own = checked(kind, node, where, inherited)
-    if (unit := own.get("unit", "percent")) != "percent" and re.search(PERCENT, unit, re.IGNORECASE):
+    percent = r"%|\bpct\b|\bper\s?cents?\b|\bpercentages?\b"  # what people write for it
+    if (unit := own.get("unit", "percent")) != "percent" and re.search(percent, unit, re.IGNORECASE):
         raise ConfigError(f"{where}.unit: {unit!r} shows a fraction unchanged; to show it times 100 write percent")
     for key in ("metric", "than"):
         if is_steps(own.get(key, "")):
@@ -224,8 +220,7 @@ def checked(kind: type[Any], node: Any, where: str, inherited: Node | None = Non
 
     Raises ConfigError for a key that is unknown, or missing and not inherited, and for a value of a wrong type.
     """
-    if not isinstance(node, Mapping):
-        plain.require(where, node, dict)
+    plain.require(where, node, Mapping)
     known = {f.metadata.get("key", f.name): f for f in fields(kind)}
     known = {key: known[key] for key in getattr(kind, "KEYS", known)}
     needed = [key for key, f in known.items() if f.default is f.default_factory is MISSING]
@@ -328,7 +323,8 @@ def _cited(where: str, node: Any) -> Cited:
 
 def _figure(where: str, node: Any) -> Figure:
     figure = Figure(**checked(Figure, node, where))
-    if missing := [key for key in NEEDED.get(figure.kind, ()) if not getattr(figure, key)]:
+    needed = {"line": ("x",), "probe": ("probe", "xlabel", "ylabel")}
+    if missing := [key for key in needed.get(figure.kind, ()) if not getattr(figure, key)]:
         raise ConfigError(f"{where}.{missing[0]} is missing; see {DOCUMENTATION}")
     if figure.trivial_baselines and figure.kind != "curves":
         raise ConfigError(f"{where}.trivial_baselines: only kind: curves can draw them; leave it out")
@@ -337,8 +333,7 @@ def _figure(where: str, node: Any) -> Figure:
 
 def _grid(where: str, node: Any) -> Grid:
     """Make a grid. Raises ConfigError for several values of a key that is not part of a run's identity."""
-    if not isinstance(node, Mapping):
-        plain.require(where, node, dict)
+    plain.require(where, node, Mapping)
     alike = [*(f"loop.{key}" for key in IGNORED_LOOP_KEYS), *(f"task.{key}" for key in IGNORED_TASK_KEYS)]
     for name, value in node.items():
         key = str(name).lstrip("+~")

@@ -20,9 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from timescales.analysis.study import Source
-from timescales.config.run import Axes
 from timescales.files import csv_rows, csv_text
-from timescales.papers.table import FAILING, FAILS_MORE_OFTEN, Cell, Claim, Table, expand, matches
+from timescales.papers.table import FAILING, FAILS_MORE_OFTEN, Cell, Claim, Table, agrees, expand, matches
 
 FOLDER = "reanalysed"  # in results/
 COLUMNS = ("kind", "of", "axes", "metric", "value")
@@ -89,7 +88,8 @@ def judge(table: Table, sources: Sequence[Source]) -> list[Evidence]:
     (`where`) names must be among the source's.
     """
     runs = expand(table)
-    like = [source for source in sources if any(_alike(source.axes, axes) for axes in runs)]
+    # A source is like a run that has its task, and its values of all settings that both name.
+    like = [s for s in sources if any(a.get("task") == s.axes.get("task") and agrees(a, s.axes) for a in runs)]
     found: list[Evidence] = []
     printed: list[Cell | Claim] = [*table.cells, *table.claims]
     for items, own in ((printed, like), (table.data, sources)):
@@ -102,11 +102,6 @@ def judge(table: Table, sources: Sequence[Source]) -> list[Evidence]:
             elif item.decides and item.sign not in (*FAILING, FAILS_MORE_OFTEN):
                 found += _claim(item, own)
     return found
-
-
-def _alike(axes: Axes, run: Axes) -> bool:
-    """Return whether a source and a run have the same task, and the same values of all settings that both name."""
-    return axes.get("task") == run.get("task") and all(run.get(key, value) == value for key, value in axes.items())
 
 
 def _value(cell: Cell, printed: float, source: Source) -> Evidence:

@@ -13,7 +13,7 @@ import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, NamedTuple, TypeVar, get_args
+from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 
 from timescales.config.run import Axes
 from timescales.errors import ConfigError, nearest
@@ -24,7 +24,6 @@ Item = TypeVar("Item")
 Number = float | int
 Select = Literal["best", "last"]
 Better = Literal["higher", "lower"]
-SELECTS = get_args(Select)
 Scale = Literal["linear", "log"]
 Where = Axes  # which runs: settings, each with its value or a list of values
 PAPER = "paper"  # the name of the paper's size, beside the names of rungs
@@ -135,7 +134,7 @@ class Cell(Measure):
     se: Number | None = None  # standard error of the mean
     n: int | None = None  # the paper's runs, with sd or se
     label: str = ""
-    compute: str = ""  # a function of timescales/analysis that computes it from all runs: "reset_units.t"
+    compute: str = ""  # a function of timescales/analysis that computes it from all runs: "two_delays.t"
     calibrated: bool = False  # a setting was chosen by looking at this value (see Assumption)
     at: str = ""  # where it is printed, if not where the table is
     # Filled by parse.py: the smallest difference to another value that the paper concludes from, and its planned runs.
@@ -428,19 +427,15 @@ def expand(table: Table, size: str = PAPER, narrow: Mapping[str, Sequence[Any]] 
     """
     grids = [grid.values() for grid in table.sizes[size].runs]
     for key, wanted in (narrow or {}).items():
-        grids = _narrowed(grids, key, wanted)
+        beyond = [value for value in wanted if not any(value in grid.get(key, []) for grid in grids)]
+        known = [grid | {key: [v for v in wanted if v in grid[key] or v in beyond]} for grid in grids if key in grid]
+        grids = [grid for grid in known if grid[key]] or [grid | {key: beyond} for grid in grids]
     runs: dict[str, Axes] = {}
     for grid in grids:
         for values in itertools.product(*grid.values()):
             axes = dict(zip(grid, values, strict=True))
             runs.setdefault(json.dumps(axes, sort_keys=True), axes)
     return list(runs.values())
-
-
-def _narrowed(grids: list[dict[str, list[Any]]], key: str, wanted: Sequence[Any]) -> list[dict[str, list[Any]]]:
-    beyond = [value for value in wanted if not any(value in grid.get(key, []) for grid in grids)]
-    known = [grid | {key: [v for v in wanted if v in grid[key] or v in beyond]} for grid in grids if key in grid]
-    return [grid for grid in known if grid[key]] or [grid | {key: beyond} for grid in grids]
 
 
 def group(axes: Axes) -> str:

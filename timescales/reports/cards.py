@@ -15,14 +15,13 @@ from timescales import paths
 from timescales.errors import ConfigError
 from timescales.papers.table import PAPER, Grid
 from timescales.reports import index, markdown, readme, wording
-from timescales.reports.report import Report, by_paper, done_of_all, full_size, price
+from timescales.reports.report import Report, by_paper, full_size
 from timescales.runs import cost
 
 FOLDER = paths.ROOT / "docs" / "papers"
 CITATIONS = paths.ROOT / "CITATION.cff"
 STUDIES = "ours"  # the page of our own studies is written by hand
 RESULTS = "../../results"  # as seen from FOLDER
-ARXIV = "https://arxiv.org/abs/"
 COMMANDS = """\
 make small TABLE={0}                # the first rung of its ladder: planned for a quarter of an hour on one core
 make reproduce TABLE={0} HOURS=2    # the largest rung that fits into two hours here
@@ -75,12 +74,6 @@ def _authors(entry: Entry, most: int) -> str:
     return f"{', '.join(others)} & {last}" if others else str(last)
 
 
-def _notes(entry: Entry) -> str:
-    """Return where the paper was published, with a link to arXiv."""
-    before, arxiv, number = entry["notes"].partition("arXiv ")
-    return f"{before}[{arxiv}{number}]({ARXIV}{number})" if arxiv else before
-
-
 def card(paper: str, reports: Sequence[Report]) -> str:
     """Write the page of a paper. reports: those of its tables."""
     entry = reference(paper)
@@ -88,7 +81,9 @@ def card(paper: str, reports: Sequence[Report]) -> str:
     shown = max(reports, key=lambda report: (len(report.rows[PAPER]), len(report.all_rows)))
     name = shown.table.name
     lines = [f"# {title(entry)}", "", "Written by `make report` from the committed runs.", ""]
-    lines += [f"{_authors(entry, most=99)}. {_notes(entry)}.", "", *_summary(reports), ""]
+    published, _, arxiv = entry["notes"].partition("arXiv ")
+    link = f"[arXiv {arxiv}](https://arxiv.org/abs/{arxiv})" if arxiv else ""
+    lines += [f"{_authors(entry, most=99)}. {published}{link}.", "", *_summary(reports), ""]
     asked = index.questions(reports)
     if asked:
         body = [[question, answer, link.replace("](", f"]({RESULTS}/")] for question, answer, link in asked]
@@ -129,8 +124,8 @@ def _summary(reports: Sequence[Report]) -> list[str]:
     body = [
         ["conclusions", conclusions],
         *([["printed values", values_]] if values_ else []),
-        ["runs at the paper's size", f"{done_of_all(reports)}{_hours(ended)}"],
-        ["missing runs", wording.price(price(missing.values())) or "none"],
+        ["runs at the paper's size", f"{len(ended.keys() - missing.keys())} of {len(ended | missing)}{_hours(ended)}"],
+        ["missing runs", wording.price(missing.values()) or "none"],
         ["runs on ladders", f"{len(rungs)}{_hours(rungs)}"],
         ["models", ", ".join(f"[{name}](../models/{name}.md)" for name in models(grids))],
         ["tasks", ", ".join(f"[{name}](../tasks/{name}.md)" for name in values(grids, "task"))],

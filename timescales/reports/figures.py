@@ -19,8 +19,6 @@ from timescales.reports.wording import say
 from timescales.runs import metrics
 from timescales.runs.metrics import STEPS_TO, Censored, is_steps
 
-EMPTY = "empty dots: runs that never reached the threshold, at their last step"
-
 
 class Panel(NamedTuple):
     """A panel's content: the runs of a table at one size."""
@@ -203,7 +201,8 @@ def _line(ax: Any, panel: Panel) -> None:
         for filled in sorted({_filled(y) for _, y in points}):
             dots = [(x, y) for x, y in points if _filled(y) == filled]
             ax.plot(*zip(*dots, strict=True), "o", fillstyle=filled, color=shade, ms=4, alpha=0.6)
-    below = f"\n{EMPTY}" if any(isinstance(row.value(name), Censored) for row in panel.rows) else ""
+    empty = any(isinstance(row.value(name), Censored) for row in panel.rows)
+    below = "\nempty dots: runs that never reached the threshold, at their last step" * empty
     ax.set(xlabel=(figure.xlabel or figure.x) + below, ylabel=name, xscale=figure.xscale, yscale=figure.yscale)
     if figure.xscale == "log":
         places = sorted({row.axes[figure.x] for row in panel.rows if figure.x in row.axes})

@@ -27,13 +27,7 @@ LOOK = {  # colour and marker of each word
     **dict.fromkeys((*judge.AGAINST, OPPOSITE), (RED, "X")),
     judge.NOT_RUN: (PALE, "D"),
 }
-MAX_VALUES = 60  # more would not be readable; the page lists them
 FAR = 8.0  # in margins: values farther away are drawn at the edge
-
-
-def look(word: str) -> tuple[str, str]:
-    """Return the colour and the marker of a verdict."""
-    return LOOK.get(word, (GREY, "D"))
 
 
 @fixed_style()
@@ -59,7 +53,7 @@ def verdicts(report: Report) -> Any:
     """Draw the claims that have an interval on the left, a panel for each unit, and the values on the right."""
     claims = [each for each in report.claims if any(v.interval for v in each.verdicts)]
     values = [each for each in report.values if any(v.interval or v.values for v in each.verdicts)]
-    values = values if len(values) <= MAX_VALUES else []
+    values = values if len(values) <= 60 else []  # more would not be readable; the page lists them
     if not claims and not values:
         return None
     columns: list[dict[str, list[Any]]] = [found for found in (_by_unit(claims), _by_unit(values)) if found]
@@ -148,7 +142,7 @@ def _limits(values: Sequence[float]) -> tuple[float, float]:
 
 def _line(ax: Any, y: float, interval: Interval | None, word: str, low: float, high: float) -> None:
     if interval is not None:
-        colour, mark = look(word)
+        colour, mark = LOOK.get(word, (GREY, "D"))
         known = math.isfinite(interval.low) or math.isfinite(interval.high)  # a single run has no interval
         ax.plot([max(interval.low, low), min(interval.high, high)], [y, y], color=colour, lw=2 * known, zorder=3)
         ax.plot(max(low, min(high, interval.mid)), y, mark, color=colour, ms=5.5, zorder=4)
@@ -215,8 +209,6 @@ def ladder(report: Report) -> Any:
     axes = figure.subplots(down, across, squeeze=False).flat
     for ax, judged in zip(axes, ladder_claims, strict=False):
         _ladder_claim_on(ax, judged, report)
-    for ax in [*axes][len(ladder_claims) :]:
-        ax.remove()
     for ax in figure.axes[len(ladder_claims) :]:
         ax.remove()
     return figure
@@ -230,7 +222,9 @@ def _ladder_claim_on(ax: Any, judged: LadderClaim, report: Report) -> None:
     ]
     paper = judged.paper and (_percent(judged.paper) if shares else judged.paper)
     known = [v.interval for v in (*(v for _, v, _ in rungs), paper) if v and v.interval]
-    lead = [] if judged.ratio or shares else _lead(judged, report)
+    own = stands_for(report.table.claims, judged.claim.of) if judged.claim.of else None
+    of_paper = own is not None and own.column == judged.claim.column and not (judged.ratio or shares)
+    lead = printed_lead(own, report) if own is not None and of_paper else []
     low, high = _limits([0.0, *(x for interval in known for x in interval), *lead])
     region = judge.region_of(judged.claim, judged.ratio)
     region = (100 * region[0], 100 * region[1]) if shares else region
@@ -244,7 +238,6 @@ def _ladder_claim_on(ax: Any, judged: LadderClaim, report: Report) -> None:
     ax.vlines(lead, len(rungs) - 0.4, len(rungs) + 0.4, color=BLUE, lw=1.5, zorder=5)
     ax.axvline(0, color="black", lw=0.8)
     ax.set_xlim(low, high)
-    own = stands_for(report.table.claims, judged.claim.of) if judged.claim.of else None
     place = f" ({wording.in_words(own.place)})" if own is not None and own.place else ""
     names.append(f"paper's size{place}" + ("" if paper is not None or lead else ": open"))
     _rows(ax, names, _title(judged), LETTERS)
@@ -260,8 +253,3 @@ def _title(judged: LadderClaim) -> str:
     trend = f"; with size it {judged.trend}" if judged.trend in ("grows", "shrinks") else ""
     trend = {"flat": "; with size flat", "unclear": "; trend unclear"}.get(judged.trend, trend)
     return f"{wording.claim_in_words(judged.claim)}{trend}"
-
-
-def _lead(judged: LadderClaim, report: Report) -> list[float]:
-    own = stands_for(report.table.claims, judged.claim.of) if judged.claim.of else None
-    return printed_lead(own, report) if own is not None and own.column == judged.claim.column else []

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -83,11 +84,13 @@ def open_runs(
         table: at the size of the runs. A rung may state how many steps a run typically takes.
         rows: the rows of the runs that have ended.
     """
-    keys = {run.id: run.cost_key for run in planned}
     ended = {row.id for row in rows if row.status in ENDED and not row.stale}
-    steps = table.steps if isinstance(table, Rung) else None
+    todo = [run for run in planned if run.id not in ended]
+    if not todo:
+        return []  # the keys of a thousand runs take a second
+    keys, steps = {run.id: run.cost_key for run in planned}, table.steps if isinstance(table, Rung) else None
     seconds = cost.prices(((keys[row.id], row) for row in rows), results_dir, steps)
-    return [(run, seconds.get(run.cost_key)) for run in planned if run.id not in ended]
+    return [(run, seconds.get(run.cost_key)) for run in todo]
 
 
 def unread(table: Table, planned: Mapping[str, Sequence[Run]], runs_dir: Path) -> list[str]:
@@ -98,21 +101,15 @@ def unread(table: Table, planned: Mapping[str, Sequence[Run]], runs_dir: Path) -
     lines: dict[str, None] = {}
     for size, part in table.sizes.items():
         records = [saved for run in planned[size] if (saved := Record.read(runs_dir / run.name))]
-        complete = len(records) == len(expand(table, size))
-        lines |= dict.fromkeys(_unread(part, records) if complete and records else [])
+        if not records or len(records) < len(expand(table, size)):
+            continue
+        have = {key for saved in records for key in itertools.chain(saved.metrics, saved.last, *saved.curve)}
+        for name in columns(part):
+            # A column is computed from a metric of the record: "last test/accuracy", "steps to valid/loss < 1".
+            metric = re.sub(rf"^({STEPS_TO})?(best |last )?", "", name).split()[0]
+            if metric not in have and not name.startswith("probe/"):
+                lines[f"none of its {len(records)} runs here has {metric}{errors.nearest(metric, have)}"] = None
     return list(lines)
-
-
-def _unread(table: Table, records: Sequence[Record]) -> Iterator[str]:
-    have = {
-        key for saved in records for key in (*saved.metrics, *saved.last, *(k for point in saved.curve for k in point))
-    }
-    columns_of_records = [name for name in columns(table) if not name.startswith("probe/")]
-    # A column is computed from a metric of the record: "last test/accuracy", "steps to valid/loss < 1".
-    metrics = (re.sub(rf"^({STEPS_TO})?(best |last )?", "", name).split()[0] for name in columns_of_records)
-    for name in dict.fromkeys(metrics):
-        if name not in have:
-            yield f"none of its {len(records)} runs here has {name}{errors.nearest(name, have)}"
 
 
 def curve(table: Table, row: Row, results_dir: Path, out: Path) -> list[dict[str, float]]:

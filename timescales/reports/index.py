@@ -139,7 +139,7 @@ def row(report: Report) -> list[str]:
     kinds = ("hypotheses" if report.study else "conclusions", "printed values")
     decided = [wording.counted(counts, kind) for counts, kind in zip(report.counts, kinds, strict=True)]
     runs = f"{len(report.rows[PAPER])} of {len(report.planned[PAPER])}"
-    return [_link(report), report.table.source, *decided, runs, wording.price(report.price()), rungs(report)]
+    return [_link(report), report.table.source, *decided, runs, wording.price(report.open_seconds()), rungs(report)]
 
 
 def rungs(report: Report) -> str:

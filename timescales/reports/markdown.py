@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import itertools
 import string
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from timescales import paths
 from timescales.papers import judge
 from timescales.papers.reanalysed import Evidence
-from timescales.papers.table import PAPER, RATES, Assumption, Cell, Claim, matches
+from timescales.papers.table import PAPER, RATES, Cell, Claim, matches
 from timescales.reports import wording
 from timescales.reports.forest import printed_lead
 from timescales.reports.report import Judged, Report
@@ -30,13 +30,14 @@ def table(report: Report) -> str:
     lines = [f"# {found.title}", "", f"{found.name}: {found.source}."]
     asked = "Do the hypotheses hold?" if report.study else "Is it reproduced?"
     lines += ["", f"**{asked}** {wording.answer(report)}"]
-    price = wording.price(report.price())
+    price = wording.price(report.open_seconds())
     missing = f" (missing: {price}, on one CPU core)" if price else ""
     lines += [f"At {wording.full_size(report)} {runs}{missing}. {_chance(report)}".rstrip(), ""]
     if verdicts_drawn(report):
         lines += [f"![Claims and values of {found.name}](verdicts.png)", "", READING, ""]
     lines += ladder(report) + claims(report) + values(report) + layout(report)
-    if figures_drawn(report):
+    drawn = [row for size, rows in report.rows.items() if size != RATES for row in rows]
+    if any(matches(row.axes, figure.where) for figure in found.figure for row in drawn):
         lines += ["## The curves", "", f"![{found.title}](figure.png)", ""]
     lines += evidence(report) + bootstrap(report) + about_the_paper(report) + runs_and_cost(report)
     return "\n".join(lines).rstrip() + "\n"
@@ -51,12 +52,6 @@ row: the values of a setting that the paper leaves open; the item is decided if 
 def verdicts_drawn(report: Report) -> bool:
     """Return whether there is anything to draw in verdicts.png."""
     return any(v.interval or v.values for judged in report.judged for v in judged)
-
-
-def figures_drawn(report: Report) -> bool:
-    """Return whether there is anything to draw in figure.png."""
-    shown = [row for size, rows in report.rows.items() if size != RATES for row in rows]
-    return any(matches(row.axes, figure.where) for figure in report.table.figure for row in shown)
 
 
 def _chance(report: Report) -> str:
@@ -78,7 +73,7 @@ def ladder(report: Report) -> list[str]:
         return []
     if ladder.none:
         return ["## At smaller sizes", "", ladder.none, ""]
-    growing = wording.GROWING.get(ladder.over, ladder.over)
+    growing = {"task.T": "the delay T", "task.high": "the longest delay"}.get(ladder.over, ladder.over)
     lines = ["## At smaller sizes", "", f"What grows from rung to rung: {growing}. {_commands(report)}", ""]
     if not any(report.rows[name] for name in ladder.rungs):
         return [*lines, "No rung has been run yet:", "", *_differs(report), ""]
@@ -102,8 +97,8 @@ def _differs(report: Report) -> list[str]:
     """Write how each rung differs from the paper's size, and how many of its runs have ended."""
     lines = []
     for name, rung in report.table.ladder.rungs.items() if report.table.ladder else ():
-        done, planned, missing = len(report.rows[name]), len(report.planned[name]), wording.price(report.price(name))
-        more = f"; missing: {missing}" if missing else ""
+        done, planned = len(report.rows[name]), len(report.planned[name])
+        more = f"; missing: {missing}" if (missing := wording.price(report.open_seconds(name))) else ""
         lines.append(f"- {name}: {rung.differs}. {done} of {planned} runs have ended{more}.")
     return lines
 
@@ -291,18 +286,18 @@ def bootstrap(report: Report) -> list[str]:
         if row.blocks:
             where = {key: value for key, value in row.axes.items() if key.partition(".")[0] != "model"}
             pairs.setdefault(str(where), (wording.in_words(where), {}))[1][row.axes["model"]] = row.blocks
-    lines = [line for where, texts in pairs.values() for line in _resampled(where, texts)]
-    return ["LSTM minus MTS, by a bootstrap over blocks of the same words (single runs):", "", *lines, ""] * bool(lines)
+    both = [(words, texts) for words, texts in pairs.values() if {"lstm", "mts"} <= texts.keys()]
+    if not both:
+        return []
+    from timescales.analysis import bins  # imports torch
 
-
-def _resampled(where: str, texts: dict[str, str]) -> Iterator[str]:
-    from timescales.analysis import bins
-
-    if {"lstm", "mts"} <= set(texts):
+    lines = ["LSTM minus MTS, by a bootstrap over blocks of the same words (single runs):", ""]
+    for words, texts in both:
         found = bins.summary(bins.resampled(texts["lstm"], texts["mts"]))
-        for k, words in enumerate((*bins.NAMES, "all")):
+        for k, name in enumerate((*bins.NAMES, "all")):
             interval = judge.Interval(*(float(found[key][k]) for key in ("low", "mean", "high")))
-            yield f"- {where}, {words}: {wording.interval(interval, signed=True)}"
+            lines.append(f"- {words}, {name}: {wording.interval(interval, signed=True)}")
+    return [*lines, ""]
 
 
 # --- about the paper and the runs -------------------------------------------------------------------------------------
@@ -316,19 +311,16 @@ def about_the_paper(report: Report) -> list[str]:
         lines += ["## Other people's models, cited", "", *grid(["model", "value", "source"], body), ""]
     if found.assumed:
         lines += ["## What the paper does not state, and what we assume", ""]
-        lines += [f"- `{key}`: {_assumed(assumption)}" for key, assumption in found.assumed.items()] + [""]
+        for key, assumption in found.assumed.items():
+            tries, shown = map(wording.say, assumption.tries), assumption.shown.values()
+            text = f"- `{key}`: {assumption.said}"
+            text += f" (other values to try: {', '.join(tries)})" if assumption.tries else ""
+            text += f" (each is judged: {', '.join(shown)})" if shown else ""
+            lines.append(f"{text}. **Chosen by looking at results**" if assumption.calibrated else text)
+        lines.append("")
     if found.notes:
         lines += ["## Notes", "", *(f"- {note}" for note in found.notes), ""]
     return lines
-
-
-def _assumed(assumption: Assumption) -> str:
-    text = assumption.said
-    if assumption.tries:
-        text += f" (other values to try: {', '.join(map(wording.say, assumption.tries))})"
-    if assumption.shown:
-        text += f" (each is judged: {', '.join(assumption.shown.values())})"
-    return f"{text}. **Chosen by looking at results**" if assumption.calibrated else text
 
 
 def runs_and_cost(report: Report) -> list[str]:

@@ -23,10 +23,7 @@ def draw(report: Report) -> None:
         figures.draw(report)
         forest.draw(report)
 
-    if any(figure.trivial_baselines for figure in report.table.figure):  # what baselines reach is not in the report
-        all_three()
-    else:
-        unless_drawn(report.folder, ("figure.png", "verdicts.png", "ladder.png"), shown(report), all_three)
+    unless_drawn(report.folder, ("figure.png", "verdicts.png", "ladder.png"), shown(report), all_three)
 
 
 def shown(report: Report) -> list[object]:
@@ -52,8 +49,9 @@ def unless_drawn(folder: Path, names: Sequence[str], shown: object, draw: Callab
 
 @functools.cache
 def _code() -> list[str]:
-    """Return the code that judges and draws, and the version of matplotlib."""
+    """Return the code that judges and draws, that of the tasks' baselines, and the version of matplotlib."""
     package = Path(__file__).parents[1]
     names = ("plotting.py", "nn/registry.py", "runs/metrics.py")  # the styles, the colours, the numbers that are drawn
-    paths = [*(package / name for name in names), *package.glob("papers/*.py"), *package.glob("reports/*.py")]
+    folders = ("papers", "reports", "tasks")
+    paths = [*(package / name for name in names), *(path for each in folders for path in package.glob(f"{each}/*.py"))]
     return [metadata.version("matplotlib"), *(path.read_text() for path in sorted(paths))]

@@ -73,33 +73,23 @@ def picture(report: Report) -> str:
 
 
 def draw(report: Report) -> Path:
-    """Draw results/front.png: the learning curves of the shown runs."""
+    """Draw results/front.png: a thin line for the learning curve of each run, a thick one for the mean of its kind."""
 
     def fill(figure: Any) -> None:
         (ax,) = plotting.panels(figure, width=7.0, height=3.8)
         for label, each in cells(report).items():
             rows = [row for row in report.rows[PAPER] if matches(row.axes, each.item.where)]
-            curves = [[(p["epoch"], p["valid/accuracy"]) for p in report.curve(row)] for row in rows]
-            _draw_runs(ax, label, rows[0].axes["model"], curves)
+            curves = [[(p["epoch"], 100 * p["valid/accuracy"]) for p in report.curve(row)] for row in rows]
+            look = {"color": plotting.COLOURS[rows[0].axes["model"]], "ls": CELL_WORDS[label][1]}
+            for curve in curves:
+                ax.plot([x for x, _ in curve], [y for _, y in curve], lw=0.8, alpha=0.4, **look)
+            mean = [(points[0][0], statistics.fmean(y for _, y in points)) for points in zip(*curves, strict=False)]
+            ax.plot([x for x, _ in mean], [y for _, y in mean], lw=2, label=CELL_WORDS[label][0], **look)
         ax.set(xlabel="epoch (thin line: one seed)", ylabel="validation accuracy (%)", xlim=(0, None), ylim=(45, 100))
         ax.legend(frameon=False, fontsize=8, loc="center right", bbox_to_anchor=(1, 0.7))
 
     title = "Irregular waves, with and without the time since the last sample"
     return plotting.write(fill, report.results / "front.png", title)[0]
-
-
-def _draw_runs(ax: Any, label: str, model: str, curves: Sequence[Sequence[tuple[float, float]]]) -> None:
-    """Draw a thin line for each run, and a thick one for their mean, in per cent."""
-    words, dashes = CELL_WORDS[label]
-
-    def plot(points: Sequence[tuple[float, float]], **look: Any) -> None:
-        colour = plotting.COLOURS[model]
-        ax.plot([x for x, _ in points], [100 * y for _, y in points], color=colour, ls=dashes, **look)
-
-    for curve in curves:
-        plot(curve, lw=0.8, alpha=0.4)
-    mean = [(points[0][0], statistics.fmean(y for _, y in points)) for points in zip(*curves, strict=False)]
-    plot(mean, lw=2, label=words)
 
 
 def state(reports: Sequence[Report]) -> str:

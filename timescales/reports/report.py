@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from timescales.config import Config
 from timescales.config.compose import Composer
 from timescales.config.run import Axes, Run
 from timescales.papers import judge, ladder, load, reanalysed
@@ -18,22 +17,6 @@ from timescales.papers.ladder import LadderClaim
 from timescales.papers.table import PAPER, Cell, Claim, Table, expand
 from timescales.reports import gather
 from timescales.runs.store import Row
-
-
-@dataclass(frozen=True)
-class Price:
-    """The seconds that open runs will take: runs whose cost is known, and the number of runs whose cost is not."""
-
-    timed: int
-    seconds: float
-    untimed: int
-
-
-def price(each: Collection[float | None]) -> Price:
-    """Add up the seconds of open runs; None for a run whose cost is not known."""
-    timed = [seconds for seconds in each if seconds is not None]
-    return Price(len(timed), sum(timed), len(each) - len(timed))
-
 
 Item = TypeVar("Item", Claim, Cell)
 
@@ -71,10 +54,9 @@ class Report:
     missing: Sequence[str] = ()  # why some runs cannot be composed here
     open_runs: Mapping[str, Sequence[tuple[Run, float | None]]] = field(default_factory=dict)  # with their seconds
     dropped: int = 0  # committed runs that the table no longer has
-    kinds: set[str] = field(default_factory=set)  # `Run.cost_key` of all runs that can be composed
     own: bool = False  # a table in the user's own folder, which make does not know
     unread: Sequence[str] = ()  # metrics that the table reads and no run here has, a line each
-    configs: Mapping[str, Config] = field(default_factory=dict)  # of all runs that can be composed, by id
+    composed: Mapping[str, Run] = field(default_factory=dict)  # all runs that can be composed, by id
 
     @property
     def folder(self) -> Path:
@@ -130,9 +112,9 @@ class Report:
         """Return what the authors' published models and the data show about the table's values and claims."""
         return reanalysed.judge(self.table, reanalysed.read(self.results))
 
-    def price(self, size: str = PAPER) -> Price:
-        """Estimate the time of the open runs of a size, on a machine like those that were timed."""
-        return price([seconds for _, seconds in self.open_runs.get(size, ())])
+    def open_seconds(self, size: str = PAPER) -> list[float | None]:
+        """Estimate the time of each open run of a size, on a machine like those that were timed; None if unknown."""
+        return [seconds for _, seconds in self.open_runs.get(size, ())]
 
     def curve(self, row: Row) -> list[dict[str, float]]:
         """Return a run's curve."""
@@ -144,7 +126,7 @@ class Report:
         from timescales.training import build
 
         try:
-            return build.build_task(self.configs[row.id], "cpu").trivial_baselines()
+            return build.build_task(self.composed[row.id].config, "cpu").trivial_baselines()
         except MissingData:
             return {}
 
@@ -183,10 +165,9 @@ def make(
         missing=missing,
         open_runs={size: gather.open_runs(table.sizes[size], composed[size], rows[size], results) for size in rows},
         dropped=dropped,
-        kinds={run.cost_key for of_size in composed.values() for run in of_size},
         own=own,
         unread=gather.unread(table, composed, runs) if runs else [],
-        configs={run.id: run.config for of_size in composed.values() for run in of_size},
+        composed={run.id: run for of_size in composed.values() for run in of_size},
     )
 
 
@@ -209,9 +190,3 @@ def full_size(reports: Iterable[Report]) -> tuple[dict[str, float], dict[str, fl
     for run, seconds in (each for report in reports for each in report.open_runs[PAPER]):
         missing[run.id] = missing.get(run.id) or seconds  # another table may know the price
     return ended, missing
-
-
-def done_of_all(reports: Iterable[Report]) -> str:
-    """Return how many runs at the paper's size have ended: "6 of 8"."""
-    ended, missing = full_size(reports)
-    return f"{len(ended.keys() - missing.keys())} of {len(ended | missing)}"

@@ -22,8 +22,6 @@ from timescales.runs.found import Found
 from timescales.runs.record import Record
 
 HEAD = ("table", "size", "done", "committed", "missing", "interrupted", "stale", "failed", "time left", "problem")
-STATES = ("finished", "committed", "missing", "interrupted", "stale")
-PLAN_HEAD = ("seed", "state", "directory")
 
 
 @dataclass
@@ -49,7 +47,7 @@ class Status:
     def line(self) -> list[Any]:
         """Return the row of this size under HEAD."""
         count = Counter(state.word for _, state in self.runs)
-        counts = [count[word] for word in STATES]
+        counts = [count[word] for word in ("finished", "committed", "missing", "interrupted", "stale")]
         bad = count["diverged"] + count["failed"]
         why = "; ".join(dict.fromkeys(self.why))
         return [self.table.name, self.size, *counts, bad, self._left(), why]
@@ -67,7 +65,7 @@ class Status:
         """
         self._check(where)
         keys = varying([run.axes for run, _ in self.runs])
-        head = [*(key.split(".")[-1] for key in keys), *PLAN_HEAD]
+        head = [*(key.split(".")[-1] for key in keys), "seed", "state", "directory"]
         lines = [head]
         for run, state in ((run, state) for run, state in self.runs if matches(run.axes, where)):
             own = [say(run.axes[key]) if key in run.axes else "" for key in keys]

@@ -90,11 +90,17 @@ def lines(report: Report) -> list[Line]:
 
 def _line(report: Report, item: Cell | Claim, found: Verdict, **more: Any) -> Line:
     low, mid, high = found.interval or (None, None, None)
-    where = item.at if isinstance(item, Cell) else item.at or item.dated
-    values = {
+    of_item: Fields
+    if isinstance(item, Cell):
+        name = ": ".join(filter(None, [item.label, wording.settings(item.where)]))
+        of_item = {"item": name, "kind": "value", "printed": item.value, "at": item.at, "quote": ""}
+    else:
+        kind = "conclusion" if item.quote else "hypothesis" if item.hypothesis else "question"
+        at = item.at or item.dated
+        of_item = {"item": item.text, "kind": kind, "printed": None, "at": at, "quote": item.quote}
+    values: dict[str, Any] = {
+        **of_item,
         "table": report.table.name,
-        "item": item_of(item),
-        "kind": kind_of(item),
         "evidence": "runs",
         "of": PAPER,
         "under": item.under,
@@ -102,27 +108,11 @@ def _line(report: Report, item: Cell | Claim, found: Verdict, **more: Any) -> Li
         "notes": "; ".join(found.notes),
         "counted": not item.calibrated,
         "n": found.n,
-        "printed": item.value if isinstance(item, Cell) else None,
         **{"low": low, "mid": mid, "high": high},
         **dict(zip(("region_low", "region_high"), found.region, strict=True)),
-        "at": where or report.table.source,
-        "quote": "" if isinstance(item, Cell) else item.quote,
+        "at": of_item["at"] or report.table.source,
     }
     return Line(**values | {key: value for key, value in more.items() if value not in (None, "")})
-
-
-def item_of(item: Cell | Claim) -> str:
-    """Return a value's label and settings, or a claim's line."""
-    if isinstance(item, Claim):
-        return item.text
-    return ": ".join(filter(None, [item.label, wording.settings(item.where)]))
-
-
-def kind_of(item: Cell | Claim) -> str:
-    """Return the kind of an item, one of KINDS."""
-    if isinstance(item, Cell):
-        return "value"
-    return "conclusion" if item.quote else "hypothesis" if item.hypothesis else "question"
 
 
 def schema() -> dict[str, Any]:
@@ -146,11 +136,8 @@ def texts(reports: Sequence[Report], folder: Path) -> dict[Path, str]:
 
 def _rounded(line: Fields) -> Fields:
     """Round numbers to six digits, the same on every machine. JSON has no infinite numbers, so they become None."""
-    return {key: _number(value) if isinstance(value, float) else value for key, value in line.items()}
-
-
-def _number(value: float) -> float | None:
-    return float(f"{value:.6g}") if math.isfinite(value) else None
+    finite = {key: None if isinstance(x, float) and not math.isfinite(x) else x for key, x in line.items()}
+    return {key: float(f"{x:.6g}") if isinstance(x, float) else x for key, x in finite.items()}
 
 
 def write(reports: Sequence[Report], folder: Path) -> None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from timescales.config.run import Axes
 from timescales.papers.judge import AGAINST, FOR, NOT_RUN, UNDECIDED, Interval, Verdict
 from timescales.papers.ladder import LadderClaim, RungResult
 from timescales.papers.table import Cell, Cited, Claim, Measure
-from timescales.reports.report import Judged, Price, Report
+from timescales.reports.report import Judged, Report
 from timescales.runs.cost import duration
 from timescales.runs.metrics import STEPS_TO, Censored, is_steps
 
@@ -85,7 +85,6 @@ METRIC_WORDS = {
 }
 FREQUENCIES = {"above_10K": "seen more than 10,000 times", "1K_10K": "seen 1,000 to 10,000 times"}
 FREQUENCIES |= {"100_1K": "seen 100 to 1,000 times", "below_100": "seen fewer than 100 times"}
-GROWING = {"task.T": "the delay T", "task.high": "the longest delay"}  # what grows on a ladder
 
 
 def in_words(axes: Axes) -> str:
@@ -118,12 +117,11 @@ def claim_in_words(claim: Claim) -> str:
     if claim.words:
         return claim.words
     sides = [in_words(side) for side in claim.sides]
+    where = f" ({in_words(claim.place)})" if claim.place else ""
     if claim.than:
-        return (
-            f"{sides[0]}: {metric_in_words(claim.metric)} {_more(claim)} {metric_in_words(claim.than)}{_where(claim)}"
-        )
+        return f"{sides[0]}: {metric_in_words(claim.metric)} {_more(claim)} {metric_in_words(claim.than)}{where}"
     if len(sides) == 1:
-        return f"{sides[0]} {claim.sign}{_where(claim)}"
+        return f"{sides[0]} {claim.sign}{where}"
     faster = is_steps(claim.column) and claim.sign == ">"
     sign = "faster than" if faster else SIGNS.get(claim.sign, claim.sign)
     own = not faster and claim.metric in claim.text  # else the metric is the table's
@@ -131,10 +129,10 @@ def claim_in_words(claim: Claim) -> str:
     if own and claim.sign in (">", ">=") and claim.metric.startswith("probe/"):  # more or less of it, not better
         more = _more(claim) if claim.sign == ">" else f"not {'lower' if claim.higher else 'higher'} than"
         that = " that" * (claim.times != 1)
-        return f"{sides[0]}: {metric_in_words(claim.metric)} {more}{that} for {sides[1]}{_where(claim)}"
+        return f"{sides[0]}: {metric_in_words(claim.metric)} {more}{that} for {sides[1]}{where}"
     metric = f" in {metric_in_words(claim.metric)}" if own else ""
     times = f" {number(claim.times)} times" if claim.times != 1 else ""
-    return f"{sides[0]} {sign} {sides[1]}{times}{by}{metric}{_where(claim)}"
+    return f"{sides[0]} {sign} {sides[1]}{times}{by}{metric}{where}"
 
 
 def _more(claim: Claim) -> str:
@@ -142,10 +140,6 @@ def _more(claim: Claim) -> str:
     by = f" by more than {number(claim.by)}" if claim.by else ""
     part = f" {number(claim.times)} times" if claim.higher else f" 1/{number(claim.times)} of"
     return f"{'higher' if claim.higher else 'lower'}{by} than{part * (claim.times != 1)}"
-
-
-def _where(claim: Claim) -> str:
-    return f" ({in_words(claim.place)})" if claim.place else ""
 
 
 def metric_in_words(metric: str) -> str:
@@ -284,15 +278,11 @@ def notes(verdicts: Sequence[Verdict]) -> str:
     return "; ".join(dict.fromkeys(", ".join(verdict.notes) for verdict in verdicts if verdict.notes))
 
 
-def price(runs: Price) -> str:
-    """Write the time that open runs will take."""
-    timed = [f"{_runs(runs.timed)}: {duration(runs.seconds)}"] if runs.timed else []
-    untimed = [f"{_runs(runs.untimed)} not timed"] if runs.untimed else []
-    return ", ".join(timed + untimed)
-
-
-def _runs(count: int) -> str:
-    return f"{count} run{'s' if count > 1 else ''}"
+def price(open_runs: Collection[float | None]) -> str:
+    """Write the time that open runs will take, from the seconds of each; None for a run whose cost is not known."""
+    timed = [seconds for seconds in open_runs if seconds is not None]
+    numbers = {f": {duration(sum(timed))}": len(timed), " not timed": len(open_runs) - len(timed)}
+    return ", ".join(f"{n} run{'s' if n > 1 else ''}{words}" for words, n in numbers.items() if n)
 
 
 def printed(cell: Cell | Cited) -> str:
