@@ -53,6 +53,23 @@ def test_a_run_that_fails_before_its_first_step_tells_its_loggers(train, monkeyp
     assert (directory / "train.log").read_text().count("RuntimeError: no values") == 1
 
 
+def test_a_run_whose_loggers_cannot_be_opened_has_not_failed(train, monkeypatch):
+    """Nothing was trained: the same command begins the run, or continues it, when the logger works again."""
+
+    def open_all(*arguments):
+        raise RuntimeError("no server")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(loggers, "open_all", open_all)
+        with pytest.raises(RuntimeError, match="no server"):
+            train(*QUICK)
+    (directory,) = Path("runs").iterdir()
+    assert json.loads((directory / "record.json").read_text())["status"] == "interrupted"
+    assert "RuntimeError: no server" in (directory / "train.log").read_text()
+    train(*QUICK)
+    assert json.loads((directory / "record.json").read_text())["status"] == "finished"
+
+
 def test_a_long_run_says_before_it_starts_what_it_costs(train, monkeypatch):
     """By what was measured of runs of its kind, if there is something."""
     with compose.composing() as composer:

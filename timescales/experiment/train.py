@@ -109,24 +109,25 @@ def train(run: Run, direction: Any = None) -> Record | None:
             return Record.read(directory)
         restart = found.action(run, found.look(directory)) is Action.RESTART
         saved = record.start(directory, run, restart)
-        if run.origin and start:
-            extend.begin(run, run.origin, start)
-        steps, step = settings.last_step(task.start_of), resume_step(directory, task.partial, task.data)
-        saved.change(
-            config=config,
-            device=config["device"],
-            parameters=sum(p.numel() for p in model.parameters()),
-            chance=float(task.chance()),
-            select=task.spec.select,
-            timescales={"start": memory.timescale_quantiles(model)},
-            partial=record.shortened(config) + task.partial,
-            **({"data": task.data} if task.data else {}),
-        )
-        saved.write(directory)
-        for note in (*task.notes(), *what_it_costs(run, steps, steps - step)):
-            print(note, flush=True)
-        log = loggers.open_all(saved, directory, step, settings, task, times, held.check)
+        log = None
         try:
+            if run.origin and start:
+                extend.begin(run, run.origin, start)
+            steps, step = settings.last_step(task.start_of), resume_step(directory, task.partial, task.data)
+            saved.change(
+                config=config,
+                device=config["device"],
+                parameters=sum(p.numel() for p in model.parameters()),
+                chance=float(task.chance()),
+                select=task.spec.select,
+                timescales={"start": memory.timescale_quantiles(model)},
+                partial=record.shortened(config) + task.partial,
+                **({"data": task.data} if task.data else {}),
+            )
+            saved.write(directory)
+            for note in (*task.notes(), *what_it_costs(run, steps, steps - step)):
+                print(note, flush=True)
+            log = loggers.open_all(saved, directory, step, settings, task, times, held.check)
             if step == 0:
                 log(memory.first_values(model, task, settings.log_one_over_e), 0)
             training = TrainingRun(model, task, optimizer, log, settings, directory)
@@ -138,14 +139,16 @@ def train(run: Run, direction: Any = None) -> Record | None:
             saved.change(timescales=(saved.timescales or {}) | {"end": quantiles}, **vars(result))
             saved.write(directory)
         except Exception as error:
-            if not isinstance(error, lock.RunningElsewhere):  # another process has taken it over: the record is its own
+            # Without loggers nothing was trained. If another process has taken the run over, the record is its own.
+            if log is not None and not isinstance(error, lock.RunningElsewhere):
                 record.failed(directory, error)
             if not isinstance(error, ConfigError):
                 with contextlib.suppress(OSError):  # the log cannot be written: that is not what went wrong
                     append(directory / "train.log", "".join(traceback.format_exception(error)))
             raise
-        finally:  # every run that has begun comes here, unless a kill or a second signal cuts it off
-            log.finish(Record.read(directory))
+        finally:  # every run that has a record comes here, unless a kill or a second signal cuts it off
+            if log is not None:
+                log.finish(Record.read(directory))
         print(f"{directory}\n  {saved.summary}", flush=True)
         raise_if_requested("after the end of the run")  # a sweep does not go on
         return saved
