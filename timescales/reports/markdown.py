@@ -293,7 +293,7 @@ def bootstrap(report: Report) -> list[str]:
 
     lines = ["LSTM minus MTS, by a bootstrap over blocks of the same words (single runs):", ""]
     for words, texts in both:
-        found = bins.summary(bins.resampled(texts["lstm"], texts["mts"]))
+        found = bins.summary(bins.differences(bins.from_text(texts["lstm"]), bins.from_text(texts["mts"])))
         for k, name in enumerate((*bins.NAMES, "all")):
             interval = judge.Interval(*(float(found[key][k]) for key in ("low", "mean", "high")))
             lines.append(f"- {words}, {name}: {wording.interval(interval, signed=True)}")
