@@ -10,7 +10,7 @@ import math
 import statistics
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from timescales import plotting
 from timescales.analysis.groups import Group, groups, titles
@@ -21,10 +21,7 @@ from timescales.files import csv_rows
 from timescales.runs.loggers import Curve
 from timescales.tasks.skill import no_skill
 
-if TYPE_CHECKING:
-    pass
-
-LETTER, LINE, KEY = 0.069, 0.16, 10  # of a legend: inches of a letter and of a line, letters that a line's key takes
+KEY = 10  # of a legend: letters that a line's key takes
 TITLE = "Validation while training"
 WEIGHTS = None
 
@@ -165,12 +162,12 @@ def _common_legend(figure: Any, axes: Sequence[Any]) -> None:
     handles: dict[str, Any] = {}
     for ax in axes:
         handles |= {label: handle for handle, label in zip(*ax.get_legend_handles_labels(), strict=True)}
-    letters = int(figure.get_figwidth() / LETTER)
+    letters = int(figure.get_figwidth() / 0.069)  # a letter takes so many inches, a line .16
     labels = [textwrap.fill(label, letters - KEY) for label in handles]
     widest = max((len(line) for label in labels for line in label.splitlines()), default=0)
     columns = max(1, min(len(axes) + 1, letters // (widest + KEY)))
     rows = [labels[k : k + columns] for k in range(0, len(labels), columns)]
     lines = sum(max(label.count("\n") + 1 for label in row) for row in rows)
-    figure.set_figheight(figure.get_figheight() + LINE * max(0, lines - 2))
+    figure.set_figheight(figure.get_figheight() + 0.16 * max(0, lines - 2))
     look = {"loc": "outside lower center", "ncols": columns, "frameon": False, "fontsize": 8}
     figure.legend(handles.values(), labels, **look)

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from timescales.tasks import Task
     from timescales.training.checkpoint import Checkpoint
 
-FOLDER = Path(__file__).parent
-
 
 @dataclass
 class Trained:
@@ -61,7 +59,7 @@ class Trained:
         path, weights = self.directory / "analysis" / f"{name}.csv", self.directory / "best.pt"
         if not (path.is_file() and weights.is_file()):
             return None
-        if path.stat().st_mtime <= max(weights.stat().st_mtime, (FOLDER / f"{name}.py").stat().st_mtime):
+        if path.stat().st_mtime <= max(weights.stat().st_mtime, Path(__file__).with_name(f"{name}.py").stat().st_mtime):
             return None
         return [{key: _number(text) for key, text in row.items()} for row in csv_rows(path)]
 
