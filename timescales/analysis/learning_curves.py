@@ -104,7 +104,9 @@ def draw(figure: Any, lines: Sequence[tuple[Group, Sequence[Printed]]]) -> None:
     for ax, metric in zip(axes, metrics, strict=True):
         for group, papers in lines:
             _draw_runs(ax, group, metric)
-            _draw_printed(ax, group, papers, metric)
+            for paper in (paper for paper in papers if paper.metric.endswith(f"/{metric}")):
+                label = f"{group.name}: {paper.value:.4g} printed, {paper.metric} ({paper.table})"
+                ax.axhline(paper.value, color=group.colour, ls=(0, (6, 3)), lw=1, label=label)
         _draw_no_skill(ax, [group.runs[0] for group, _ in lines], metric)
         values = [value for group, _ in lines for run in group.runs for _, value in points(run, metric)]
         ax.set(xlabel=steps, ylabel=in_words(metric), xlim=(0, None))
@@ -137,13 +139,6 @@ def _draw_runs(ax: Any, group: Group, metric: str) -> None:
         rest = {step: value for step, value in each.items() if step >= shared[-1]}
         if len(rest) > 1:
             ax.plot(list(rest), list(rest.values()), lw=0.8, alpha=0.6, **look)
-
-
-def _draw_printed(ax: Any, group: Group, papers: Sequence[Printed], metric: str) -> None:
-    for paper in papers:
-        if paper.metric.endswith(f"/{metric}"):
-            label = f"{group.name}: {paper.value:.4g} printed, {paper.metric} ({paper.table})"
-            ax.axhline(paper.value, color=group.colour, ls=(0, (6, 3)), lw=1, label=label)
 
 
 def _draw_no_skill(ax: Any, runs: Sequence[Trained], metric: str) -> None:

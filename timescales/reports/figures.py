@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from timescales.config.run import Axes
 from timescales.files import write_atomic
-from timescales.papers.table import PAPER, RATES, Figure, Measure, Row, Table, column, group, matches, varying
+from timescales.papers.table import PAPER, RATES, Figure, Row, Table, column, group, matches, varying
 from timescales.plotting import STYLES, Look, band, colour, draw_baselines, empty_figure, fixed_style, panels, small_png
 from timescales.reports.report import Report
 from timescales.reports.wording import say
@@ -148,11 +148,6 @@ def _legend(ax: Any) -> None:
         ax.legend(frameon=False, fontsize=8, **beside)
 
 
-def in_unit(measure: Measure, value: float) -> float:
-    """Return a run's value in the printed unit. A censored value does not change."""
-    return value if isinstance(value, Censored) else value * measure.scale
-
-
 def _filled(value: float) -> str:
     """Return the fill of a run's dot: "none" for the last step of a run that never reached the threshold."""
     return "none" if isinstance(value, Censored) else "full"
@@ -182,12 +177,12 @@ def _line(ax: Any, panel: Panel) -> None:
     """Draw the metric over one setting of the table: means (medians for times), and a dot for every seed."""
     figure, table = panel.figure, panel.table
     name = column(figure.metric or table.metric, table.select)
-    scaled = name == table.column
+    scale = table.scale if name == table.column else 1.0
     keys = [k for k in _varying(panel.rows) if k != figure.x] or ["model"]
     style = _style([replace(row, axes={k: v for k, v in row.axes.items() if k != figure.x}) for row in panel.rows])
     for label, rows in _by_name(panel.rows, keys).items():
         points = [
-            (row.axes[figure.x], in_unit(table, value) if scaled else value)
+            (row.axes[figure.x], value if isinstance(value, Censored) else value * scale)
             for row in rows
             if (value := row.value(name)) is not None and figure.x in row.axes
         ]
