@@ -34,12 +34,9 @@ class Printed(NamedTuple):
     table: str
 
 
-def nothing(config: Config, horizon: int) -> list[Printed]:
-    """Return no values, for runs that no paper prints."""
-    return []
-
-
-def compare(runs: Sequence[Trained], printed: Callable[[Config, int], Sequence[Printed]] = nothing) -> Study:
+def compare(
+    runs: Sequence[Trained], printed: Callable[[Config, int], Sequence[Printed]] = lambda config, horizon: ()
+) -> Study:
     """Draw the curves of runs; several seeds of one configuration are their mean and a band.
 
     Rows: one per validation of a run: run, step, epoch and the metrics.

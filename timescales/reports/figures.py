@@ -148,11 +148,6 @@ def _legend(ax: Any) -> None:
         ax.legend(frameon=False, fontsize=8, **beside)
 
 
-def _filled(value: float) -> str:
-    """Return the fill of a run's dot: "none" for the last step of a run that never reached the threshold."""
-    return "none" if isinstance(value, Censored) else "full"
-
-
 def _curves(ax: Any, panel: Panel) -> None:
     """Draw each run's curve over training, with a colour for each group."""
     keys, style = _varying(panel.rows), _style(panel.rows, panel.report.rows[panel.size])
@@ -193,9 +188,9 @@ def _line(ax: Any, panel: Panel) -> None:
         means = [average([y for x, y in points if x == place]) for place in xs]
         shade = colour(rows[0].axes)
         ax.plot(xs, means, style(rows[0]), color=shade, lw=1.5, label=label)
-        for filled in sorted({_filled(y) for _, y in points}):
-            dots = [(x, y) for x, y in points if _filled(y) == filled]
-            ax.plot(*zip(*dots, strict=True), "o", fillstyle=filled, color=shade, ms=4, alpha=0.6)
+        for late in sorted({isinstance(y, Censored) for _, y in points}):  # those that never reached the threshold
+            dots = [(x, y) for x, y in points if isinstance(y, Censored) is late]
+            ax.plot(*zip(*dots, strict=True), "o", fillstyle="none" if late else "full", color=shade, ms=4, alpha=0.6)
     empty = any(isinstance(row.value(name), Censored) for row in panel.rows)
     below = "\nempty dots: runs that never reached the threshold, at their last step" * empty
     ax.set(xlabel=(figure.xlabel or figure.x) + below, ylabel=name, xscale=figure.xscale, yscale=figure.yscale)
