@@ -299,20 +299,20 @@ def _of_data(where: str, node: Any, measure: Node) -> Cell | Claim:
 
 
 def _planned(table: Table, runs: Sequence[Where]) -> tuple[Cell, ...]:
-    """Return the cells with their numbers of runs, and the smallest gap by which the paper calls one value better."""
-    of_cells = [[axes for axes in runs if matches(axes, cell.where)] for cell in table.cells]
-    axes = [own[0] for own in of_cells]
-    printed = [k for k, cell in enumerate(table.cells) if cell.value is not None]
-    gaps: dict[int, list[float]] = {}
+    """Give printed cells their numbers of runs, and the smallest gap by which the paper calls one value better."""
+    printed = {k: (cell, float(cell.value)) for k, cell in enumerate(table.cells) if cell.value is not None}
+    of_cells = {k: [axes for axes in runs if matches(axes, cell.where)] for k, (cell, _) in printed.items()}
+    gaps: dict[int, list[float]] = {k: [] for k in printed}
     for claim in (claim for claim in table.claims if claim.quote and claim.sign == ">" and not claim.than):
-        own = [k for k in printed if table.cells[k].column == claim.column]
-        for sides in claim.groups(own, axes.__getitem__).values():
-            for first, second in itertools.product(*sides):
-                gap = abs((table.cells[first].value or 0.0) - (table.cells[second].value or 0.0))
-                for k in (first, second):
-                    gaps.setdefault(k, []).append(gap)
-    each = [(min(gaps[k]) if k in gaps else None, len(own)) for k, own in enumerate(of_cells)]
-    return tuple(replace(cell, gap=of[0], planned=of[1]) for cell, of in zip(table.cells, each, strict=True))
+        own = [k for k, (cell, _) in printed.items() if cell.column == claim.column]
+        for sides in claim.groups(own, lambda k: of_cells[k][0]).values():
+            for pair in itertools.product(*sides):
+                for k in pair:
+                    gaps[k].append(abs(printed[pair[0]][1] - printed[pair[1]][1]))
+    return tuple(
+        replace(cell, gap=min(gaps[k], default=None), planned=len(of_cells[k])) if k in printed else cell
+        for k, cell in enumerate(table.cells)
+    )
 
 
 def _cited(where: str, node: Any) -> Cited:

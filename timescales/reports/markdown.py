@@ -180,7 +180,9 @@ def ours_of(each: Judged[Any]) -> str:
     views: dict[str, list[str]] = {}
     for item, verdict in zip(each.items, each.verdicts, strict=True):
         found = verdict.interval
-        text = wording.effect_with_unit(item, found) if isinstance(item, Claim) else wording.interval(found)
+        text = wording.effect(item, found) if isinstance(item, Claim) else wording.interval(found)
+        if text and isinstance(item, Claim) and "fails" not in item.sign:
+            text += f" {wording.unit_of_effect(item)}"
         if text:
             views.setdefault(text, []).append(item.under)
     if len(views) < 2:
