@@ -113,16 +113,14 @@ def load(directory: str | Path, weights: str | None = "best") -> Trained:
     with torch.random.fork_rng(gpus):
         model, task, _ = build.build(config)
     if not same_data(found.data, task.data):
-        raise ConfigError(
-            f"{directory} was trained on another {', '.join(task.data)}: restore it, or retrain with force=stale"
-        )
+        changed = ", ".join(task.data)
+        raise ConfigError(f"{directory} was trained on another {changed}: restore it, or retrain with force=stale")
     initial = copy.deepcopy(model)
     if weights is not None:
         content = _load_weights(model, directory, weights, found.ended)
         trained = content.get("progress") or {"curve": found.curve, "step": found.steps}
-        task.follow(
-            [row for row in trained["curve"] if row["step"] < trained["step"]]
-        )  # restores a curriculum to its last state
+        # A curriculum is restored to its last state.
+        task.follow([row for row in trained["curve"] if row["step"] < trained["step"]])
     return Trained(directory, found, model.eval(), initial.eval(), task)
 
 

@@ -108,9 +108,8 @@ def read(path: Path) -> Weights:
         if match["end"] or match["kind"] not in place:  # AWD-LSTM's raw weights go before those without some
             place[match["kind"]] = tensor.float()
     if not places:
-        raise ConfigError(
-            f"{path} has no LSTM: no tensor of it is named like weight_ih_l0 (first: {', '.join([*state][:3])})"
-        )
+        first = ", ".join([*state][:3])
+        raise ConfigError(f"{path} has no LSTM: no tensor of it is named like weight_ih_l0 (first: {first})")
     layers = [_layer(path, places[place]) for place in sorted(places)]
     for k in range(1, len(layers)):
         if layers[k]["weight_ih"].shape[1] != layers[k - 1]["weight_hh"].shape[1]:
@@ -214,9 +213,7 @@ def on_task(weights: Weights, settings: Sequence[str]) -> tuple[OfFile, list[str
         if own[key].shape != tensor.shape:
             what = "embedding" if key == "vectors" else key
             sizes = f"of {tuple(tensor.shape)}, and task={name} needs {tuple(own[key].shape)}"
-            raise ConfigError(
-                f"{path}: its {what} is {sizes}: choose the text that it was trained on, by task or data_root"
-            )
+            raise ConfigError(f"{path}: its {what} is {sizes}: choose its training text, by task or data_root")
     model.load_state_dict(own | wanted)
     found = Record(id="", status="a file of weights", config=config, seed=config["seed"])
     run = OfFile(path, found, model.eval(), model, task)

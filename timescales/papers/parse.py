@@ -108,15 +108,11 @@ def _ladder(where: str, node: Any, table: Table, measure: Node) -> Ladder:
     values = checked(Ladder, {key: value for key, value in node.items() if key not in RUNG_KEYS}, where)
     if values.get("none"):
         if len(node) > 1:
-            raise ConfigError(
-                f"{where}.none is the reason why there are no rungs: leave out {', '.join(node.keys() - {'none'})}"
-            )
+            raise ConfigError(f"{where}.none says why it has no rungs: leave out {', '.join(node.keys() - {'none'})}")
         return Ladder(**values)
     shared = {key: node[key] for key in RUNG_KEYS if key in node}
     if not values.get("rungs") or not values.get("over"):
-        raise ConfigError(
-            f"{where} needs over (what grows) and rungs (each with a name); or none: the reason why there are no rungs"
-        )
+        raise ConfigError(f"{where} needs over (what grows) and rungs, each with a name; or none: why it has no rungs")
     if values.get("pair", "") not in ("", "seed"):
         raise ConfigError(f"{where}.pair must be seed; leave it out to compare unpaired runs; not {values['pair']}")
     if wrong := {PAPER, RATES, "small", "tiny"} & values["rungs"].keys():
@@ -274,9 +270,7 @@ def _check_spread(where: str, values: Node, of_runs: bool) -> None:
         raise ConfigError(f"{where} has both sd and se: give one")
     if spreads and of_runs:
         if "n" not in values:
-            raise ConfigError(
-                f"{where}.n is missing: the number of runs behind {spreads[0]}; null if it is not printed"
-            )
+            raise ConfigError(f"{where}.n is missing: the number of runs behind {spreads[0]}; null if not printed")
         if values["n"] == 1:
             raise ConfigError(f"{where}.n: one run has no {spreads[0]}")
 
@@ -292,9 +286,7 @@ def _of_data(where: str, node: Any, measure: Node) -> Cell | Claim:
     """Make a claim or a value that is only about the data."""
     parsed = (parse_claim if isinstance(node, str) or "claim" in node else parse_cell)(where, node, measure)
     if not parsed.metric.startswith("data/"):
-        raise ConfigError(
-            f"{where}.metric must begin with data/, not {parsed.metric!r}: it is about the data, not about runs"
-        )
+        raise ConfigError(f"{where}.metric must begin with data/, not {parsed.metric!r}: no runs are read for it")
     return parsed
 
 

@@ -208,9 +208,8 @@ def _probe(ax: Any, panel: Panel) -> None:
     for label, rows in _by_name(panel.rows, keys).items():
         known = {key for row in rows for key, value in row.values.items() if value is not None}
         names = {key.removeprefix(prefix) for key in known if key.startswith(prefix)}
-        xs = sorted(
-            float(x) for x in names if x.replace(".", "", 1).isdigit()
-        )  # skips values such as "mean", which have no place on the axis
+        # Values such as "mean" have no place on the axis.
+        xs = sorted(float(x) for x in names if x.replace(".", "", 1).isdigit())
         if not xs:
             continue
         values = [[value for row in rows if (value := row.value(f"{prefix}{x:g}")) is not None] for x in xs]

@@ -103,9 +103,7 @@ def measure(cost_key: str, config: Config, clock: Callable[[], float] | None = N
             torch.cuda.synchronize()
         seconds.append(clock() - begun)
         if run.progress.stopped:
-            raise ConfigError(
-                f"training ended after {run.progress.step} steps ({run.progress.stopped}): too few to time"
-            )
+            raise ConfigError(f"it ended after {run.progress.step} steps, too few to time ({run.progress.stopped})")
     begun = clock()
     loop.evaluate(model, task, "valid", 1)
     validation = (clock() - begun) * task.n_batches("valid")
