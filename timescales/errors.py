@@ -49,7 +49,9 @@ def one_line(error: BaseException) -> str:
     Errors of Hydra and OmegaConf are said in their words, without the lines for developers, and with the nearest right
     name where there is one.
     """
-    causes = list(_chain(error))
+    causes = [error]  # the error that a user sees first
+    while cause := causes[-1].__cause__ or causes[-1].__context__:
+        causes.append(cause)
     if ours := next((cause for cause in causes if isinstance(cause, ConfigError)), None):
         return " ".join(str(ours).splitlines())
     if isinstance(error, OSError) and error.filename:
@@ -63,25 +65,14 @@ def one_line(error: BaseException) -> str:
         if text != "None" and text not in ". ".join(texts):
             texts.append(text)
     message = ". ".join(texts)
-    near = _near_name(message) or next(filter(None, (_near_key(cause, message) for cause in causes)), "")
+    no_file = re.search(r"Could not find '(?:[\w/]+/)?(\S+)' Available options in '\S+': (.*)", message)
+    near = nearest(no_file[1], no_file[2].split()) if no_file else ""
+    near = near or next(filter(None, (_near_key(cause, message) for cause in causes)), "")
     if near:  # then Hydra's advice to add the key with + misleads
         message = re.sub(r" To append to your config use \S+", "", message)
     if "raised while composing config: Key" in message:
         near = "; a file whose keys are those of a run begins with the line # @package _global_"
     return f"{message}{near}" or type(error).__name__
-
-
-def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    """Yield an error and its causes, the error that a user sees first."""
-    while error is not None:
-        yield error
-        error = error.__cause__ or error.__context__
-
-
-def _near_name(message: str) -> str:
-    """Return "; did you mean X?" for Hydra's error about a file that is not there."""
-    found = re.search(r"Could not find '(?:[\w/]+/)?(\S+)' Available options in '\S+': (.*)", message)
-    return nearest(found[1], found[2].split()) if found else ""
 
 
 def _near_key(cause: BaseException, message: str) -> str:

@@ -9,26 +9,11 @@ from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
 NAME = "timescales-rnn"  # the name of the distribution: pip install timescales-rnn
-TRAIN = (
-    "hydra",
-    "omegaconf",
-    "datasets",
-    "torchvision",
-    "wandb",
-    "pandas",
-    "matplotlib",
-    "scipy",
-    "tqdm",
-    "safetensors",
-)
+TRAIN: tuple[str, ...] = ("hydra", "omegaconf", "datasets", "torchvision", "wandb", "pandas", "matplotlib", "scipy")
+TRAIN += ("tqdm", "safetensors")
 # The extra that installs each module.
-EXTRAS = {
-    **dict.fromkeys(TRAIN, "train"),
-    "huggingface_hub": "hub",
-    "spacy": "imdb",
-    "tensorboard": "tensorboard",
-    "trackio": "trackio",
-}
+EXTRAS = dict.fromkeys(TRAIN, "train") | {"huggingface_hub": "hub", "spacy": "imdb"}
+EXTRAS |= {"tensorboard": "tensorboard", "trackio": "trackio"}
 
 
 def install(extra: str) -> str:

@@ -51,7 +51,8 @@ def write_atomic(path: Path, data: bytes) -> None:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(temporary, 0o666 & ~_umask())
+        os.umask(umask := os.umask(0))
+        os.chmod(temporary, 0o666 & ~umask)
         os.replace(temporary, path)
     except BaseException as error:
         if temporary:
@@ -59,11 +60,6 @@ def write_atomic(path: Path, data: bytes) -> None:
                 os.unlink(temporary)
         _set_filename(error, path)
         raise
-    _remove_abandoned(path)
-
-
-def _remove_abandoned(path: Path) -> None:
-    """Remove the temporary files of `path` whose writers were killed."""
     for abandoned in path.parent.glob(f"{glob.escape(f'{TEMPORARY}{path.name}.')}*"):
         # A writer holds a lock on its file, which ends with its process.
         with contextlib.suppress(OSError), open(abandoned, "rb") as opened:
@@ -141,9 +137,3 @@ def checked(path: Path) -> io.BytesIO:
         raise ValueError(f"{path}: {damaged} is damaged")
     data.seek(0)
     return data
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

@@ -174,18 +174,14 @@ def small_png(figure: Any) -> bytes:
         figure.savefig(content, dpi=dpi)
         return content.getvalue()
 
+    from PIL import Image
+
     png = whole = drawn(DPI)
     for dpi in (DPI, 80, 60, 45):
         if len(png) <= LARGEST:
             break
-        png = _with_colours(whole if dpi == DPI else drawn(dpi), 256)
+        image = Image.open(io.BytesIO(whole if dpi == DPI else drawn(dpi)))
+        reduced = io.BytesIO()  # with 256 colours hundreds of thin lines take half the bytes, and look the same
+        image.convert("RGB").quantize(256).save(reduced, "png", optimize=True)
+        png = reduced.getvalue()
     return png
-
-
-def _with_colours(png: bytes, colours: int) -> bytes:
-    """Reduce the colours of a PNG: hundreds of thin lines take half the bytes and look the same."""
-    from PIL import Image
-
-    reduced = io.BytesIO()
-    Image.open(io.BytesIO(png)).convert("RGB").quantize(colours).save(reduced, "png", optimize=True)
-    return reduced.getvalue()

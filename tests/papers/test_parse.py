@@ -78,7 +78,7 @@ def test_a_bad_table_names_its_key_and_the_fix(changes, words):
 CELLS = [
     ({"sd": 1, "n": 0}, ".n must be at least 1, not 0"),
     ({"sd": -1, "n": 3}, ".sd must be at least 0, not -1"),
-    ({"sd": 1.0}, ".n is missing: the number of runs behind sd; null if it is not printed"),
+    ({"sd": 1.0}, ".n is missing: the number of runs behind sd; null if not printed"),
     ({"sd": 1.0, "n": 1}, ".n: one run has no sd"),
     ({"sd": 1.0, "se": 0.5, "n": 4}, " has both sd and se: give one"),
     ({"value": float("nan")}, ".value must be a finite number, not nan"),

@@ -65,7 +65,6 @@ def test_what_was_made_of_more_data_counts(tmp_path, here, committed, counts):
     write(tmp_path, State.FINISHED, partial=here)
     both = found.Found(found.look(tmp_path).record, made_row(partial=committed))
     assert both.outcome is getattr(both, counts)
-    assert both.local is (counts == "record")
 
 
 def test_the_run_of_another_configuration_is_refused(tmp_path):

@@ -26,13 +26,7 @@ from timescales.tasks import Copy, Task
 from timescales.training.progress import progress
 
 ORDERS, SEQUENCES = 10, 200
-STEPS, UNITS_PER_STEP, PAPER_UNITS = 20, 5, 128  # the paper: 20 times 5 more of 128 units
 TITLE = "Copy task: accuracy with units silenced"
-# Line options and label of each order.
-LOOKS: dict[str, tuple[plotting.Look, str]] = {
-    "random": ({"lw": 1.8, "ms": 3}, "at random"),
-    "later_first": ({"lw": 1.2, "ms": 4.5, "mfc": "white"}, "later-reset units first"),
-}
 
 
 def measure(model: SequenceModel, task: Task) -> dict[str, float]:
@@ -125,8 +119,12 @@ def rows_of(curves: dict[str, Tensor], hidden_size: int) -> list[TableRow]:
 def draw(figure: Any, lines: Sequence[Line]) -> None:
     """Draw accuracy by number of silenced units, a line per configuration; hollow dots: later-reset units first."""
     (ax,) = plotting.panels(figure, width=7.5, height=4.6)
+    looks: dict[str, tuple[plotting.Look, str]] = {
+        "random": ({"lw": 1.8, "ms": 3}, "at random"),
+        "later_first": ({"lw": 1.2, "ms": 4.5, "mfc": "white"}, "later-reset units first"),
+    }
     for label, colour, style, rows in lines:
-        for kind, (look, words) in LOOKS.items():
+        for kind, (look, words) in looks.items():
             points = [row for row in rows if row["silenced"] == kind]
             if not points:
                 continue
@@ -141,7 +139,7 @@ def draw(figure: Any, lines: Sequence[Line]) -> None:
 
 def counts(hidden_size: int) -> list[int]:
     """Return the numbers of silenced units: 0, 5, ..., 100 of 128."""
-    return sorted({k * UNITS_PER_STEP * hidden_size // PAPER_UNITS for k in range(STEPS + 1)})
+    return sorted({k * 5 * hidden_size // 128 for k in range(21)})
 
 
 def curve(model: SequenceModel, task: Copy, orders: Iterable[Tensor]) -> Tensor:

@@ -6,7 +6,6 @@ Source: Mahto et al. 2021, section 3.2.2 and table 1; binning and resampling as 
 from __future__ import annotations
 
 import csv
-import functools
 import io
 from typing import NamedTuple
 
@@ -118,42 +117,19 @@ def weights(n: int, resamples: int = RESAMPLES, seed: int = 0) -> NDArray[np.int
     return np.concatenate([drawn, np.ones((1, n), np.int64)])
 
 
-def same_words(a: Blocks, b: Blocks) -> bool:
-    """Return whether two runs were measured on the same text: the same numbers of words in all blocks and bins."""
-    return np.array_equal(a.counts, b.counts)
-
-
 def differences(baseline: Blocks, other: Blocks, resamples: int = RESAMPLES, seed: int = 0) -> Floats:
     """Return the perplexity of the baseline minus that of the other model, by bin and of all words: (resamples + 1, 5).
 
     Both models have the same resamples. A short last block is dropped. Raises ValueError if the two were not measured
     on the same words.
     """
-    if not same_words(baseline, other):
+    if not np.array_equal(baseline.counts, other.counts):
         raise ValueError("the two models were not measured on the same words: compare runs of one corpus")
     full = baseline.counts.sum(1) == BLOCK
     w = weights(int(full.sum()), resamples, seed).astype(np.float64)
     counts = w @ baseline.counts[full]
     of_baseline, of_other = (_perplexities(w @ blocks.sums[full], counts) for blocks in (baseline, other))
     return of_baseline - of_other
-
-
-def p_lower(first: str, second: str, name: str, shift: float = 0.0) -> float | None:
-    """Test whether the first run's perplexity plus `shift` is below the second's, in a bin or of "all" words.
-
-    The p value is the share of resamples in which it is not. first, second: contents of blocks.csv. Returns None for a
-    bin without words and for runs measured on different words.
-    """
-    if not same_words(from_text(first), from_text(second)):
-        return None
-    gains = resampled(second, first)[:, (*NAMES, "all").index(name)]
-    return float((gains <= shift).mean()) if np.isfinite(gains).all() else None
-
-
-@functools.lru_cache(maxsize=16)  # claims and reports need the five bins of the same two runs
-def resampled(baseline: str, other: str) -> Floats:
-    """Return the `differences` of two contents of blocks.csv."""
-    return differences(from_text(baseline), from_text(other))
 
 
 def summary(differences: Floats) -> dict[str, Floats]:

@@ -27,7 +27,6 @@ from timescales.training.progress import progress
 
 TITLE = "Validation text in pieces, each read from the zero state and from the final state of another piece"
 STEPS, PIECES = 120, 1280
-LOST = 1.0  # nats per symbol: a piece is lost if its second half is worse by more than this from zeros
 LOGITS = 2**24  # numbers computed at once
 
 
@@ -136,7 +135,7 @@ def _summary(name: str, starts: Starts) -> tuple[list[TableRow], list[TableRow],
     """Return the rows by step, the rows by piece, and the values of one run."""
     cold, warm, activity = starts
     cold_half, warm_half = (loss[STEPS // 2 :].mean(0) for loss in (cold, warm))
-    lost = ~(cold_half - warm_half <= LOST)  # also where it is NaN
+    lost = ~(cold_half - warm_half <= 1.0)  # worse by more than a nat per symbol; also where it is NaN
     means = {"cold": cold.mean(1), "found": cold[:, ~lost].mean(1), "warm": warm.mean(1)}
     if lost.all():
         del means["found"]

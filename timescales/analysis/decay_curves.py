@@ -87,11 +87,13 @@ def summary(layers: list[Retention]) -> tuple[list[TableRow], dict[str, float]]:
     fits = [nearest(layer.logs) for layer in layers]
     rows = []
     for layer, (retention, fit) in enumerate(zip(layers, fits, strict=True), 1):
-        product = retention.product
+        product, last_step = retention.product, len(retention.product) - 1
+        marks = {k * 10**e for e in range(len(str(last_step))) for k in (1, 2, 5)}  # 1, 2, 5, 10, 20, ...
+        marks = {n for n in marks if n < last_step} | {last_step}
         for unit in product[-1].argsort(descending=True).tolist():
             row = {"layer": layer, "unit": unit, "p": float(fit.p[unit]), "f": float(fit.f[unit])}
             row["nearer"] = "power law" if fit.power[unit] else "exponential"
-            rows.append(row | {f"left_{n}": float(product[n, unit]) for n in _marks(len(product) - 1)})
+            rows.append(row | {f"left_{n}": float(product[n, unit]) for n in sorted(marks)})
     p, f, power = (torch.cat(values) for values in zip(*fits, strict=True))
     last = torch.cat([layer.product[-1] for layer in layers])
     return rows, {
@@ -102,12 +104,6 @@ def summary(layers: list[Retention]) -> tuple[list[TableRow], dict[str, float]]:
         "p_median": float(p.median()),
         "f_median": float(f.median()),
     }
-
-
-def _marks(last: int) -> list[int]:
-    """Return 1, 2, 5, 10, 20, ... below `last`, and `last`."""
-    marks = {k * 10**e for e in range(len(str(last))) for k in (1, 2, 5)}
-    return sorted({n for n in marks if n < last} | {last})
 
 
 @torch.no_grad()

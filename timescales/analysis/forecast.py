@@ -23,9 +23,8 @@ from timescales.tasks import Series
 from timescales.training.progress import progress
 
 TITLE = "Forecasts on the test part"
-PANELS = 3  # series that are drawn
-DRAWN = 200  # rows of each of them
-TRUTH, RULE = "#222222", "#888888"
+DRAWN = 200  # rows of each series that is drawn
+RULE = "#888888"  # the colour of simple rules
 ABOVE = {"frameon": False, "fontsize": 8, "loc": "lower right", "bbox_to_anchor": (1.0, 1.0), "ncols": 4}  # the axes
 
 
@@ -83,7 +82,7 @@ def rmse(errors: np.ndarray, axis: int | None) -> np.ndarray:
 
 
 def chosen(task: Series) -> list[Panel]:
-    """Return the first series with test windows, each with the windows to draw."""
+    """Return the first three series with test windows, each with the windows to draw."""
     begin = task.begins["test"]
     of_window = np.searchsorted(task.series.begins, begin, side="right") - 1
     panels = []
@@ -93,7 +92,7 @@ def chosen(task: Series) -> list[Panel]:
             if (not windows or begin[k] >= begin[windows[-1]] + task.horizon) and len(windows) * task.horizon < DRAWN:
                 windows.append(k)
         panels.append(Panel(series, windows))
-    return panels[:PANELS]
+    return panels[:3]
 
 
 def table(task: Series, panel: Panel, found: Mapping[str, np.ndarray]) -> list[TableRow]:
@@ -149,7 +148,7 @@ def draw_series(
     first = rows[0, 0] - task.window // 2
     seen = np.arange(max(first, task.series.begins[panel.series]), rows[-1, -1] + 1)
     marker = {} if task.regular and len(seen) > 100 else {"marker": ".", "ms": 4}
-    ax.plot(moments(task, seen), task.series.target[seen], color=TRUTH, lw=1.0, label="truth", **marker)
+    ax.plot(moments(task, seen), task.series.target[seen], color="#222222", lw=1.0, label="truth", **marker)
     ax.axvline(moments(task, rows[0, :1])[0], color="#bbbbbb", ls=":", lw=1)
     times = moments(task, rows.flatten())
     for name, values in found.items():

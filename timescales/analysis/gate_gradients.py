@@ -141,9 +141,7 @@ def _needs_gates_of_one_unit(model: SequenceModel) -> None:
             )
         mechanism = getattr(cell, "mechanism", None)
         if mechanism and (mechanism.main == "cumax" or mechanism.auxiliary == "master"):
-            raise ConfigError(
-                f"this analysis is for gates that depend on one unit: those of gate={cell.gate} depend on other units"
-            )
+            raise ConfigError(f"this analysis needs gates of one unit: those of gate={cell.gate} depend on other units")
 
 
 def _gradient(

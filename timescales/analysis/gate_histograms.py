@@ -104,7 +104,9 @@ def draw(figure: Any, gates: Sequence[Gates], names: Sequence[str]) -> None:
     axes = plotting.panels(figure, 2, len(gates), width=12.0, height=0.8 + 3.2 * len(gates), sharex="col")
     pairs = [(torch.cat(of_run.before), torch.cat(of_run.after)) for of_run in gates]
     times = [tuple(timescale_of_gate(f).clamp(min=0.05, max=1e6) for f in pair) for pair in pairs]
-    edges = _log_edges(torch.cat([values for pair in times for values in pair]))
+    every = torch.cat([values for pair in times for values in pair])
+    low, high = (float(end.log10()) for end in (every.min() * 0.9, every.max() * 1.1))
+    edges = torch.logspace(low, high, 41, dtype=torch.float64)
     for k, of_run in enumerate(gates):
         left, right = axes[2 * k : 2 * k + 2]
         means = [f"mean {f.mean():.3f}" for f in pairs[k]]
@@ -116,12 +118,6 @@ def draw(figure: Any, gates: Sequence[Gates], names: Sequence[str]) -> None:
         plotting.plain_ticks(right)
     axes[-2].set_xlabel("mean forget gate f")
     axes[-1].set_xlabel("time scale -1 / ln f (steps)")
-
-
-def _log_edges(values: Tensor) -> Tensor:
-    """Return the edges of 40 bins that include all values, evenly spaced in logarithms."""
-    low, high = (torch.tensor(float(end)).log10() for end in (values.min() * 0.9, values.max() * 1.1))
-    return torch.logspace(low, high, 41, dtype=torch.float64)
 
 
 def _draw_histograms(ax: Any, pair: Sequence[Tensor], bins: Any, colour: str, words: Sequence[str]) -> None:

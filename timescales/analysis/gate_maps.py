@@ -21,9 +21,7 @@ from timescales.tasks import Task
 from timescales.training.gates import needs_forget_gates, watched
 
 TITLE = "Forget gates over time: units sorted by their mean, short memory at the top, long at the bottom"
-LABELLED = 100  # the most steps whose words can be read below the picture
 WINDOW = 5  # the authors' example: words 350 to 419 of the test text, the sixth window of 70
-NEIGHBOURS, OF = 10, 1150  # units averaged in a row if the widest layer has 1,150; in proportion for other sizes
 
 
 def study(run: Trained) -> Study:
@@ -37,7 +35,8 @@ def study(run: Trained) -> Study:
     gates, inputs = window(run.model, run.task)
     rows: list[TableRow] = []
     values: dict[str, float] = {}
-    neighbours = max(1, round(max(cell.hidden_size for cell in run.model.rnn.layers) * NEIGHBOURS / OF))
+    # Ten units are averaged in a row if the widest layer has 1,150; in proportion for other sizes.
+    neighbours = max(1, round(max(cell.hidden_size for cell in run.model.rnn.layers) * 10 / 1150))
     for layer, (forget, cell) in enumerate(zip(gates, run.initial.rnn.layers, strict=True), 1):
         means = forget.mean(0)
         values[f"layer{layer}/above_0.9"] = float((means > 0.9).double().mean())
@@ -48,7 +47,7 @@ def study(run: Trained) -> Study:
             steps = {f"step {t}": value for t, value in enumerate(forget[:, units].mean(1).tolist(), 1)}
             rows.append(row | {"mean": float(means[units].mean())} | steps)
     values |= over_layers([forget.mean(0) > 0.9 for forget in gates])
-    words = run.task.words(inputs) if len(inputs) <= LABELLED else None
+    words = run.task.words(inputs) if len(inputs) <= 100 else None  # more could not be read below the picture
     return Study(TITLE, rows, values, lambda figure: draw(figure, rows, words))
 
 

@@ -10,7 +10,7 @@ import math
 import statistics
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from timescales import plotting
 from timescales.analysis.groups import Group, groups, titles
@@ -21,10 +21,7 @@ from timescales.files import csv_rows
 from timescales.runs.loggers import Curve
 from timescales.tasks.skill import no_skill
 
-if TYPE_CHECKING:
-    pass
-
-LETTER, LINE, KEY = 0.069, 0.16, 10  # of a legend: inches of a letter and of a line, letters that a line's key takes
+KEY = 10  # of a legend: letters that a line's key takes
 TITLE = "Validation while training"
 WEIGHTS = None
 
@@ -37,12 +34,9 @@ class Printed(NamedTuple):
     table: str
 
 
-def nothing(config: Config, horizon: int) -> list[Printed]:
-    """Return no values, for runs that no paper prints."""
-    return []
-
-
-def compare(runs: Sequence[Trained], printed: Callable[[Config, int], Sequence[Printed]] = nothing) -> Study:
+def compare(
+    runs: Sequence[Trained], printed: Callable[[Config, int], Sequence[Printed]] = lambda config, horizon: ()
+) -> Study:
     """Draw the curves of runs; several seeds of one configuration are their mean and a band.
 
     Rows: one per validation of a run: run, step, epoch and the metrics.
@@ -107,7 +101,9 @@ def draw(figure: Any, lines: Sequence[tuple[Group, Sequence[Printed]]]) -> None:
     for ax, metric in zip(axes, metrics, strict=True):
         for group, papers in lines:
             _draw_runs(ax, group, metric)
-            _draw_printed(ax, group, papers, metric)
+            for paper in (paper for paper in papers if paper.metric.endswith(f"/{metric}")):
+                label = f"{group.name}: {paper.value:.4g} printed, {paper.metric} ({paper.table})"
+                ax.axhline(paper.value, color=group.colour, ls=(0, (6, 3)), lw=1, label=label)
         _draw_no_skill(ax, [group.runs[0] for group, _ in lines], metric)
         values = [value for group, _ in lines for run in group.runs for _, value in points(run, metric)]
         ax.set(xlabel=steps, ylabel=in_words(metric), xlim=(0, None))
@@ -142,13 +138,6 @@ def _draw_runs(ax: Any, group: Group, metric: str) -> None:
             ax.plot(list(rest), list(rest.values()), lw=0.8, alpha=0.6, **look)
 
 
-def _draw_printed(ax: Any, group: Group, papers: Sequence[Printed], metric: str) -> None:
-    for paper in papers:
-        if paper.metric.endswith(f"/{metric}"):
-            label = f"{group.name}: {paper.value:.4g} printed, {paper.metric} ({paper.table})"
-            ax.axhline(paper.value, color=group.colour, ls=(0, (6, 3)), lw=1, label=label)
-
-
 def _draw_no_skill(ax: Any, runs: Sequence[Trained], metric: str) -> None:
     """Draw what needs no skill, in each panel: trivial baselines if the task names some, else chance."""
     rules = runs[0].task.trivial_baselines() if metric in ("accuracy", runs[0].task.spec.select[0]) else {}
@@ -165,12 +154,12 @@ def _common_legend(figure: Any, axes: Sequence[Any]) -> None:
     handles: dict[str, Any] = {}
     for ax in axes:
         handles |= {label: handle for handle, label in zip(*ax.get_legend_handles_labels(), strict=True)}
-    letters = int(figure.get_figwidth() / LETTER)
+    letters = int(figure.get_figwidth() / 0.069)  # a letter takes so many inches, a line .16
     labels = [textwrap.fill(label, letters - KEY) for label in handles]
     widest = max((len(line) for label in labels for line in label.splitlines()), default=0)
     columns = max(1, min(len(axes) + 1, letters // (widest + KEY)))
     rows = [labels[k : k + columns] for k in range(0, len(labels), columns)]
     lines = sum(max(label.count("\n") + 1 for label in row) for row in rows)
-    figure.set_figheight(figure.get_figheight() + LINE * max(0, lines - 2))
+    figure.set_figheight(figure.get_figheight() + 0.16 * max(0, lines - 2))
     look = {"loc": "outside lower center", "ncols": columns, "frameon": False, "fontsize": 8}
     figure.legend(handles.values(), labels, **look)

@@ -48,7 +48,10 @@ def compare(runs: Sequence[Trained]) -> Study:
     lines = []
     for group in groups(runs):
         rows_of_runs = [run.earlier("length_accuracy") or study(run).rows for run in group.runs]
-        sums = [_summed(same_bin) for same_bin in zip(*rows_of_runs, strict=True)]
+        sums = []
+        for same_bin in zip(*rows_of_runs, strict=True):
+            n, right, counted = (sum(row[key] for row in same_bin) for key in ("n", "right", "runs"))
+            sums.append(row_of(same_bin[0]["above"], same_bin[0]["up_to"] or None, n, right, counted))
         rows += [{"run": group.name, **row} for row in sums]
         values |= {f"{group.name}/{key}": value for key, value in summary(sums).items()}
         lines.append(group.line(sums))
@@ -63,12 +66,6 @@ def table(lengths: Tensor, correct: Tensor) -> list[TableRow]:
         if inside.any():
             rows.append(row_of(low, high, int(inside.sum()), int(correct[inside].sum())))
     return rows
-
-
-def _summed(rows: Sequence[TableRow]) -> TableRow:
-    """Add up the rows of one bin in several runs."""
-    n, right, runs = (sum(row[key] for row in rows) for key in ("n", "right", "runs"))
-    return row_of(rows[0]["above"], rows[0]["up_to"] or None, n, right, runs)
 
 
 def row_of(low: int, high: int | None, n: int, right: int, runs: int = 1) -> TableRow:
@@ -106,7 +103,9 @@ def draw(figure: Any, lines: Sequence[Line]) -> None:
         x = [place[row["above"]] + 0.06 * (k - (len(lines) - 1) / 2) for row in rows]
         y, error = ([row[key] for row in rows] for key in ("accuracy", "standard_error"))
         ax.errorbar(x, y, error, color=colour, ls=style, lw=1.8, marker="o", ms=4, capsize=3, label=label)
-    ax.set_xticks(range(len(bins)), [_tick(row) for _, row in bins], fontsize=8)
+    lengths = [name(row).replace("_", "-" if row["up_to"] else " ") for _, row in bins]
+    texts = [f"{row['n'] // row['runs']:,} texts" for _, row in bins]
+    ax.set_xticks(range(len(bins)), map("\n".join, zip(lengths, texts, strict=True)), fontsize=8)
     long = [place[low] for low, _ in bins if low >= LONG]
     if long and long[0]:
         ax.axvline(long[0] - 0.5, color="black", ls="--", lw=1)
@@ -114,8 +113,3 @@ def draw(figure: Any, lines: Sequence[Line]) -> None:
         ax.text(long[0] - 0.45, 1.0, f"paper: pLSTM gains above {LONG} words", **look)
     ax.set(xlabel="length of the text (tokens)", ylabel="test accuracy")
     plotting.small_legend(ax)
-
-
-def _tick(row: TableRow) -> str:
-    lengths = name(row).replace("_", "-" if row["up_to"] else " ")
-    return f"{lengths}\n{row['n'] // row['runs']:,} texts"

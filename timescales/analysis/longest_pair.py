@@ -60,7 +60,11 @@ def _study(lines: Sequence[Line], task: Task) -> Study:
     drawn = []
     for line in lines:
         rows_of_runs = [accuracies(longest, correct, task) for longest, correct in line.data]
-        means = [_mean_row(same_bin) for same_bin in zip(*rows_of_runs, strict=True)]
+        means = []
+        for same_bin in zip(*rows_of_runs, strict=True):
+            shares = [row["value"] for row in same_bin]
+            mean, spread = statistics.fmean(shares), statistics.pstdev(shares)
+            means.append({**same_bin[0], "runs": len(same_bin), "value": mean, "spread": spread})
         rows += [{"what": "accuracy", **({"run": line.label} if line.label else {}), **row} for row in means]
         prefix = f"{line.label}/" if line.label else ""
         values |= {f"{prefix}{key}": value for key, value in _short_and_long(line.data).items()}
@@ -68,12 +72,6 @@ def _study(lines: Sequence[Line], task: Task) -> Study:
     total = sum(pairs.values())
     pair_rows = [{"what": "pairs", "up_to": length, "n": n, "value": n / total} for length, n in sorted(pairs.items())]
     return Study(TITLE, rows + pair_rows, values, lambda figure: draw(figure, drawn, pair_rows))
-
-
-def _mean_row(rows: Sequence[TableRow]) -> TableRow:
-    """Combine the rows of one bin in several runs into one row."""
-    shares = [row["value"] for row in rows]
-    return {**rows[0], "runs": len(rows), "value": statistics.fmean(shares), "spread": statistics.pstdev(shares)}
 
 
 def _short_and_long(runs: Sequence[tuple[Tensor, Tensor]]) -> dict[str, float]:

@@ -21,7 +21,6 @@ from timescales.training.progress import progress
 
 TITLE = "Mutual information of two words of the training text, by their distance"
 LONGEST = 1000  # words; smaller in texts of less than ten times as many words
-SHUFFLED = 3  # number of texts in random order; their information is the bias of the estimate
 ALPHA = 0.56  # the exponent with which the multi-timescale models are built
 
 
@@ -37,23 +36,16 @@ def study(run: Trained) -> Study:
 
 def decay(words: Tensor) -> tuple[list[dict[str, float]], dict[str, float]]:
     """Return rows and values of `study` for a text, words (N,)."""
-    shuffled, error = _shuffled_information(words)
+    # The bias of the estimate is the information in random orders of the words, where all distances are equivalent.
+    generator = torch.Generator().manual_seed(0)
+    orders = [torch.randperm(len(words), generator=generator) for _ in range(3)]
+    biases = torch.tensor([information(words[order], 1) for order in orders])
+    shuffled, error = float(biases.mean()), float(biases.std())
     rows = []
     for distance in progress(distances(len(words)), "mutual information"):
         bits = information(words, distance)
         rows.append({"distance": distance, "bits": bits, "shuffled": shuffled, "rest": bits - shuffled})
     return rows, power_law(rows, 3.0 * error)
-
-
-def _shuffled_information(words: Tensor) -> tuple[float, float]:
-    """Return mean and standard deviation of the information in random orders of the words.
-
-    All distances are equivalent then.
-    """
-    generator = torch.Generator().manual_seed(0)
-    orders = [torch.randperm(len(words), generator=generator) for _ in range(SHUFFLED)]
-    bits = torch.tensor([information(words[order], 1) for order in orders])
-    return float(bits.mean()), float(bits.std())
 
 
 def information(words: Tensor, distance: int) -> float:

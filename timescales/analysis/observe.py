@@ -36,7 +36,13 @@ def mean_forget(model: SequenceModel, task: Task) -> list[Tensor]:
 
     n, state = torch.zeros((), dtype=torch.float64, device=task.device), None
     with watched(model, read):
-        batches = task.batches("test") if carried else _small_batches(task)
+        batches = task.batches("test")
+        if not carried:  # the first SEQUENCES, at most BATCH_SIZE at once
+            batches = (
+                part(batch, slice(first, first + BATCH_SIZE))
+                for batch in itertools.islice(batches, SEQUENCES // EVAL_BATCH)
+                for first in range(0, batch.x.shape[1], BATCH_SIZE)
+            )
         for batch in progress(batches, "forget gates", task.n_batches("test") if carried else None):
             exists = task.exists(batch).double().unsqueeze(-1)
             weights[:] = [iter(exists) for _ in total]
@@ -44,13 +50,6 @@ def mean_forget(model: SequenceModel, task: Task) -> list[Tensor]:
             state = final if carried else None
             n += exists.sum()
     return [sums / n for sums in total]
-
-
-def _small_batches(task: Task) -> Iterator[Batch]:
-    """Yield the first SEQUENCES test sequences, at most BATCH_SIZE at once."""
-    for batch in itertools.islice(task.batches("test"), SEQUENCES // EVAL_BATCH):
-        for first in range(0, batch.x.shape[1], BATCH_SIZE):
-            yield part(batch, slice(first, first + BATCH_SIZE))
 
 
 def sequence(task: Task, k: int) -> Batch:

@@ -178,7 +178,10 @@ def draw(figure: Any, traces: Sequence[Trace], task: Task, run: Trained) -> None
         if isinstance(task, Copy):
             _mark_delay(lines, trace, "black")
             _mark_delay(ages, trace, "white")
-            _name_parts(lines, trace)
+            look = {"fontsize": 8, "transform": lines.get_xaxis_transform()}  # the names of the three parts
+            lines.text(LENGTH, 1.0, "symbols ", ha="right", **look)
+            lines.text(trace.end, 1.0, " answers", ha="left", **look)
+            lines.text((LENGTH + trace.end) / 2, 1.0, f"delay of {trace.delay}", ha="center", **look)
         lines.legend(fontsize=8, loc="upper left", facecolor="white", edgecolor="none", framealpha=1.0)
 
 
@@ -206,11 +209,3 @@ def _draw_ages(ax: Any, trace: Trace) -> Any:
 def _mark_delay(ax: Any, trace: Trace, colour: str) -> None:
     for step in (LENGTH, trace.end):
         ax.axvline(step, color=colour, lw=1, ls="--")
-
-
-def _name_parts(ax: Any, trace: Trace) -> None:
-    """Write the names of the three parts of a copy sequence above the axes."""
-    look = {"fontsize": 8, "transform": ax.get_xaxis_transform()}
-    ax.text(LENGTH, 1.0, "symbols ", ha="right", **look)
-    ax.text(trace.end, 1.0, " answers", ha="left", **look)
-    ax.text((LENGTH + trace.end) / 2, 1.0, f"delay of {trace.delay}", ha="center", **look)

@@ -27,10 +27,7 @@ MODELS = {
     "WT2": ({"task": "wt2", "model": "lstm"}, "baseline, WikiText-2"),
     "WT2-mts": ({"task": "wt2", "model": "mts"}, "multi-timescale, WikiText-2"),
 }
-RATIO_SETTINGS = {"task": "ptb_word", "model": "mts", "model.layer1_bias": "eq5"}
-RATIOS = "multi-timescale of table 3 (figure 12), Penn Treebank"
 ASSIGNED = InverseGamma(routing.ALPHA, quantiles="authors")  # time scales of layer 2
-LENGTHS = ((4, 100), (2, 50))  # of pairs, between which a power law is fitted
 
 
 def sources(root: str | os.PathLike | None = None) -> list[Source]:
@@ -47,7 +44,9 @@ def models(root: str | os.PathLike | None = None) -> list[Source]:
         Source("published model", words, axes, of_time_scales(released.time_scales(root)[name], axes["model"]))
         for name, (axes, words) in MODELS.items()
     ]
-    return [*found, Source("published model", RATIOS, RATIO_SETTINGS, of_ratios(released.ratios(root)))]
+    settings = {"task": "ptb_word", "model": "mts", "model.layer1_bias": "eq5"}
+    of = "multi-timescale of table 3 (figure 12), Penn Treebank"
+    return [*found, Source("published model", of, settings, of_ratios(released.ratios(root)))]
 
 
 def untrained() -> Source:
@@ -118,8 +117,8 @@ def of_pairs(pairs: Mapping[int, int]) -> dict[str, float]:
     lengths, numbers = (torch.tensor(list(part), dtype=torch.float64) for part in (counts, counts.values()))
     up_to = numbers.cumsum(0) / numbers.sum()
     distance = (timescale_law.inverse_gamma_cdf(lengths + 1.0) - up_to).abs().amax(-1)
-    nearest = int(distance.argmin())
-    values = {f"exponent_{low}_to_{high}": -longest_pair.slope(counts, (low, high)) for low, high in LENGTHS}
+    nearest, fitted = int(distance.argmin()), ((4, 100), (2, 50))
+    values = {f"exponent_{low}_to_{high}": -longest_pair.slope(counts, (low, high)) for low, high in fitted}
     values |= {"alpha": float(timescale_law.GRID[nearest]), "distance": float(distance[nearest])}
     values["distance_at_1.5"] = float(distance[timescale_law.GRID == 1.5].item())
     return {f"data/pairs/{key}": value for key, value in values.items()}

@@ -22,7 +22,6 @@ from timescales.tasks.copy import SIGNAL
 
 SEQUENCES = 100
 FRACTIONS = (0.25, 0.5, 0.75)
-RESETTING = 0.1  # of the delay: a unit whose age stays below it "constantly" resets
 MEAN_P, SHARE = {200: 0.41, 500: 0.19}, 0.2  # printed in section 5.2; "around 1/5 of the units"
 
 
@@ -43,7 +42,7 @@ def measure(model: SequenceModel, task: Task) -> dict[str, float]:
 
 def _values(ages: Tensor, p: Tensor, task: Copy) -> dict[str, float]:
     numbers = {f"units_{100 * x:.0f}": float((ages >= x * task.T).sum()) for x in FRACTIONS}
-    resetting = float((ages < RESETTING * task.T).sum())
+    resetting = float((ages < 0.1 * task.T).sum())
     numbers |= {"units_resetting": resetting, "units_not_resetting": len(ages) - resetting}
     late = ages >= task.T / 2
     both = {"later_p_mean": float(p[late].mean()), "others_p_mean": float(p[~late].mean())}

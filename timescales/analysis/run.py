@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from timescales.tasks import Task
     from timescales.training.checkpoint import Checkpoint
 
-FOLDER = Path(__file__).parent
-
 
 @dataclass
 class Trained:
@@ -61,7 +59,7 @@ class Trained:
         path, weights = self.directory / "analysis" / f"{name}.csv", self.directory / "best.pt"
         if not (path.is_file() and weights.is_file()):
             return None
-        if path.stat().st_mtime <= max(weights.stat().st_mtime, (FOLDER / f"{name}.py").stat().st_mtime):
+        if path.stat().st_mtime <= max(weights.stat().st_mtime, Path(__file__).with_name(f"{name}.py").stat().st_mtime):
             return None
         return [{key: _number(text) for key, text in row.items()} for row in csv_rows(path)]
 
@@ -115,16 +113,14 @@ def load(directory: str | Path, weights: str | None = "best") -> Trained:
     with torch.random.fork_rng(gpus):
         model, task, _ = build.build(config)
     if not same_data(found.data, task.data):
-        raise ConfigError(
-            f"{directory} was trained on another {', '.join(task.data)}: restore it, or retrain with force=stale"
-        )
+        changed = ", ".join(task.data)
+        raise ConfigError(f"{directory} was trained on another {changed}: restore it, or retrain with force=stale")
     initial = copy.deepcopy(model)
     if weights is not None:
         content = _load_weights(model, directory, weights, found.ended)
         trained = content.get("progress") or {"curve": found.curve, "step": found.steps}
-        task.follow(
-            [row for row in trained["curve"] if row["step"] < trained["step"]]
-        )  # restores a curriculum to its last state
+        # A curriculum is restored to its last state.
+        task.follow([row for row in trained["curve"] if row["step"] < trained["step"]])
     return Trained(directory, found, model.eval(), initial.eval(), task)
 
 

@@ -29,11 +29,9 @@ from timescales.runs.record import Record
 
 # The analyses of a file: they need no weights from before training.
 ANALYSES = ("timescale_law", "routing", "word_ablation")
-NEED_LOGITS = ("routing",)  # the analyses that need the readout
 NAME = re.compile(r"(?P<prefix>.*?)(?P<kind>weight_ih|weight_hh|bias_ih|bias_hh|weight_hr)_l(?P<layer>\d+)(?P<end>\w*)")
 NESTED = ("state_dict", "model_state_dict", "model")  # where a checkpoint has its state_dict
 TITLE = "Time scale of each unit by its forget bias, -1 / ln sigmoid(bias): at zero input and state"
-WINDOWS = 20  # of the test text, to check that words have the task's numbers
 
 
 @dataclass(frozen=True)
@@ -83,7 +81,7 @@ def study(weights: Weights, settings: Sequence[str], name: str = "timescale_law"
         if name != "timescale_law":
             raise ConfigError(f"--only={name} needs a text: give a task, such as task=ptb_word")
         return from_biases(weights)
-    if name in NEED_LOGITS and weights.readout is None:
+    if name == "routing" and weights.readout is None:
         raise ConfigError(f"--only={name} needs the readout, and {weights.path} has none")
     run, remarks = on_task(weights, settings)
     found = analysis.study_run(run, name)
@@ -104,13 +102,14 @@ def read(path: Path) -> Weights:
         if match["end"] not in ("", "_raw") or match["kind"] == "weight_hr":
             raise ConfigError(f"{path}: {name}: only LSTMs in one direction, without a projection, can be analysed")
         prefix = re.sub(r"(^|\.)module\.$", r"\1", match["prefix"])
-        place = places.setdefault((*_natural(prefix), int(match["layer"])), {})
+        # Numbers sort as numbers: rnns.2 comes before rnns.10.
+        natural = ((int(part), "") if part.isdigit() else (-1, part) for part in prefix.split("."))
+        place = places.setdefault((*natural, int(match["layer"])), {})
         if match["end"] or match["kind"] not in place:  # AWD-LSTM's raw weights go before those without some
             place[match["kind"]] = tensor.float()
     if not places:
-        raise ConfigError(
-            f"{path} has no LSTM: no tensor of it is named like weight_ih_l0 (first: {', '.join([*state][:3])})"
-        )
+        first = ", ".join([*state][:3])
+        raise ConfigError(f"{path} has no LSTM: no tensor of it is named like weight_ih_l0 (first: {first})")
     layers = [_layer(path, places[place]) for place in sorted(places)]
     for k in range(1, len(layers)):
         if layers[k]["weight_ih"].shape[1] != layers[k - 1]["weight_hh"].shape[1]:
@@ -143,11 +142,6 @@ def _state_dict(path: Path) -> dict[str, Tensor]:
     if not tensors:
         raise ConfigError(f"{path} has no state_dict: torch.save(model.state_dict(), FILE) writes one")
     return tensors
-
-
-def _natural(prefix: str) -> tuple[Any, ...]:
-    """Split a name so that numbers sort as numbers: rnns.2 comes before rnns.10."""
-    return tuple((int(part), "") if part.isdigit() else (-1, part) for part in prefix.split("."))
 
 
 def _layer(path: Path, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -219,9 +213,7 @@ def on_task(weights: Weights, settings: Sequence[str]) -> tuple[OfFile, list[str
         if own[key].shape != tensor.shape:
             what = "embedding" if key == "vectors" else key
             sizes = f"of {tuple(tensor.shape)}, and task={name} needs {tuple(own[key].shape)}"
-            raise ConfigError(
-                f"{path}: its {what} is {sizes}: choose the text that it was trained on, by task or data_root"
-            )
+            raise ConfigError(f"{path}: its {what} is {sizes}: choose its training text, by task or data_root")
     model.load_state_dict(own | wanted)
     found = Record(id="", status="a file of weights", config=config, seed=config["seed"])
     run = OfFile(path, found, model.eval(), model, task)
@@ -251,10 +243,10 @@ def _config(weights: Weights, settings: Sequence[str]) -> Config:
 
 @torch.no_grad()
 def _remarks(run: OfFile) -> list[str]:
-    """Check by the loss on the first windows of the test text whether words have the task's numbers."""
+    """Check by the loss on the first 20 windows of the test text whether words have the task's numbers."""
     losses: list[float] = []
     state = None
-    for _, batch in zip(range(WINDOWS), run.task.batches("test"), strict=False):
+    for _, batch in zip(range(20), run.task.batches("test"), strict=False):
         output = run.model(batch, state)
         state = output.state if run.task.spec.carried else None
         losses.append(float(run.task.loss(output.logits, batch)))

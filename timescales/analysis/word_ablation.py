@@ -30,7 +30,6 @@ TITLE = "Change of the cell state by one word replaced with <unk>, over the word
 UNK = "<unk>"
 GROUP, PAPER_UNITS = 100, 1150  # units of a group in the paper's second layer; in proportion for other sizes
 BATCH_SIZE = 8  # windows: about 300 copies of the state on average, enough for fast matrix products
-AFTER = (1, 10, 30)  # numbers of words after which the values report what is left of the change
 DECAY = 30  # words over which its decay is measured
 
 
@@ -76,7 +75,7 @@ def values_of(rows: Sequence[TableRow]) -> dict[str, float]:
     for row in rows:
         curves.setdefault((row["layer"], row["units"]), {})[row["distance"]] = row["change"]
     layers = {layer: curve for (layer, units), curve in curves.items() if units == "all"}
-    values = {f"layer{k}/left_{n}": c[n] / c[0] for k, c in layers.items() for n in AFTER if n in c}
+    values = {f"layer{k}/left_{n}": c[n] / c[0] for k, c in layers.items() for n in (1, 10, 30) if n in c}
     values |= {f"layer{k}/decay": decay(curve) for k, curve in layers.items() if DECAY in curve}
     groups = [decay(c) for (_, units), c in curves.items() if units != "all" and DECAY in c]  # the longest first
     if len(groups) > 1:

@@ -11,7 +11,6 @@ from torch import nn
 
 from timescales import analysis
 from timescales.atlas import measures, own, pictures, scores
-from timescales.atlas.definition import Rung
 from timescales.atlas.inference import Bootstrap, Interval
 from timescales.atlas.measures import Cost, Memory
 from timescales.atlas.scores import Cell
@@ -22,7 +21,6 @@ from timescales.runs import provenance
 
 BESIDE = "lstm"  # the committed cell that every table compares with
 
-A_SCORE = "A score is 0 at chance and 1 at best."
 INTERVALS = """\
 Intervals hold 95 % of a bootstrap over rungs and seeds; they are those of single comparisons, so that of twenty one is
 expected to be wrong. *Higher* and *lower* stand only where the interval of the difference does not hold 0."""
@@ -50,7 +48,7 @@ def write(trial: Trial) -> list[Path]:
     lines += ["", "## How long its units remember", "", *memory(trial)]
     lines += ["", "## Speed and memory", "", *costs(trial)]
     lines += ["", "## Rungs", "", *rungs(trial, new_cell, others), "", "## How to read it", ""]
-    lines += [A_SCORE, *([] if trial.quick else [INTERVALS]), ""]
+    lines += ["A score is 0 at chance and 1 at best.", *([] if trial.quick else [INTERVALS]), ""]
     lines += [ABOUT.format(steps=trial.atlas.settings["loop.max_steps"])]
     page, table = trial.folder / "card.md", trial.folder / "scores.csv"
     write_atomic(page, "\n".join(lines).encode())
@@ -181,13 +179,10 @@ def rungs(trial: Trial, new_cell: Cell, others: Mapping[str, Cell]) -> list[str]
         values = [score.value for score in trial.found if score.rung == rung.name]
         measured = " ".join("diverged" if value is None else f"{value:.3g}" for value in values)
         row = [rung.ability, rung.name, seeds, *lstm, f"`{rung.metric}` {measured}"]
-        body.append([*row, f"{rung.chance:.3g}", f"{rung.best:g}", _settings(rung)])
+        settings = " ".join(f"{key}={value}" for key, value in rung.settings.items())
+        body.append([*row, f"{rung.chance:.3g}", f"{rung.best:g}", f"`{settings}`"])
     head = ["ability", "rung", "score of each seed", *[f"{BESIDE}, mean"] * beside]
     return grid([*head, "metric", "chance", "best", "settings"], body)
-
-
-def _settings(rung: Rung) -> str:
-    return "`" + " ".join(f"{key}={value}" for key, value in rung.settings.items()) + "`"
 
 
 def in_words(interval: Interval, sign: bool = False) -> str:

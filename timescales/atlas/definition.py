@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypedDict
@@ -116,7 +116,11 @@ class Atlas:
 def atlas(path: Path | None = None) -> Atlas:
     """Read the atlas. path: another file than conf/atlas.yaml, for tests."""
     content = yaml.safe_load((path or paths.conf() / "atlas.yaml").read_text())
-    rungs = {rung.name: rung for rung in _rungs(content["abilities"])}
+    rungs = {}
+    for ability, of_ability in content["abilities"].items():
+        for name, keys in of_ability["rungs"].items():
+            settings = {key: value for key, value in keys.items() if key not in SCORE_KEYS}
+            rungs[name] = Rung(name, ability, settings, *(keys[key] for key in SCORE_KEYS))
     abilities = {name: ability["says"] for name, ability in content["abilities"].items()}
     plain = content.pop("plain", None)
     first = Atlas(**content | {"rungs": rungs, "abilities": abilities})
@@ -124,13 +128,6 @@ def atlas(path: Path | None = None) -> Atlas:
         return first
     second = plain | {"settings": {**first.settings, **plain["settings"]}}
     return replace(first, plain=replace(first, **second))
-
-
-def _rungs(abilities: Mapping[str, Any]) -> Iterator[Rung]:
-    for ability, content in abilities.items():
-        for name, keys in content["rungs"].items():
-            settings = {key: value for key, value in keys.items() if key not in SCORE_KEYS}
-            yield Rung(name, ability, settings, *(keys[key] for key in SCORE_KEYS))
 
 
 def chosen(atlas: Atlas, scores: Mapping[float, Mapping[str, float]]) -> float | None:

@@ -6,8 +6,7 @@ import math
 import statistics
 import time
 import warnings
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import nn
@@ -52,15 +51,13 @@ def cost(layer: nn.Module, input_size: int) -> Cost:
     with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
         layer(x)[0].sum().backward()  # the first one compiles, too
     parameters = {p.untyped_storage().data_ptr() for p in layer.parameters()}
-    seconds = [_seconds(lambda: layer(x)[0].sum().backward()) for _ in range(TIMES)]
+    seconds = []
+    for _ in range(TIMES):
+        begun = time.perf_counter()
+        layer(x)[0].sum().backward()
+        seconds.append(time.perf_counter() - begun)
     size = sum(nbytes for place, nbytes in sizes.items() if place not in parameters)
     return Cost(statistics.median(seconds), size)
-
-
-def _seconds(call: Callable[[], Any]) -> float:
-    begun = time.perf_counter()
-    call()
-    return time.perf_counter() - begun
 
 
 def engine_of(rnn: RNN) -> str:

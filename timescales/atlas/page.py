@@ -17,14 +17,14 @@ from typing import Any
 from timescales import paths
 from timescales.atlas import pictures, scores
 from timescales.atlas.card import in_words
-from timescales.atlas.definition import Atlas, Rung
+from timescales.atlas.definition import Atlas
 from timescales.atlas.inference import Bootstrap, Interval, Ranks, joined, ranks, spread
 from timescales.atlas.scores import Cell
 from timescales.atlas.sizes import UNITS
-from timescales.atlas.tables import Tables
-from timescales.config import Settings
+from timescales.atlas.tables import Tables, listed
 from timescales.config.run import Run
 from timescales.config.values import spell
+from timescales.papers.table import matches
 from timescales.reports.markdown import grid
 from timescales.runs.record import State
 from timescales.runs.store import Row
@@ -175,25 +175,15 @@ def draw(shown: Shown) -> None:
 
 def rungs(shown: Shown) -> str:
     """Make a row for each rung: the ability, the settings of the task, metric, chance, best."""
-    body = [
-        [
-            f"**{rung.ability}**: {shown.atlas.abilities[rung.ability]}"
-            if rung == shown.atlas.of(rung.ability)[0]
-            else "",
-            f"`{rung.name}`",
-            _settings(rung.settings),
-            f"`{rung.metric}`",
-            f"{rung.chance:.3g}",
-            f"{rung.best:g}",
-            f"{shown.spreads[rung.name]:.1f}" if rung.name in shown.spreads else "",
-        ]
-        for rung in shown.atlas.rungs.values()
-    ]
+    body = []
+    for rung in shown.atlas.rungs.values():
+        first = rung == shown.atlas.of(rung.ability)[0]
+        ability = f"**{rung.ability}**: {shown.atlas.abilities[rung.ability]}" if first else ""
+        task = " ".join(f"{key}={spell(value)}" for key, value in rung.settings.items())
+        apart = f"{shown.spreads[rung.name]:.1f}" if rung.name in shown.spreads else ""
+        ends = [f"{rung.chance:.3g}", f"{rung.best:g}"]
+        body.append([ability, f"`{rung.name}`", f"`{task}`", f"`{rung.metric}`", *ends, apart])
     return "\n".join(grid(["ability", "rung", "task", "metric", "chance", "best", "spread"], body))
-
-
-def _settings(settings: Settings) -> str:
-    return "`" + " ".join(f"{key}={spell(value)}" for key, value in settings.items()) + "`"
 
 
 def rates(shown: Shown) -> str:
@@ -352,7 +342,8 @@ def model_scores(shown: Shown, name: str) -> str:
     for ability, what in shown.atlas.abilities.items():
         mean = f"**{ability}**: {what}; {in_words(shown.intervals[name][ability])}"
         for rung in shown.atlas.of(ability):
-            rows = {row.seed: row for row in shown.rows if row.axes["model"] == name and _of(row, rung)}
+            where = listed(rung.settings)
+            rows = {row.seed: row for row in shown.rows if row.axes["model"] == name and matches(row.axes, where)}
             seeds = [score.seed for score in found if (score.cell, score.rung) == (name, rung.name)]
             by_seed = (_linked(cell.scores[rung.name][seed], rows[seed], shown.atlas.name) for seed in seeds)
             body.append([mean, f"`{rung.name}`", " ".join(by_seed)])
@@ -374,7 +365,3 @@ def _linked(score: float, row: Row, table: str) -> str:
     if row.status == State.DIVERGED.value:  # it may have no point of a curve
         return f"{text} (diverged)"
     return f"[{text}](../../results/{table}/curves/{row.id}.csv)"
-
-
-def _of(row: Row, rung: Rung) -> bool:
-    return all(row.axes.get(key) in (value, [value]) for key, value in rung.settings.items())

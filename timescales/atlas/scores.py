@@ -79,17 +79,14 @@ def of_rows(atlas: Atlas, rows: Iterable[Row]) -> list[Score]:
 
 def committed(path: Path = COMMITTED) -> list[Score]:
     """Read the scores in the package; [] before the first runs are committed."""
-    return [
-        Score(line["cell"], line["rung"], int(line["seed"]), _number(line["value"]), int(line["parameters"]))
-        for line in csv_rows(path)
-    ]
+    found = []
+    for line in csv_rows(path):
+        value = float(line["value"]) if line["value"] else None
+        found.append(Score(line["cell"], line["rung"], int(line["seed"]), value, int(line["parameters"])))
+    return found
 
 
 def text(found: Iterable[Score]) -> str:
     """Write the text of scores.csv."""
     lines = [each._asdict() | {"value": "" if each.value is None else f"{each.value:.5g}"} for each in found]
     return csv_text(lines, Score._fields)
-
-
-def _number(text: str) -> float | None:
-    return float(text) if text else None

@@ -17,12 +17,7 @@ from timescales.tasks import Task
 from timescales.training import build
 
 UNITS = "model.hidden_size"
-MULTIPLE = 16  # a model may need a multiple of units: of up to this number
-SMALL = {
-    "task.train_size": 32,
-    "task.valid_size": 16,
-    "task.test_size": 16,
-}  # little data: only the task's spec is read
+SMALL = {"task.train_size": 32, "task.valid_size": 16, "task.test_size": 16}  # only the task's spec is read
 
 
 def nearest(count: Callable[[int], int | None], target: int) -> int:
@@ -104,7 +99,8 @@ class Sizes:
             tried = {**known, key: units} | (dict.fromkeys(fills, units) if key == UNITS else {})
             return counted(**tried)
 
-        if all(count(self.atlas.units + more) is None for more in range(MULTIPLE)):  # the error is not about the units
+        # A model may need a multiple of units, of up to 16. If none can be built, the error is not about the units.
+        if all(count(self.atlas.units + more) is None for more in range(16)):
             self.parameters(rung, {**model, UNITS: self.atlas.units} | dict.fromkeys(fills, self.atlas.units))
         target = self.target(rung)
         sized = {**model, UNITS: nearest(count, target)}

@@ -17,9 +17,7 @@ from timescales.papers.table import matches
 from timescales.runs.record import State
 from timescales.runs.store import Row
 
-SOURCE = "this project's study, 2026: docs/atlas.md"
 HEADER = "# @package _global_\n# Written by scripts/pages.py from conf/atlas.yaml: change that file.\n"
-MNIST_TASKS = ("smnist", "pmnist")
 Line = dict[str, Any]
 
 
@@ -87,10 +85,10 @@ class Tables:
         return found
 
     def _text(self, name: str, title: str, grids: list[Line], cells: list[Line], claims: list[Line]) -> str:
-        head = {"name": name, "title": title, "source": SOURCE}
+        head = {"name": name, "title": title, "source": "this project's study, 2026: docs/atlas.md"}
         read: Line = {"metric": "test/accuracy", "select": "best", "better": "higher", "unit": "share"}
         lines = [f"{HEADER}table:", *(f"  {key}: {json.dumps(value)}" for key, value in head.items())]
-        if any(grid["task"] in MNIST_TASKS for grid in grids):
+        if any(grid["task"] in ("smnist", "pmnist") for grid in grids):
             read["needs"] = ["mnist"]
         for key, value in ({"runs": grids} | read | {"tolerance": 0.05, "cells": cells, "claims": claims}).items():
             items = value if isinstance(value, list) else []

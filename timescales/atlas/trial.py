@@ -32,7 +32,6 @@ from timescales.runs.store import Row
 from timescales.training import build
 
 NAME = "own"  # the name of the model for all cells, which differ in their sources
-MINUTES = 10.0  # the most that --quick takes
 
 
 @dataclass
@@ -48,7 +47,7 @@ class Trial:
     folder: Path
     quick: bool
     atlas: Atlas
-    minutes: float = MINUTES
+    minutes: float = 10.0  # the most that `quick` takes
     rate: float = 0.0  # the learning rate
     found: list[Score] = field(default_factory=list)
     runs: dict[str, Run] = field(default_factory=dict)  # the run of the first seed, by test

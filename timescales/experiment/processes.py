@@ -20,8 +20,6 @@ from tqdm import tqdm
 from timescales.experiment.train import Job
 from timescales.training.interrupt import PASSED_ON, Interrupt
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, PASSED_ON)
-
 
 class Interrupted(NamedTuple):
     """What a worker returns of a job that a signal has ended: a KeyboardInterrupt would end all workers."""
@@ -107,7 +105,7 @@ def share_gpus() -> None:
 @contextlib.contextmanager
 def masked(how: int) -> Iterator[None]:
     """Block the signals (SIG_BLOCK), or unblock them (SIG_UNBLOCK), in this thread and in those that it starts."""
-    before = signal.pthread_sigmask(how, SIGNALS)
+    before = signal.pthread_sigmask(how, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, PASSED_ON))
     try:
         yield
     finally:

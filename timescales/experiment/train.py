@@ -30,7 +30,7 @@ from timescales.runs import cost, found, lock, metrics, record
 from timescales.runs.found import Action
 from timescales.runs.record import Record
 
-LONG, VERY_LONG = 1000, 100_000  # steps: a run of more says before it starts what it will cost
+LONG = 1000  # steps: a run of more says before it starts what it will cost
 
 
 def train_all(cfg: DictConfig, overrides: Sequence[str], direction: Any = None) -> float | None:
@@ -189,7 +189,7 @@ def what_it_costs(run: Run, whole: int, left: int) -> Iterator[str]:
     if left > LONG:
         seconds = cost.known().get(run.cost_key)
         there = "" if seconds is None else f", about {cost.duration(seconds * left / whole)} by what was measured"
-        look = "" if left < VERY_LONG else ". For a quick look: loop.max_steps=3000"
+        look = "" if left < 100_000 else ". For a quick look: loop.max_steps=3000"
         yield f"{left:,} steps at most{there}; Ctrl-C saves, and the same command continues{look}"
 
 

@@ -108,15 +108,11 @@ def _ladder(where: str, node: Any, table: Table, measure: Node) -> Ladder:
     values = checked(Ladder, {key: value for key, value in node.items() if key not in RUNG_KEYS}, where)
     if values.get("none"):
         if len(node) > 1:
-            raise ConfigError(
-                f"{where}.none is the reason why there are no rungs: leave out {', '.join(node.keys() - {'none'})}"
-            )
+            raise ConfigError(f"{where}.none says why it has no rungs: leave out {', '.join(node.keys() - {'none'})}")
         return Ladder(**values)
     shared = {key: node[key] for key in RUNG_KEYS if key in node}
     if not values.get("rungs") or not values.get("over"):
-        raise ConfigError(
-            f"{where} needs over (what grows) and rungs (each with a name); or none: the reason why there are no rungs"
-        )
+        raise ConfigError(f"{where} needs over (what grows) and rungs, each with a name; or none: why it has no rungs")
     if values.get("pair", "") not in ("", "seed"):
         raise ConfigError(f"{where}.pair must be seed; leave it out to compare unpaired runs; not {values['pair']}")
     if wrong := {PAPER, RATES, "small", "tiny"} & values["rungs"].keys():
@@ -274,9 +270,7 @@ def _check_spread(where: str, values: Node, of_runs: bool) -> None:
         raise ConfigError(f"{where} has both sd and se: give one")
     if spreads and of_runs:
         if "n" not in values:
-            raise ConfigError(
-                f"{where}.n is missing: the number of runs behind {spreads[0]}; null if it is not printed"
-            )
+            raise ConfigError(f"{where}.n is missing: the number of runs behind {spreads[0]}; null if not printed")
         if values["n"] == 1:
             raise ConfigError(f"{where}.n: one run has no {spreads[0]}")
 
@@ -292,27 +286,25 @@ def _of_data(where: str, node: Any, measure: Node) -> Cell | Claim:
     """Make a claim or a value that is only about the data."""
     parsed = (parse_claim if isinstance(node, str) or "claim" in node else parse_cell)(where, node, measure)
     if not parsed.metric.startswith("data/"):
-        raise ConfigError(
-            f"{where}.metric must begin with data/, not {parsed.metric!r}: it is about the data, not about runs"
-        )
+        raise ConfigError(f"{where}.metric must begin with data/, not {parsed.metric!r}: no runs are read for it")
     return parsed
 
 
 def _planned(table: Table, runs: Sequence[Where]) -> tuple[Cell, ...]:
-    """Return the cells with their numbers of runs, and the smallest gap by which the paper calls one value better."""
-    of_cells = [[axes for axes in runs if matches(axes, cell.where)] for cell in table.cells]
-    axes = [own[0] for own in of_cells]
-    printed = [k for k, cell in enumerate(table.cells) if cell.value is not None]
-    gaps: dict[int, list[float]] = {}
+    """Give printed cells their numbers of runs, and the smallest gap by which the paper calls one value better."""
+    printed = {k: (cell, float(cell.value)) for k, cell in enumerate(table.cells) if cell.value is not None}
+    of_cells = {k: [axes for axes in runs if matches(axes, cell.where)] for k, (cell, _) in printed.items()}
+    gaps: dict[int, list[float]] = {k: [] for k in printed}
     for claim in (claim for claim in table.claims if claim.quote and claim.sign == ">" and not claim.than):
-        own = [k for k in printed if table.cells[k].column == claim.column]
-        for sides in claim.groups(own, axes.__getitem__).values():
-            for first, second in itertools.product(*sides):
-                gap = abs((table.cells[first].value or 0.0) - (table.cells[second].value or 0.0))
-                for k in (first, second):
-                    gaps.setdefault(k, []).append(gap)
-    each = [(min(gaps[k]) if k in gaps else None, len(own)) for k, own in enumerate(of_cells)]
-    return tuple(replace(cell, gap=of[0], planned=of[1]) for cell, of in zip(table.cells, each, strict=True))
+        own = [k for k, (cell, _) in printed.items() if cell.column == claim.column]
+        for sides in claim.groups(own, lambda k: of_cells[k][0]).values():
+            for pair in itertools.product(*sides):
+                for k in pair:
+                    gaps[k].append(abs(printed[pair[0]][1] - printed[pair[1]][1]))
+    return tuple(
+        replace(cell, gap=min(gaps[k], default=None), planned=len(of_cells[k])) if k in printed else cell
+        for k, cell in enumerate(table.cells)
+    )
 
 
 def _cited(where: str, node: Any) -> Cited:

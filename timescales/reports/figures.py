@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from timescales.config.run import Axes
 from timescales.files import write_atomic
-from timescales.papers.table import PAPER, RATES, Figure, Measure, Row, Table, column, group, matches, varying
+from timescales.papers.table import PAPER, RATES, Figure, Row, Table, column, group, matches, varying
 from timescales.plotting import STYLES, Look, band, colour, draw_baselines, empty_figure, fixed_style, panels, small_png
 from timescales.reports.report import Report
 from timescales.reports.wording import say
@@ -148,16 +148,6 @@ def _legend(ax: Any) -> None:
         ax.legend(frameon=False, fontsize=8, **beside)
 
 
-def in_unit(measure: Measure, value: float) -> float:
-    """Return a run's value in the printed unit. A censored value does not change."""
-    return value if isinstance(value, Censored) else value * measure.scale
-
-
-def _filled(value: float) -> str:
-    """Return the fill of a run's dot: "none" for the last step of a run that never reached the threshold."""
-    return "none" if isinstance(value, Censored) else "full"
-
-
 def _curves(ax: Any, panel: Panel) -> None:
     """Draw each run's curve over training, with a colour for each group."""
     keys, style = _varying(panel.rows), _style(panel.rows, panel.report.rows[panel.size])
@@ -182,12 +172,12 @@ def _line(ax: Any, panel: Panel) -> None:
     """Draw the metric over one setting of the table: means (medians for times), and a dot for every seed."""
     figure, table = panel.figure, panel.table
     name = column(figure.metric or table.metric, table.select)
-    scaled = name == table.column
+    scale = table.scale if name == table.column else 1.0
     keys = [k for k in _varying(panel.rows) if k != figure.x] or ["model"]
     style = _style([replace(row, axes={k: v for k, v in row.axes.items() if k != figure.x}) for row in panel.rows])
     for label, rows in _by_name(panel.rows, keys).items():
         points = [
-            (row.axes[figure.x], in_unit(table, value) if scaled else value)
+            (row.axes[figure.x], value if isinstance(value, Censored) else value * scale)
             for row in rows
             if (value := row.value(name)) is not None and figure.x in row.axes
         ]
@@ -198,9 +188,9 @@ def _line(ax: Any, panel: Panel) -> None:
         means = [average([y for x, y in points if x == place]) for place in xs]
         shade = colour(rows[0].axes)
         ax.plot(xs, means, style(rows[0]), color=shade, lw=1.5, label=label)
-        for filled in sorted({_filled(y) for _, y in points}):
-            dots = [(x, y) for x, y in points if _filled(y) == filled]
-            ax.plot(*zip(*dots, strict=True), "o", fillstyle=filled, color=shade, ms=4, alpha=0.6)
+        for late in sorted({isinstance(y, Censored) for _, y in points}):  # those that never reached the threshold
+            dots = [(x, y) for x, y in points if isinstance(y, Censored) is late]
+            ax.plot(*zip(*dots, strict=True), "o", fillstyle="none" if late else "full", color=shade, ms=4, alpha=0.6)
     empty = any(isinstance(row.value(name), Censored) for row in panel.rows)
     below = "\nempty dots: runs that never reached the threshold, at their last step" * empty
     ax.set(xlabel=(figure.xlabel or figure.x) + below, ylabel=name, xscale=figure.xscale, yscale=figure.yscale)
@@ -218,9 +208,8 @@ def _probe(ax: Any, panel: Panel) -> None:
     for label, rows in _by_name(panel.rows, keys).items():
         known = {key for row in rows for key, value in row.values.items() if value is not None}
         names = {key.removeprefix(prefix) for key in known if key.startswith(prefix)}
-        xs = sorted(
-            float(x) for x in names if x.replace(".", "", 1).isdigit()
-        )  # skips values such as "mean", which have no place on the axis
+        # Values such as "mean" have no place on the axis.
+        xs = sorted(float(x) for x in names if x.replace(".", "", 1).isdigit())
         if not xs:
             continue
         values = [[value for row in rows if (value := row.value(f"{prefix}{x:g}")) is not None] for x in xs]

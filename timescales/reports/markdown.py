@@ -9,7 +9,6 @@ from typing import Any
 
 from timescales import paths
 from timescales.papers import judge
-from timescales.papers.reanalysed import Evidence
 from timescales.papers.table import PAPER, RATES, Cell, Claim, matches
 from timescales.reports import wording
 from timescales.reports.forest import printed_lead
@@ -181,7 +180,9 @@ def ours_of(each: Judged[Any]) -> str:
     views: dict[str, list[str]] = {}
     for item, verdict in zip(each.items, each.verdicts, strict=True):
         found = verdict.interval
-        text = wording.effect_with_unit(item, found) if isinstance(item, Claim) else wording.interval(found)
+        text = wording.effect(item, found) if isinstance(item, Claim) else wording.interval(found)
+        if text and isinstance(item, Claim) and "fails" not in item.sign:
+            text += f" {wording.unit_of_effect(item)}"
         if text:
             views.setdefault(text, []).append(item.under)
     if len(views) < 2:
@@ -259,7 +260,16 @@ def evidence(report: Report) -> list[str]:
         return []
     items, verdicts = (*report.table.claims, *report.table.cells), (*report.judged[0], *report.judged[1])
     ours = {id(item): verdict.word for item, verdict in zip(items, verdicts, strict=True)}
-    body = [[*evidence_row(found), ours.get(id(found.item), "")] for found in report.reanalysed]
+    body = []
+    for found in report.reanalysed:
+        item = found.item
+        if isinstance(item, Cell):
+            what = item.label or settings(item.where)
+            paper = " ".join(filter(None, [printed(item), item.at and f"({item.at})"]))
+        else:
+            what, paper = wording.claim_in_words(item), f'"{item.quote}" ({item.at})'
+        numbers = " against ".join(map(number, found.numbers))
+        body.append([what, paper, numbers, found.of, found.word, ours.get(id(item), "")])
     head = ["what", "paper", "reanalysed", "of", "verdict", "our runs"]
     return ["## Without a training", "", EVIDENCE, "", *grid(head, body), ""]
 
@@ -268,15 +278,6 @@ EVIDENCE = """\
 The same numbers from the authors' own published models, and from the data. *As printed*: a model's number has the
 printed digits, one of the data is within the tolerance, a claim's two numbers have its order.
 [All numbers, and the command](../reanalysed/README.md)."""
-
-
-def evidence_row(found: Evidence) -> list[str]:
-    """Make a row: what is printed, where, the numbers, their source, and the verdict."""
-    item, numbers = found.item, " against ".join(map(number, found.numbers))
-    if isinstance(item, Cell):
-        place = " ".join(filter(None, [printed(item), item.at and f"({item.at})"]))
-        return [item.label or settings(item.where), place, numbers, found.of, found.word]
-    return [wording.claim_in_words(item), f'"{item.quote}" ({item.at})', numbers, found.of, found.word]
 
 
 def bootstrap(report: Report) -> list[str]:
@@ -293,7 +294,7 @@ def bootstrap(report: Report) -> list[str]:
 
     lines = ["LSTM minus MTS, by a bootstrap over blocks of the same words (single runs):", ""]
     for words, texts in both:
-        found = bins.summary(bins.resampled(texts["lstm"], texts["mts"]))
+        found = bins.summary(bins.differences(bins.from_text(texts["lstm"]), bins.from_text(texts["mts"])))
         for k, name in enumerate((*bins.NAMES, "all")):
             interval = judge.Interval(*(float(found[key][k]) for key in ("low", "mean", "high")))
             lines.append(f"- {words}, {name}: {wording.interval(interval, signed=True)}")

@@ -79,12 +79,12 @@ def draw(report: Report) -> Path:
         (ax,) = plotting.panels(figure, width=7.0, height=3.8)
         for label, each in cells(report).items():
             rows = [row for row in report.rows[PAPER] if matches(row.axes, each.item.where)]
-            curves = [[(p["epoch"], 100 * p["valid/accuracy"]) for p in report.curve(row)] for row in rows]
+            curves = [[(p["epoch"], p["valid/accuracy"]) for p in report.curve(row)] for row in rows]
             look = {"color": plotting.COLOURS[rows[0].axes["model"]], "ls": CELL_WORDS[label][1]}
             for curve in curves:
-                ax.plot([x for x, _ in curve], [y for _, y in curve], lw=0.8, alpha=0.4, **look)
+                ax.plot([x for x, _ in curve], [100 * y for _, y in curve], lw=0.8, alpha=0.4, **look)
             mean = [(points[0][0], statistics.fmean(y for _, y in points)) for points in zip(*curves, strict=False)]
-            ax.plot([x for x, _ in mean], [y for _, y in mean], lw=2, label=CELL_WORDS[label][0], **look)
+            ax.plot([x for x, _ in mean], [100 * y for _, y in mean], lw=2, label=CELL_WORDS[label][0], **look)
         ax.set(xlabel="epoch (thin line: one seed)", ylabel="validation accuracy (%)", xlim=(0, None), ylim=(45, 100))
         ax.legend(frameon=False, fontsize=8, loc="center right", bbox_to_anchor=(1, 0.7))
 

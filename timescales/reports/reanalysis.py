@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from timescales.analysis.study import Source
 from timescales.papers.reanalysed import in_words
-from timescales.reports.markdown import evidence_row, grid
+from timescales.reports.markdown import grid
 from timescales.reports.report import Report
 from timescales.reports.wording import number
 
@@ -63,10 +63,8 @@ def page(sources: Sequence[Source], reports: Sequence[Report]) -> str:
     """Return the text of results/reanalysed/README.md."""
     units = [source for source in sources if UNIT_COLUMNS["nearest alpha"] in source.values]
     body = [[source.of, *(number(source.values[key]) for key in UNIT_COLUMNS.values())] for source in units]
+    every = [found for report in reports for found in report.reanalysed]
+    of_tables = [(report.table.name, in_words(report.reanalysed)) for report in reports if report.reanalysed]
     lines = [INTRO, UNITS, *grid(["model", *UNIT_COLUMNS], body), "", JUDGED]
-    judged = [(report, found) for report in reports for found in report.reanalysed]
-    lines += [f"{in_words([found for _, found in judged])}.", ""]
-    head = ["table", "what", "paper", "reanalysed", "of", "verdict"]
-    link = "[{0}](../{0}/table.md)"
-    rows = [[link.format(report.table.name), *evidence_row(found)] for report, found in judged]
-    return "\n".join([*lines, *grid(head, rows), ""])
+    lines += [f"{in_words(every)}. Each is on the page of its table:", ""]
+    return "\n".join([*lines, *(f"- [{name}](../{name}/table.md): {words}" for name, words in of_tables), ""])

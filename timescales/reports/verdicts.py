@@ -19,7 +19,6 @@ from timescales.reports.report import Report
 FILE, SCHEMA = "verdicts.json", "verdicts.schema.json"
 KINDS = ("value", "conclusion", "hypothesis", "question")
 EVIDENCE = ("runs", "reanalysed")
-SLOPE = "slope"
 WORDS = sorted({*judge.WORDS, *ladder.TRENDS, ladder.SEEN, ladder.OPPOSITE, ladder.UNCLEAR, *map(str, reanalysed.Word)})
 Number = float | int
 Fields = dict[str, str | Number | None]  # of a `Line`, by name
@@ -79,7 +78,7 @@ def lines(report: Report) -> list[Line]:
         if judged.slope is not None:
             n = min(step.verdict.n for step in judged.steps if step.counts)
             change = Verdict(judged.trend, judged.slope, (0.0 - judged.flat, judged.flat), n=n)
-            found.append(_line(report, judged.claim, change, of=SLOPE))
+            found.append(_line(report, judged.claim, change, of="slope"))
     for evidence in report.reanalysed:
         mid, word = evidence.numbers[0], str(evidence.word)
         found.append(

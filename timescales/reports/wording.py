@@ -196,13 +196,6 @@ def effect(claim: Claim, estimate: Interval | None, ratio: bool = False) -> str:
     return f"{bound}{mid:.2g} times as fast [{ends}]"
 
 
-def effect_with_unit(claim: Claim, estimate: Interval | None) -> str:
-    """Write the effect of a claim at the paper's size with its unit: "+24.9 [21.5, 28.2] points"."""
-    if estimate is None or "fails" in claim.sign:
-        return effect(claim, estimate)
-    return f"{effect(claim, estimate)} {unit_of_effect(claim)}"
-
-
 def unit_of_effect(claim: Claim) -> str:
     """Return the unit of a claim's effect."""
     return "points" if claim.unit == "percent" else "steps earlier" if is_steps(claim.column) else claim.unit

@@ -102,10 +102,8 @@ def measure(cost_key: str, config: Config, clock: Callable[[], float] | None = N
         if torch.cuda.is_available():
             torch.cuda.synchronize()
         seconds.append(clock() - begun)
-        if run.progress.stopped:
-            raise ConfigError(
-                f"training ended after {run.progress.step} steps ({run.progress.stopped}): too few to time"
-            )
+        if why := run.progress.stopped:
+            raise ConfigError(f"training ended after {run.progress.step} steps ({why}): too few to time")
     begun = clock()
     loop.evaluate(model, task, "valid", 1)
     validation = (clock() - begun) * task.n_batches("valid")

@@ -53,11 +53,6 @@ class Found:
         return self.record
 
     @property
-    def local(self) -> bool:
-        """Return whether the result to report is the record."""
-        return self.outcome is not None and self.outcome is self.record
-
-    @property
     def stale(self) -> bool:
         """Return whether the run would have other numbers today, because its code or its data have changed since."""
         if self.record is not None:
@@ -102,7 +97,8 @@ def action(run: Run, found: Found) -> Action:
             `task.allow_partial` does not allow; or if its run is interrupted, and its code or data have changed since.
     """
     force, resume, saved = run.config["force"], run.config["resume"], found.record
-    if _is_requeued(saved):
+    requeued = int(os.environ.get("SLURM_RESTART_COUNT", "0")) > 0
+    if requeued and saved is not None and saved.job == os.environ.get("SLURM_JOB_ID", ""):
         force, resume = False, True
     row = found.row if run.skip == "committed" and not found.state.ended else None
     if row is not None and row.counts(run.allow_partial) and not (row.stale if force == "stale" else force):
@@ -114,12 +110,6 @@ def action(run: Run, found: Found) -> Action:
     if found.state.ended:
         return Action.SKIP
     return Action.RESUME if resume else Action.RESTART
-
-
-def _is_requeued(saved: Record | None) -> bool:
-    """Return whether this SLURM job began the run, and was then put back into the queue."""
-    restarted = int(os.environ.get("SLURM_RESTART_COUNT", "0")) > 0
-    return restarted and saved is not None and saved.job == os.environ.get("SLURM_JOB_ID", "")
 
 
 def _refuse(run: Run, saved: Record) -> None:

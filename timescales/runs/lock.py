@@ -32,7 +32,6 @@ from timescales.files import TEMPORARY, make_folder
 HEARTBEAT = 30.0  # seconds
 TIMEOUT = 300.0  # ten heartbeats: what a machine knows about files on a network may be a minute old
 RELEASED = "given back"
-LOCK = re.compile(r"lock(?:\.([1-9][0-9]*))?")  # the names of lock files
 
 
 # Who holds a lock, as its file says; {} if the file is damaged. try: how often SLURM has requeued the job.
@@ -114,9 +113,7 @@ class Lock:
                 self.file.seek(0)
                 self.file.write(RELEASED)
                 self.file.truncate()
-        except (
-            OSError
-        ):  # on a full disk with copy-on-write (btrfs, ZFS), overwriting needs space, a time stamp does not
+        except OSError:  # on a full disk with copy-on-write (btrfs, ZFS), overwriting needs space, a time stamp not
             with contextlib.suppress(OSError):
                 os.utime(self.path, (0, 0))  # other machines see an owner that has been silent for years
 
@@ -149,31 +146,22 @@ def owner(directory: Path) -> str | None:
         return "another process"  # which has just taken the next number
     if content.startswith(RELEASED) and not held:
         return None
-    holder = _parse(content)
+    try:
+        holder = cast(Holder, dict(json.loads(content)))
+    except (ValueError, TypeError):  # it is damaged, or just being written
+        holder = {}
     words = f"process {holder.get('process', '?')} on {holder.get('host', '?')}"
     if held:
         return words
-    if _is_dead(holder, held):
-        return None
-    silence = _now(directory) - touched
-    return f"{words}, last heard of {silence:.0f} s ago," if silence < TIMEOUT else None
-
-
-def _parse(content: str) -> Holder:
-    """Parse the content of a lock file. Return {} if the file is damaged or is just being written."""
-    try:
-        return cast(Holder, dict(json.loads(content)))
-    except (ValueError, TypeError):
-        return {}
-
-
-def _is_dead(holder: Holder, held: bool | None) -> bool:
-    """Return whether the owner of a lock has certainly ended. False if it is unknown, as for one on another machine."""
     this = _this_process()
     if held is False and holder.get("machine") == this["machine"]:
-        return True
-    # The owner is this same job, before SLURM put it back into the queue.
-    return bool(holder.get("job")) and holder["job"] == this["job"] and holder.get("try", 0) < this["try"]
+        return None
+    if holder.get("job") and holder["job"] == this["job"] and holder.get("try", 0) < this["try"]:
+        return None  # it was this same job, before SLURM put it back into the queue
+    # The time of the file system. The name is not that of a temporary file, because the owner may be removing those.
+    with tempfile.TemporaryFile(dir=directory, prefix=".now.") as file:
+        silence = os.fstat(file.fileno()).st_mtime - touched
+    return f"{words}, last heard of {silence:.0f} s ago," if silence < TIMEOUT else None
 
 
 def _is_held(file: int) -> bool | None:
@@ -196,20 +184,14 @@ def _this_process() -> Holder:
     return {"process": os.getpid(), "host": platform.node(), "machine": machine, "job": job, "try": int(tries)}
 
 
-def _now(directory: Path) -> float:
-    """Return the file system's time."""
-    # The name is not that of a temporary file, because the owner of the lock may be removing those.
-    with tempfile.TemporaryFile(dir=directory, prefix=".now.") as file:
-        return os.fstat(file.fileno()).st_mtime
-
-
 def paths(directory: Path) -> dict[int, Path]:
     """Return the lock files of a directory, by number."""
     try:
         names = os.listdir(directory)  # not glob, which returns nothing if the file system is unreachable
     except FileNotFoundError:
         return {}
-    return {int(match[1] or 0): directory / match[0] for name in names if (match := LOCK.fullmatch(name))}
+    found = filter(None, (re.fullmatch(r"lock(?:\.([1-9][0-9]*))?", name) for name in names))
+    return {int(match[1] or 0): directory / match[0] for match in found}
 
 
 def _newest(directory: Path) -> int | None:

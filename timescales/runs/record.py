@@ -82,7 +82,9 @@ class Record:
     diverged_at: int | None = None
     probes: dict[str, float | None] = field(default_factory=dict)  # of analyses that were measured
     data: dict[str, str] = field(default_factory=dict)  # `Task.data`: digests of the user's files, by path, and others
-    keys: list[str] = field(default_factory=lambda: [*KEYS_AT_START])
+    keys: list[str] = field(
+        default_factory=lambda: [key for key in KEYS if key not in ("steps", "diverged_at", "probes", "data")]
+    )
     more: Content = field(default_factory=dict)
 
     @classmethod
@@ -188,10 +190,7 @@ class Record:
         return f"{self.status}: {metrics or self.error or 'no metrics'} ({self.seconds:.0f} s)"
 
 
-KEYS = tuple(each.name for each in fields(Record) if each.name not in ("keys", "more"))
-KEYS_AT_START: tuple[str, ...] = tuple(
-    key for key in KEYS if key not in ("steps", "diverged_at", "probes", "data")
-)  # the keys of a record when its run begins
+KEYS: tuple[str, ...] = tuple(each.name for each in fields(Record) if each.name not in ("keys", "more"))
 
 
 def _digest(content: Content) -> str:

@@ -10,13 +10,11 @@ from pathlib import Path
 
 from timescales.config import Config
 
-OUR_PACKAGES = ("timescales", "torch")  # the packages whose classes have golden curves and versions
-
 
 def own_classes(config: Config) -> list[str]:
     """Return the classes of a configuration's task, model and optimizer that are neither ours nor torch's."""
     targets = [str(config.get(group, {}).get("_target_", "")) for group in ("task", "model", "optimizer")]
-    return [target for target in targets if "." in target and target.partition(".")[0] not in OUR_PACKAGES]
+    return [target for target in targets if "." in target and target.partition(".")[0] not in ("timescales", "torch")]
 
 
 @functools.cache  # a class that is loaded does not change with its file
@@ -46,19 +44,11 @@ def _codes(path: Path, seen: list[Path]) -> list[str]:
     except (SyntaxError, ValueError):  # the file is being edited
         return [path.read_text(errors="replace")]
     codes = [ast.unparse(tree)]
-    for name in sorted(_imported(tree)):
-        beside = path.with_name(f"{name}.py")
+    imports = [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
+    names = [alias.name for node in imports for alias in node.names]
+    names += [node.module or "" for node in imports if isinstance(node, ast.ImportFrom)]
+    for word in sorted({word for name in names for word in name.split(".") if word}):
+        beside = path.with_name(f"{word}.py")
         if beside not in seen and beside.is_file():
             codes += _codes(beside, seen)
     return codes
-
-
-def _imported(tree: ast.Module) -> set[str]:
-    """Return the words of all names that a file imports."""
-    names: list[str] = []
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import | ast.ImportFrom):
-            names += [alias.name for alias in node.names]
-        if isinstance(node, ast.ImportFrom):
-            names.append(node.module or "")
-    return {word for name in names for word in name.split(".") if word}

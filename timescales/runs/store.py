@@ -64,12 +64,6 @@ class Row:
 
 # The columns of runs.csv before those of metrics.
 COLUMNS = tuple(each.name for each in fields(Row) if each.name not in ("values", "curve", "blocks", "directory"))
-# Columns that are the record's values.
-COPIED = (
-    *("id", "status", "seed", "steps", "diverged_at", "parameters"),
-    *("device", "threads", "machine", "commit", "golden"),
-)
-TRAINING_COLUMNS = ("commit", "golden", "seconds", "status")  # in all rows of one training
 
 
 def row(record: Record, axes: Axes, size: str, metrics: Iterable[str]) -> Row:
@@ -79,8 +73,9 @@ def row(record: Record, axes: Axes, size: str, metrics: Iterable[str]) -> Row:
         size: "paper" or the name of a rung, the value of its column "rung".
         metrics: as a table names them; a column each.
     """
+    copied = ("id", "status", "seed", "steps", "diverged_at", "parameters", "device", "threads", "machine", "commit")
     return Row(
-        **{key: getattr(record, key) for key in COPIED},
+        **{key: getattr(record, key) for key in (*copied, "golden")},
         rung=size,
         axes=axes,
         seconds=round(record.seconds, 1),
@@ -125,8 +120,7 @@ def _value(key: str, text: str) -> Any:
 
 def rows_text(rows: Sequence[Row]) -> str:
     """Write rows as the text of a runs.csv. A metric without a value in any row gets no column."""
-    known = {name for line in rows for name, value in line.values.items() if value is not None}
-    names = sorted(known)
+    names = sorted({name for line in rows for name, value in line.values.items() if value is not None})
     lines = []
     for line in rows:
         columns = {key: getattr(line, key) for key in COLUMNS}
@@ -149,7 +143,8 @@ def _committed(files: Sequence[tuple[Path, int, int]]) -> dict[str, Row]:
     found: dict[str, Row] = {}
     for line in (line for file in files for line in _rows(*file)):
         known = found.get(line.id, line)
-        if all(getattr(known, key) in (None, getattr(line, key)) for key in TRAINING_COLUMNS):
+        of_training = ("commit", "golden", "seconds", "status")  # the same in all rows of one training
+        if all(getattr(known, key) in (None, getattr(line, key)) for key in of_training):
             found[line.id] = _joined(known, line)  # else it was trained twice: their values are never mixed
     return found
 

@@ -16,9 +16,6 @@ from timescales.runs import dashboards
 from timescales.runs.dashboards import Timescales
 from timescales.runs.record import Record
 
-# If one of these environment variables is set, trackio sends data to another machine.
-REMOTE = ("TRACKIO_SPACE_ID", "TRACKIO_SERVER_URL", "TRACKIO_WEBHOOK_URL")
-
 
 class Trackio:
     """Log a run for `trackio show`, in runs/trackio or in the folder that TRACKIO_DIR names.
@@ -57,7 +54,7 @@ class Trackio:
         import trackio
 
         status = "interrupted" if record is None else record.status
-        with _quiet():
+        with contextlib.redirect_stdout(io.StringIO()):  # trackio prints
             if record is not None and status != "interrupted":
                 self.run.log(dict(dashboards.outcome(record)), step=record.steps or 0)
             levels = {"finished": trackio.AlertLevel.INFO, "interrupted": trackio.AlertLevel.WARN}
@@ -68,7 +65,8 @@ class Trackio:
 
 def check() -> None:
     """Raise ConfigError if trackio is not installed, or if it would send data to another machine."""
-    if found := [name for name in REMOTE if os.environ.get(name)]:
+    remote = ("TRACKIO_SPACE_ID", "TRACKIO_SERVER_URL", "TRACKIO_WEBHOOK_URL")
+    if found := [name for name in remote if os.environ.get(name)]:
         raise ConfigError(f"{found[0]} is set, but logger=trackio writes only on this machine: unset {found[0]}")
     os.environ.setdefault("TRACKIO_DIR", str(paths.RUNS.absolute() / "trackio"))  # trackio reads it when it is imported
     try:
@@ -92,7 +90,7 @@ def _init(project: str, label: dashboards.Label, config: Config) -> Any:
             auto_log_cpu=False,
         )
 
-    with _quiet(), _offline():
+    with contextlib.redirect_stdout(io.StringIO()), _offline():
         return contextvars.copy_context().run(init)
 
 
@@ -125,8 +123,3 @@ def _offline() -> Iterator[None]:
         yield
     finally:
         constants.HF_HUB_OFFLINE = before
-
-
-def _quiet() -> contextlib.AbstractContextManager[Any]:
-    """Return a context that hides what trackio prints."""
-    return contextlib.redirect_stdout(io.StringIO())

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 FOLDER, INDEX, SUFFIX = "weights", "index.csv", ".safetensors"
 KEY = "timescales"  # the only key of the header, so that the same weights give the same bytes
 HUB = "hf:"  # the name of a repository on the Hugging Face hub begins with it
-# The modules of the classes that a file from the hub may name.
-TRUSTED = ("timescales", "timescales.models", "timescales.tasks")
 About = dict[str, Any]
 
 
@@ -59,15 +57,8 @@ COLUMNS = tuple(each.name for each in fields(Entry))
 def read_index(path: Path) -> list[Entry]:
     """Read the entries of an index.csv; [] if there is no file."""
     return [
-        Entry(
-            line["id"],
-            int(line["seed"]),
-            line["size"],
-            int(line["bytes"]),
-            line["kept"] == "yes",
-            json.loads(line["settings"]),
-        )
-        for line in csv_rows(path)
+        Entry(x["id"], int(x["seed"]), x["size"], int(x["bytes"]), x["kept"] == "yes", json.loads(x["settings"]))
+        for x in csv_rows(path)
     ]
 
 
@@ -220,7 +211,8 @@ def load(
     text, place = str(name), Path(results or (paths.RESULTS if paths.in_checkout() else "results"))
     if text.startswith(HUB):
         tensors, about = read(_of_hub(text.removeprefix(HUB), seed, where))
-        if not all(about["config"][part]["_target_"].rpartition(".")[0] in TRUSTED for part in ("model", "task")):
+        modules = {about["config"][part]["_target_"].rpartition(".")[0] for part in ("model", "task")}
+        if not modules <= {"timescales", "timescales.models", "timescales.tasks"}:
             raise ConfigError(f"{text} names a class that is not of timescales: download it, and load its folder")
         return model_of(tensors, about, device)
     path = _file(text, place)
