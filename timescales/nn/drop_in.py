@@ -232,18 +232,10 @@ class DropIn(CellRNN):
         weights = {key: value for key, value in module._parameters.items() if value is not None}
         if missing := [key for key in module._flat_weights_names if key not in weights]:
             raise ValueError(f"{missing[0]} of this {name} is computed, not a parameter: use timescales.accelerate")
-        keys = (
-            "input_size",
-            "hidden_size",
-            "num_layers",
-            "bias",
-            "batch_first",
-            "dropout",
-            "bidirectional",
-            "proj_size",
-        )
+        keys = ("input_size", "hidden_size", "num_layers", "bias", "batch_first", "dropout", "bidirectional")
         first = next(iter(weights.values()))
-        rnn = cls(**{key: getattr(module, key) for key in keys}, device=first.device, dtype=first.dtype)
+        sizes = {key: getattr(module, key) for key in (*keys, "proj_size")}
+        rnn = cls(**sizes, device=first.device, dtype=first.dtype)
         rnn.load_state_dict(weights)
         for key, value in weights.items():
             rnn.get_parameter(key).requires_grad_(value.requires_grad)

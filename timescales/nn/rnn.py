@@ -101,9 +101,8 @@ class RNN(nn.Module):
     @dropout.setter
     def dropout(self, probability: float) -> None:
         """Set the probability. Raises ValueError for a value that is not a probability."""
-        if isinstance(probability, bool) or not isinstance(probability, int | float):
-            raise ValueError(f"dropout should be a number in range [0, 1], not {probability!r}")
-        if not 0.0 <= probability <= 1.0:
+        is_number = isinstance(probability, int | float) and not isinstance(probability, bool)
+        if not is_number or not 0.0 <= probability <= 1.0:
             raise ValueError(f"dropout should be a number in range [0, 1], not {probability!r}")
         self.__dict__["dropout"] = probability
 

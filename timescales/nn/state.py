@@ -75,23 +75,14 @@ class RNNState:
         return f"RNNState({', '.join(f'{name}={value!r}' for name, value in vars(self).items())})"
 
 
-def _flatten(state: RNNState) -> tuple[list[Any], list[str]]:
-    return list(vars(state).values()), list(vars(state))
-
-
-def _flatten_with_keys(state: RNNState) -> tuple[list[tuple[Any, Any]], list[str]]:
-    return [(torch_private.GetAttrKey(name), value) for name, value in vars(state).items()], list(vars(state))
-
-
-def _unflatten(values: Any, names: Any) -> RNNState:
-    return RNNState(**dict(zip(names, values, strict=True)))
-
-
 torch_private.register_pytree_node(
     RNNState,
-    _flatten,
-    _unflatten,
-    flatten_with_keys_fn=_flatten_with_keys,
+    lambda state: (list(vars(state).values()), list(vars(state))),
+    lambda values, names: RNNState(**dict(zip(names, values, strict=True))),
+    flatten_with_keys_fn=lambda state: (
+        [(torch_private.GetAttrKey(name), value) for name, value in vars(state).items()],
+        list(vars(state)),
+    ),
     serialized_type_name="timescales.RNNState",  # torch.export.save writes it
 )
 torch.serialization.add_safe_globals([RNNState])  # torch.load with weights_only=True, its default

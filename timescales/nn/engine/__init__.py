@@ -14,7 +14,7 @@ from timescales.nn.cells.cell import Cell, Weights
 from timescales.nn.engine import arguments, caches, eager, gpu
 from timescales.nn.engine.cpu import fused
 from timescales.nn.engine.kernel import Named, tracing_reason, unusual_reason
-from timescales.nn.engine.reset import Resets, split_reset
+from timescales.nn.engine.reset import split_reset
 
 NAMES = ("auto", "eager", "fused", "compiled", "cudnn")
 
@@ -48,19 +48,12 @@ def run(
     """
     weights, state = arguments.fitted(cell, x, weights, state, dt, mask, reset)
     state, resets = (state, None) if reset is None else split_reset(reset, cell, state)
-    others = named(weights, state, dt, mask, resets)
-    engine = _choose(name, cell, x, mask is not None, dt is not None, others, resets is not None or states)
-    return engine(cell, x, weights, state, dt, mask, resets, states)
-
-
-def named(
-    weights: Weights, state: Any, dt: Tensor | None, mask: Tensor | None, resets: Resets | None
-) -> list[tuple[str, Any]]:
-    """Return the tensors of a call except x, each with a name for messages."""
-    others = [*(("the weights", w) for w in weights), *(("the state", v) for v in state), ("dt", dt), ("mask", mask)]
+    others: list[tuple[str, Any]] = [("the weights", w) for w in weights]
+    others += [*(("the state", v) for v in state), ("dt", dt), ("mask", mask)]
     if resets is not None:
         others += [*(("the initial state", v) for v in resets.initial), ("reset", resets.after)]
-    return others
+    engine = _choose(name, cell, x, mask is not None, dt is not None, others, resets is not None or states)
+    return engine(cell, x, weights, state, dt, mask, resets, states)
 
 
 def pick(name: str, cell: Cell, x: Tensor, masked: bool = False, timed: bool = False, stepwise: bool = False) -> Engine:

@@ -43,11 +43,6 @@ class Block(NamedTuple):
     is_row: bool
     node: Node
 
-    @property
-    def has_h(self) -> bool:
-        """Return whether the block contains the recurrent share."""
-        return self.kind != "x"
-
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Equations:
@@ -91,7 +86,7 @@ class Equations:
     def is_scan(self) -> bool:
         """Return whether a step has no recurrent product, and nothing to compute over all units."""
         over_units = any(block.is_row or block.divisor > 1 for block in self.blocks) or any(self.means)
-        return not over_units and not any(block.has_h for block in self.blocks)
+        return not over_units and all(block.kind == "x" for block in self.blocks)
 
     @functools.cached_property
     def means(self) -> tuple[list[list[Node]], list[list[Node]]]:
@@ -153,9 +148,6 @@ def of_cell(cell: Cell, timed: bool) -> Equations:
     return _watched(cell, timed)[0]
 
 
-REPEATS = 8  # runs after the trace: a step that makes random choices most probably differs in one of them
-
-
 def _watched(cell: Cell, timed: bool) -> tuple[Equations, Watch]:
     """Return the equations of a cell, and a `Watch` that can tell later whether its step still has them.
 
@@ -164,9 +156,10 @@ def _watched(cell: Cell, timed: bool) -> tuple[Equations, Watch]:
     """
     context = contextvars.copy_context()
     with ThreadPoolExecutor(1) as thread, torch.autograd.set_detect_anomaly(False):  # its checks are operations too
-        equations, watch = thread.submit(context.run, _traced, cell, timed).result()
+        found = thread.submit(context.run, trace, cell, timed).result()
+    equations, watch = _equations(found, cell.State._fields), found.watch
     references, draws = [], True
-    for _ in range(REPEATS):
+    for _ in range(8):  # a step that makes random choices most probably differs in one of the runs
         before = random_state()
         if error := watch.change(cell):
             raise NotTraceable(reason(cell, error))
@@ -177,11 +170,6 @@ def _watched(cell: Cell, timed: bool) -> tuple[Equations, Watch]:
     if references[-1] > references[0] and watch.is_kept(cell):
         raise NotTraceable(reason(cell, NotTraceable("keeps a tensor outside of its state, which a kernel does not")))
     return equations, watch
-
-
-def _traced(cell: Cell, timed: bool) -> tuple[Equations, Watch]:
-    found = trace(cell, timed)
-    return _equations(found, cell.State._fields), found.watch
 
 
 PLAIN = frozenset((bool, int, float, str, type(None)))  # types whose values a signature contains unchanged
@@ -247,9 +235,6 @@ class Cached(NamedTuple):
 
 
 MAX_VERSIONS = 12  # of the equations of one cell
-TOO_MANY_CHANGES = (
-    f"what its step depends on has changed {MAX_VERSIONS} times; keep a number that changes in a buffer or a parameter"
-)
 CACHE: weakref.WeakKeyDictionary[Cell, dict[Any, list[Cached]]] = weakref.WeakKeyDictionary()
 
 
@@ -269,7 +254,8 @@ def known(cell: Cell, timed: bool) -> Equations | str:
                 candidates[:] = [entry, *(other for other in candidates if other is not entry)]  # tried first next time
             return entry.found
     if len({id(entry.found) for entries in versions.values() for entry in entries}) >= MAX_VERSIONS:
-        return TOO_MANY_CHANGES
+        fix = "keep a number that changes in a buffer or a parameter"
+        return f"what its step depends on has changed {MAX_VERSIONS} times; {fix}"
     versions[key] = [_new(cell, timed), *candidates]
     return versions[key][0].found
 
@@ -376,11 +362,3 @@ def substitute(expressions: Expressions, results: Iterable[Node], replaced: Mapp
         if node not in new:
             new[node] = expressions.make(node.op, *(new[a] for a in node.args), value=node.value) if node.args else node
     return [new[node] for node in results]
-
-
-def draw_noise(equations: Equations, cell: Cell, S: int, B: int, like: Tensor) -> list[Tensor]:
-    """Draw the numbers of torch.rand_like for a sequence: each (S, B, H), in the order of the eager engine."""
-    if not equations.noises:
-        return []
-    drawn = torch.rand((S, equations.noises, B, cell.hidden_size), dtype=like.dtype, device=like.device)
-    return [noise.contiguous() for noise in drawn.unbind(1)]

@@ -90,22 +90,13 @@ def cudnn(cell: Cell, x: Tensor, weights: Weights, state: Any, *others: Any) -> 
     return output, type(state)(*(v[0] for v in last))
 
 
-def compiled(
-    cell: Cell,
-    x: Tensor,
-    weights: Weights,
-    state: Any,
-    dt: Tensor | None = None,
-    mask: Tensor | None = None,
-    resets: Resets | None = None,
-    states: bool = False,
-) -> tuple[Any, ...]:
-    """Run a cell as `eager.run` does, in compiled pieces.
+def compiled(cell: Cell, x: Tensor, *others: Any) -> tuple[Any, ...]:
+    """Run a cell as `eager.run` does, with all its arguments, in compiled pieces.
 
     The eager engine runs the steps that fill no piece, forward-mode derivatives, and calls under hooks on saved
     tensors: torch.utils.checkpoint runs a call again in backward, where torch does not compile.
     """
-    arguments = (x, weights, state, dt, mask, resets, states)
+    arguments = (x, *others)
     if len(x) <= STEPS or 0 in x.shape or torch_private.saved_tensors_have_hooks() or torch_private.is_in_dual_level():
         return eager.run(cell, *arguments)
     key = _kind_of_call(cell, *arguments)
@@ -254,9 +245,9 @@ class AllSteps(torch.autograd.Function):
         return d.flatten(0, 1).mT @ h.flatten(0, 1), d_bias, None, None
 
 
-def _tensors(tree: Any) -> list[Tensor]:
+def tensors_of(*values: Any) -> list[Tensor]:
     """Return all tensors of nested values, in their order."""
-    return [v for v in tree_leaves(tree) if isinstance(v, Tensor)]
+    return [v for v in tree_leaves(values) if isinstance(v, Tensor)]
 
 
 def _difference(cell: Cell, key: tuple[Any, ...], arguments: tuple[Any, ...]) -> str | None:
@@ -267,7 +258,7 @@ def _difference(cell: Cell, key: tuple[Any, ...], arguments: tuple[Any, ...]) ->
     given = (x[: STEPS + 1], weights, state, dt, mask, resets, states)
     # A tensor that is given twice is copied once, and the copies need gradients as the originals do. So the trial
     # compiles just what the call needs.
-    copies = {id(v): v.detach().clone().requires_grad_(v.requires_grad) for v in _tensors(given)}
+    copies = {id(v): v.detach().clone().requires_grad_(v.requires_grad) for v in tensors_of(given)}
     given = tree_map_only(Tensor, lambda v: copies[id(v)], given)
     wanted = [v for v in dict.fromkeys([*copies.values(), *cell.parameters()]) if v.requires_grad]
 
@@ -277,7 +268,7 @@ def _difference(cell: Cell, key: tuple[Any, ...], arguments: tuple[Any, ...]) ->
             if x.is_cuda:
                 with torch.cuda.device(x.device):
                     torch.cuda.manual_seed(0)
-            found = _tensors(run(cell, *given))
+            found = tensors_of(run(cell, *given))
         if not any(v.requires_grad for v in found):
             return found
         # Each number has another weight in the loss.

@@ -6,11 +6,12 @@
 from __future__ import annotations
 
 import dataclasses
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from timescales.nn.cells.cell import Cell
@@ -58,7 +59,9 @@ class Hoisted:
 
     def values(self, cell: Cell, device: torch.device) -> list[Tensor]:
         """Compute the tensors that a step uses from the cell's parameters as they are now."""
-        values: dict[int, Any] = {place: _attribute(cell, name, device) for place, name in self.roots.items()}
+        values: dict[int, Any] = {
+            place: operator.attrgetter(name)(cell).to(device) for place, name in self.roots.items()
+        }
         enabled = torch.is_grad_enabled()
         for call in self.calls:
             args, kwargs = _replaced(call.args, values), _replaced(call.kwargs, values)
@@ -109,14 +112,6 @@ def _replaced(argument: Any, values: dict[int, Any]) -> Any:
     if type(argument) is dict:
         return {key: _replaced(v, values) for key, v in argument.items()}
     return argument
-
-
-def _attribute(cell: nn.Module, name: str, device: torch.device) -> Tensor:
-    value: Any = cell
-    for part in name.split("."):
-        value = getattr(value, part)
-    assert isinstance(value, Tensor)
-    return value.to(device)
 
 
 READS = ("item", "tolist", "numpy", "__array__", "__bool__", "__float__", "__int__", "__index__")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -105,7 +104,9 @@ def address_of_rows(name: str, tensor: Tensor, shape: tuple[int, ...]) -> int:
 
 def _address(name: str, tensor: Tensor, shape: tuple[int, ...], numbers: int) -> int:
     """Return the address if the memory holds `numbers` numbers from the first one on."""
-    check_shape("fused", name, tensor, shape)
+    if tensor.shape != shape:
+        found = tuple(tensor.shape)
+        raise RuntimeError(f"the fused engine needs {name} {tuple(shape)}; it is {found}: use engine='eager'")
     if tensor.untyped_storage().nbytes() < (tensor.storage_offset() + numbers) * tensor.itemsize:
         raise RuntimeError(f"the memory of {name} {tuple(shape)} was freed or made smaller: use engine='eager'")
     return tensor.data_ptr()
@@ -114,13 +115,6 @@ def _address(name: str, tensor: Tensor, shape: tuple[int, ...], numbers: int) ->
 def _unreadable(name: str, tensor: Tensor, dtype: torch.dtype) -> str:
     found = f"{tensor.dtype} with strides {tensor.stride()} on {tensor.device}"
     return f"the fused engine reads {name} as contiguous {dtype} on the CPU, not {found}"
-
-
-def check_shape(engine: str, name: str, tensor: Tensor | None, shape: tuple[int, ...]) -> None:
-    """Raise RuntimeError if a tensor has another shape than a kernel reads, or if it is None: missing."""
-    if tensor is None or tensor.shape != shape:
-        found = "missing" if tensor is None else tuple(tensor.shape)
-        raise RuntimeError(f"the {engine} engine needs {name} {tuple(shape)}; it is {found}: use engine='eager'")
 
 
 def is_differentiated(grads: Iterable[Tensor | None]) -> bool:
@@ -135,8 +129,3 @@ def check_backward(engine: str, grads: Iterable[Tensor | None]) -> None:
         raise RuntimeError(f"the {engine} engine has no second derivatives: for create_graph=True use engine='eager'")
     if any(g is not None and torch_private.is_batched(g) for g in grads):
         raise RuntimeError(f"the {engine} engine has no batched gradients: where is_grads_batched use engine='eager'")
-
-
-def no_jvp(ctx: Any, *tangents: Any) -> None:
-    """Raise RuntimeError: the `jvp` of the kernels' autograd functions."""
-    raise RuntimeError("this engine has no forward-mode derivatives: use engine='eager'")

@@ -108,8 +108,11 @@ class Expressions:
         args = tuple(a if op in ("and", "or", "not", "select") else self.as_number(a) for a in args)
         values = [a.value if a.op == "constant" else None for a in args]
         if args and None not in values and op in FOLDED:
-            folded = _fold(op, values)
-            if folded is not None:
+            try:
+                folded = FOLDED[op](*values)
+            except (ArithmeticError, ValueError):
+                folded = None  # Python has no result, as for 1 / 0
+            if isinstance(folded, (int, float)):
                 return self.constant(folded)
         simplified = self._simplify(op, args, values)
         return self.make(op, *args) if simplified is None else simplified
@@ -136,7 +139,10 @@ class Expressions:
         if op == "mul":
             return self._product(a, b, x, y)
         if op == "div":
-            return a if y == 1.0 else self("mul", a, self.constant(1.0 / y)) if _is_power_of_two(y) else None
+            if y == 1.0:
+                return a
+            exact = y is not None and y != 0.0 and math.isfinite(y) and math.frexp(abs(y))[0] == 0.5  # a power of two
+            return self("mul", a, self.constant(1.0 / y)) if exact else None
         if op == "pow":
             return self._power(a, y)
         return None
@@ -211,38 +217,20 @@ FOLDED: dict[str, Callable[..., float]] = {
 }
 
 
-def _fold(op: str, values: list[Any]) -> float | None:
-    """Compute an operation on constants. Return None where Python has no result, as for 1 / 0."""
-    try:
-        result = FOLDED[op](*values)
-    except (ArithmeticError, ValueError):
-        return None
-    return float(result) if isinstance(result, (int, float)) else None
-
-
-def _is_power_of_two(y: Any) -> bool:
-    return y is not None and y != 0.0 and math.isfinite(y) and math.frexp(abs(y))[0] == 0.5
-
-
 def in_order(results: Iterable[Node]) -> list[Node]:
     """Return all nodes that the results need, each after its arguments."""
-    order: dict[int, Node] = {}
-
-    def visit(node: Node) -> None:
-        stack = [(node, False)]
-        while stack:
-            current, ready = stack.pop()
-            if id(current) in order:
-                continue
-            if ready:
-                order[id(current)] = current
-                continue
-            stack.append((current, True))
-            stack.extend((argument, False) for argument in reversed(current.args))
-
-    for result in results:
-        visit(result)
-    return list(order.values())
+    order: dict[Node, None] = {}
+    stack = [(node, False) for node in reversed([*results])]
+    while stack:
+        node, ready = stack.pop()
+        if node in order:
+            continue
+        if ready:
+            order[node] = None
+            continue
+        stack.append((node, True))
+        stack.extend((argument, False) for argument in reversed(node.args))
+    return list(order)
 
 
 def schedule(results: Sequence[Node], given: Container[Node]) -> list[tuple[Node, Node | None]]:

@@ -16,7 +16,7 @@ from torch.overrides import TorchFunctionMode
 
 from timescales.nn.cells.cell import Cell, Weights
 from timescales.nn.engine import eager
-from timescales.nn.engine.copies import copy_on_cpu
+from timescales.nn.engine.copies import tensors_on_cpu, with_tensors
 
 S, B, INPUTS = 4, 3, 2
 # The largest difference, relative to the largest number of a tensor. A larger one is allowed only where float32 itself
@@ -103,7 +103,7 @@ def _eager(cell: Cell, x: Tensor, weights: Any, state: Any, dt: Any, mask: Any, 
 
 def _results(cell: Cell, arguments: Arguments, run: Run, dtype: torch.dtype) -> dict[str, Tensor]:
     """Return the output, the last state, and every gradient, by name, in float64."""
-    cell = copy_on_cpu(cell, dtype)
+    cell = with_tensors(cell, tensors_on_cpu(cell, dtype))
     t = arguments.tensors
     weights = Weights(t["weight_ih"], t.get("weight_hh"), t["bias_ih"], t.get("bias_hh"))
     state = cell.State(*(t[name] for name in cell.State._fields))

@@ -40,10 +40,6 @@ PLAIN += (torch.dtype, torch.device, torch.layout, torch.memory_format)
 
 CHANGED = "computes something else when it runs again"
 FIX = "numbers that change by themselves cannot be compiled; for random ones use torch.rand_like"
-STEP_WITHOUT_GRADIENTS = (
-    "computes something else under torch.no_grad(): do not ask for torch.is_grad_enabled(), "
-    "and in an autograd.Function that returns its argument return x.view_as(x)"
-)
 
 
 def random_state() -> Any:
@@ -282,6 +278,11 @@ class _CompareCalls(TorchFunctionMode):
     def check(self, same: bool, reason: str | None = None) -> None:
         """Store and raise an error if something is not the same."""
         if not same:
-            usual = f"{CHANGED}; {FIX}" if self.gradients else STEP_WITHOUT_GRADIENTS
+            usual = f"{CHANGED}; {FIX}"
+            if not self.gradients:
+                usual = (
+                    "computes something else under torch.no_grad(): do not ask for torch.is_grad_enabled(), "
+                    "and in an autograd.Function that returns its argument return x.view_as(x)"
+                )
             self.error = self.error or NotTraceable(reason or usual)
             raise self.error

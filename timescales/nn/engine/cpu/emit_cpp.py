@@ -79,7 +79,7 @@ def cell_code(equations: Equations) -> str:
         f"H_ONLY = {kinds[2]}, FIELDS = {len(e.fields)},",
         f"                         VECTORS = {len(e.vectors)}, NOISES = {e.noises}, "
         f"MEANS = {means[-1]}, KEPT = {kept[-1]};",
-        f"    static constexpr bool READS_H = {_bool(e.reads_h)}, TIMED = {_bool(e.d_dt is not None)};",
+        f"    static constexpr bool READS_H = {str(e.reads_h).lower()}, TIMED = {str(e.d_dt is not None).lower()};",
         f"    static constexpr int gate(int block) {{ return {_choice([b.gate for b in e.blocks])}; }}",
         f"    static constexpr int divisor(int gate) {{ return {_choice(e.divisors, 'gate')}; }}",
         f"    static constexpr bool is_row(int block) {{ return {_choice([int(b.is_row) for b in e.blocks])}; }}",
@@ -197,10 +197,6 @@ def _needed(results: Sequence[Node], known: Container[Node], computed: Container
         else:
             stack += node.args
     return found
-
-
-def _bool(value: bool) -> str:
-    return "true" if value else "false"
 
 
 def _choice(values: Sequence[int], name: str = "block") -> str:

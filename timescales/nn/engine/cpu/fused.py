@@ -24,7 +24,7 @@ from torch import Tensor
 
 from timescales.nn.cells.cell import Cell, Weights
 from timescales.nn.engine import eager, equations, trial
-from timescales.nn.engine.caches import cached_on_equations, trial_result
+from timescales.nn.engine.caches import trial_result
 from timescales.nn.engine.cpu import emit_cpp, shared_library
 from timescales.nn.engine.cpu.compiler import BuildError
 from timescales.nn.engine.cpu.shared_library import Problem
@@ -35,10 +35,8 @@ from timescales.nn.engine.kernel import (
     address,
     address_of_rows,
     check_backward,
-    check_shape,
     in_memory,
     is_differentiated,
-    no_jvp,
     readable,
 )
 from timescales.nn.engine.reset import Resets
@@ -70,7 +68,7 @@ class Compiled(NamedTuple):
     @classmethod
     def of(cls, e: Equations, functions: ctypes.CDLL) -> Compiled:
         """Describe the arguments of the library of these equations."""
-        recurrent = any(block.has_h for block in e.blocks)
+        recurrent = any(block.kind != "x" for block in e.blocks)
         single = [("ih", True), ("hh", recurrent), ("bias_ih", True), ("bias_hh", False), ("dt", e.reads_dt)]
         arguments = [Argument(name, torch.float32, needed) for name, needed in single]
         arguments += [Argument(name, dtype, False) for name, dtype in OTHER_DTYPES.items()]
@@ -88,10 +86,13 @@ MASK, ORDER, SINGLE = 6, 7, 9  # places of mask and order among all tensors, and
 def compiled(cell: Cell, timed: bool) -> Compiled | str:
     """Return the compiled form of a cell, or the reason why there is none. timed: whether the step gets dt."""
     found = equations.known(cell, timed)
-    return found if isinstance(found, str) else _compile(found, cell)
+    if isinstance(found, str):
+        return found
+    if "compiled" not in vars(found):
+        vars(found)["compiled"] = _compile(found, cell)
+    return vars(found)["compiled"]
 
 
-@cached_on_equations
 def _compile(found: Equations, cell: Cell) -> Compiled | str:
     code = emit_cpp.cell_code(found)
     try:
@@ -136,7 +137,10 @@ def run(
         return eager.run(cell, x, weights, state, dt, mask, resets, states)
     found = given or compiled(cell, dt is not None)
     assert isinstance(found, Compiled), found
-    noise = equations.draw_noise(found.equations, cell, S, B, x)
+    noise: list[Tensor] = []
+    if noises := found.equations.noises:  # in the order of the eager engine
+        drawn = torch.rand((S, noises, B, cell.hidden_size), dtype=x.dtype, device=x.device)
+        noise = [numbers.contiguous() for numbers in drawn.unbind(1)]
     return _run(found, cell, x, weights, state, dt, mask, noise, resets, states)
 
 
@@ -256,7 +260,9 @@ class FusedFunction(torch.autograd.Function):
         workspace.release()
         return None, *results
 
-    jvp = staticmethod(no_jvp)
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> None:
+        raise RuntimeError("this engine has no forward-mode derivatives: use engine='eager'")
 
 
 def _in_torch(
@@ -317,7 +323,7 @@ def _problem(plan: Plan, keep: bool, tensors: Sequence[Any], shapes: Sequence[Sh
         if tensor is not None:
             tensor, place = readable(argument.name, tensor, shape, argument.dtype)
         elif argument.needed:
-            check_shape("fused", argument.name, None, shape)
+            raise RuntimeError(f"the fused engine needs {argument.name} {shape}; it is missing: use engine='eager'")
         read.append(tensor)
         places.append(place)
     *lists, initial = (_array(places[part]) for part in plan.code.lists)
