@@ -18,11 +18,10 @@ from timescales.nn.engine.equations import Equations, of_cell
 from timescales.nn.engine.hoisting import Hoisted, Reference
 from timescales.nn.engine.recorder import NotTraceable
 from timescales.nn.engine.render import Language, fill
-from timescales.nn.engine.scalar import UNARY
+from timescales.nn.engine.scalar import ARITHMETIC, COMPARISONS, UNARY
 from timescales.nn.rnn import RNN
 
-INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/", "and": "and", "or": "or"}
-INFIX |= {"gt": ">", "ge": ">=", "lt": "<", "le": "<=", "eq": "==", "ne": "!="}
+INFIX = ARITHMETIC | COMPARISONS | {"and": "and", "or": "or"}
 OPERATIONS = {op: f"{op}({{a}})" for op in (*UNARY, "mean")} | {
     op: f"{op}({{a}}, {{b}})" for op in ("pow", "max", "min")
 }

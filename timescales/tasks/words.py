@@ -75,7 +75,7 @@ class Words(StepTask):
         device: str = "cpu",
         data_root: str | None = None,
     ) -> None:
-        check_choice("corpus", corpus, text.WORD_CORPORA)
+        check_choice("corpus", corpus, (*text.WORDS, "markov_ptb"))
         check_positive(length=length, embedding=embedding)
         # Settings of the task although the network uses them: a new place would change the ids of all runs.
         awd = AWD(dropout_embedding, dropout_input, dropout_hidden, dropout_output, weight_drop, recurrent, tied)

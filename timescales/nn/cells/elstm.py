@@ -7,8 +7,8 @@ from typing import NamedTuple
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from timescales.nn.cells.cell import Cell
-from timescales.nn.inits import ForgetInit, timescale_of_bias
+from timescales.nn.cells.cell import Cell, sigmoid_timescales
+from timescales.nn.inits import ForgetInit
 from timescales.nn.rnn import CellRNN
 
 
@@ -38,6 +38,8 @@ class ELSTMCell(Cell):
     coupled gates, and an exponential decay instead of the power law.
     Differs: from `PLSTMCell`, no age and no exponent. From `LSTMCell`, dt, coupled gates and one bias vector.
     """
+
+    shown = ("coupled",)
 
     class State(NamedTuple):
         h: Tensor
@@ -75,12 +77,7 @@ class ELSTMCell(Cell):
         c = f * state.c + i * g
         return self.State(o * c.tanh(), c)
 
-    def timescales(self) -> Tensor:
-        """Return -1 / ln f at zero input and state and dt = 1, (H,)."""
-        return timescale_of_bias(self.bias_total("forget"))
-
-    def extra_repr(self) -> str:
-        return f"{super().extra_repr()}, coupled={self.coupled}"
+    timescales = sigmoid_timescales
 
 
 class ELSTM(CellRNN):

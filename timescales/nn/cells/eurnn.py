@@ -64,10 +64,6 @@ class EURNNCell(URNNCell):
         W = rotated(torch.diag(torch.ones_like(d)), self.pairs, wide(self.theta), wide(self.phi))
         return d.unsqueeze(-1) * W
 
-    def initial_state(self, *batch: int) -> URNNCell.State:
-        """Return zeros (*batch, H)."""
-        return self.State(self.weight_ih.new_zeros(*batch, self.hidden_size))
-
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, " + (f"capacity={self.capacity}" if self.style == "tunable" else "style=fft")
 

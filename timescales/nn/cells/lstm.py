@@ -11,9 +11,9 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from timescales.nn.cells.cell import Cell, Weights
+from timescales.nn.cells.cell import Cell, Weights, sigmoid_timescales
 from timescales.nn.drop_in import DropIn
-from timescales.nn.inits import ForgetInit, Initializer, Uniform, forget_initializer, timescale_of_bias
+from timescales.nn.inits import ForgetInit, Initializer, Uniform, forget_initializer
 from timescales.nn.rnn import CellRNN, per_layer
 
 
@@ -133,12 +133,20 @@ class LSTMCell(Cell):
         c = f * state.c + i * g
         return self.State(o * c.tanh(), c)
 
-    def timescales(self) -> Tensor:
-        return timescale_of_bias(self.bias_total("forget"))
+    timescales = sigmoid_timescales
 
 
 class InitsPerLayer(CellRNN):
     """Base class of layers whose forget_init and frozen may be lists with one entry per layer."""
+
+    def __init__(
+        self,
+        *sizes: Any,
+        forget_init: ForgetInit | Sequence[ForgetInit] = None,
+        frozen: Sequence[Any] = (),
+        **arguments: Any,
+    ) -> None:
+        super().__init__(*sizes, forget_init=forget_init, frozen=frozen, **arguments)
 
     def of_layer(self, layer: int, num_layers: int, **arguments: Any) -> dict[str, Any]:
         """Return the arguments of a layer's cells, with the layer's forget_init and frozen."""
@@ -166,12 +174,3 @@ class LSTM(InitsPerLayer, DropIn, nn.LSTM):
 
     cell_class = plain_cell = LSTMCell
     torch_class = nn.LSTM
-
-    def __init__(
-        self,
-        *sizes: Any,
-        forget_init: ForgetInit | Sequence[ForgetInit] = None,
-        frozen: Sequence[Any] = (),
-        **arguments: Any,
-    ) -> None:
-        super().__init__(*sizes, forget_init=forget_init, frozen=frozen, **arguments)

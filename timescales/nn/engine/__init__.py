@@ -119,20 +119,19 @@ def pick_fastest(
         caches.warn_once(cell, reason)
         return eager.run
     if x.is_cuda:
-        return eager.run if torch.compiler.is_compiling() else gpu.pick(cell, x, masked, stepwise)
+        if torch.compiler.is_compiling():
+            return eager.run
+        return gpu.cudnn if gpu.cudnn_reason(cell, x, masked, stepwise) is None else gpu.compiled
     if x.shape[0] < 2 or fused.call_reason(cell, x, others):
         return eager.run
+    code = compiled_or_warn(cell, timed)
+    return eager.run if code is None else functools.partial(fused.run, given=code)
+
+
+def compiled_or_warn(cell: Cell, timed: bool = False) -> fused.Compiled | None:
+    """Return the compiled form of a cell. Return None, and warn once, if there is none."""
     code = fused.compiled(cell, timed)
     if isinstance(code, str):
         caches.warn_once(cell, f"{code}; {caches.HOW_TO_SILENCE}")
-        return eager.run
-    return functools.partial(fused.run, given=code)
-
-
-def why_not_compiled(cell: Cell) -> str | None:
-    """Return why the C++ engine has no library for a cell, and warn once. Return None if it has one."""
-    code = fused.compiled(cell, timed=False)
-    if isinstance(code, str):
-        caches.warn_once(cell, f"{code}; {caches.HOW_TO_SILENCE}")
-        return code
-    return None
+        return None
+    return code

@@ -1,14 +1,8 @@
 """Run cells on a GPU: torch's cuDNN layers for a plain LSTM or GRU, compiled pieces of the eager loop for all others.
 
-The engine `compiled` gives torch.compile a piece of `STEPS` steps as one function; torch writes the kernels of its
-forward and backward pass. The steps that fill no piece run first, as they are. The very first step is always among
-them: the state before it may have other strides than later ones, and no gradient. The gradient of weight_hh is one
-product after the loop. Nothing in the loop waits for the GPU, so that a caller can capture a whole training step as a
-CUDA graph (training/graphs.py does).
-
-Before the first use of a compiled cell, forward and backward are compared with the eager engine on the first steps of
-the call. If torch cannot compile the cell, or if the numbers differ, one warning says so and the eager engine runs.
-Both engines also run on a CPU if the caller names them, as the tests do.
+README.md describes the pieces, and the trial before their first use. If torch cannot compile a cell, or if the numbers
+differ, one warning says so and the eager engine runs. Both engines also run on a CPU if the caller names them, as the
+tests do.
 """
 
 from __future__ import annotations
@@ -35,16 +29,10 @@ STEPS = 8  # of a piece: with more of them compiling takes longer, with fewer th
 # The largest difference between the two engines, relative to the largest number of a tensor. float32 includes TF32.
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-3}
 HALF_TOLERANCE = 6e-2  # of bfloat16, float16 and autocast
-TORCH_FUNCTIONS = {"LSTM": torch_private.lstm, "GRU": torch_private.gru}  # by `Cell._torch_layer`
-
-
-def pick(cell: Cell, x: Tensor, masked: bool = False, stepwise: bool = False) -> Callable[..., Any]:
-    """Choose the engine for a call on a GPU. stepwise: whether it has resets or asks for the states of all steps."""
-    return cudnn if cudnn_reason(cell, x, masked, stepwise) is None else compiled
 
 
 def cudnn_reason(cell: Cell, x: Tensor, masked: bool = False, stepwise: bool = False) -> str | None:
-    """Say why torch's cuDNN layers cannot run a call, with the fix. Return None if they can. Arguments as in `pick`."""
+    """Say why torch's cuDNN layers cannot run a call, with the fix. Return None if they can."""
     if _torch_function(cell) is None:
         return f"it runs only the plain LSTM and GRU, not {type(cell).__name__}; use engine='auto'"
     if x.dtype != cell.weight_ih.dtype:
@@ -65,7 +53,8 @@ def _torch_function(cell: Cell) -> Any:
     for kind in type(cell).__mro__:
         if "_torch_layer" in vars(kind):
             same = type(cell).step is kind.step and type(cell).act is kind.act  # type: ignore[attr-defined]
-            return TORCH_FUNCTIONS[cell._torch_layer] if same and not vars(cell).keys() & {"step", "act"} else None
+            function = torch_private.lstm if cell._torch_layer == "LSTM" else torch_private.gru
+            return function if same and not vars(cell).keys() & {"step", "act"} else None
     return None
 
 

@@ -65,10 +65,7 @@ class Hoisted:
         enabled = torch.is_grad_enabled()
         for call in self.calls:
             args, kwargs = _replaced(call.args, values), _replaced(call.kwargs, values)
-            if enabled and not call.gradients:
-                with torch.no_grad():
-                    result = call.function(*args, **kwargs)
-            else:
+            with torch.set_grad_enabled(enabled and call.gradients):
                 result = call.function(*args, **kwargs)
             results = [result] if isinstance(result, Tensor) else result
             values.update(zip(call.places, results, strict=True))
@@ -189,9 +186,8 @@ class Hoisting(TorchFunctionMode):
             raise NotTraceable("uses a tensor that is neither an argument, nor a parameter or attribute of the cell")
         place = self.hoisted.places[id(tensor)]
         if place in self.detached and tensor.requires_grad:  # it left the forward of an autograd.Function
-            raise NotTraceable(
-                "applies an autograd.Function only to parameters; apply it before the step, or to gx or the state"
-            )
+            fix = "apply it before the step, or to gx or the state"
+            raise NotTraceable(f"applies an autograd.Function only to parameters; {fix}")
         return Reference(place)
 
     def leaf(self, value: Any) -> Any:

@@ -78,18 +78,18 @@ def readable(name: str, tensor: Tensor, shape: tuple[int, ...], dtype: torch.dty
     return tensor, _address(name, tensor, shape, tensor.numel())
 
 
-def address(name: str, tensor: Tensor | None, shape: tuple[int, ...], dtype: torch.dtype = torch.float32) -> int | None:
-    """Return the address of a tensor's memory on the CPU for C++ code, which reads or writes as much as `shape` says.
+def address(name: str, tensor: Tensor | None, shape: tuple[int, ...]) -> int | None:
+    """Return the address of a float32 tensor on the CPU for C++ code, which reads or writes as much as `shape` says.
 
     Return None for None. Only this function, `readable` and `address_of_rows` take addresses, by way of `_address`, so
     C++ code never leaves a tensor's memory.
 
-    Raises: RuntimeError, in one line, unless the tensor has this shape and dtype, is contiguous and has all its memory.
+    Raises: RuntimeError, in one line, unless the tensor has this shape, is contiguous and has all its memory.
     """
     if tensor is None:
         return None
-    if not is_dense(tensor, dtype):
-        raise RuntimeError(_unreadable(name, tensor, dtype))
+    if not is_dense(tensor, torch.float32):
+        raise RuntimeError(_unreadable(name, tensor))
     return _address(name, tensor, shape, tensor.numel())
 
 
@@ -97,7 +97,7 @@ def address_of_rows(name: str, tensor: Tensor, shape: tuple[int, ...]) -> int:
     """Return the address as `address` does, for a float32 tensor (., ., n) whose last dimension is contiguous."""
     last = tensor.stride()[-1:] == (1,) or tensor.shape[-1:] == (1,)
     if not last or tensor.dtype is not torch.float32 or not tensor.is_cpu or is_subclass(tensor) or tensor.is_neg():
-        raise RuntimeError(_unreadable(name, tensor, torch.float32))
+        raise RuntimeError(_unreadable(name, tensor))
     numbers = 1 + sum((n - 1) * stride for n, stride in zip(tensor.shape, tensor.stride(), strict=True))
     return _address(name, tensor, shape, numbers if tensor.numel() else 0)
 
@@ -112,9 +112,9 @@ def _address(name: str, tensor: Tensor, shape: tuple[int, ...], numbers: int) ->
     return tensor.data_ptr()
 
 
-def _unreadable(name: str, tensor: Tensor, dtype: torch.dtype) -> str:
+def _unreadable(name: str, tensor: Tensor) -> str:
     found = f"{tensor.dtype} with strides {tensor.stride()} on {tensor.device}"
-    return f"the fused engine reads {name} as contiguous {dtype} on the CPU, not {found}"
+    return f"the fused engine reads {name} as contiguous torch.float32 on the CPU, not {found}"
 
 
 def is_differentiated(grads: Iterable[Tensor | None]) -> bool:

@@ -18,7 +18,8 @@ UNARY = (
     *("neg", "abs", "sign", "sqrt", "exp", "expm1", "log", "log1p", "sigmoid", "tanh", "sin", "cos", "erf", "floor"),
     "not",
 )
-COMPARISONS = ("gt", "ge", "lt", "le", "eq", "ne", "and", "or", "not")  # their value is true or false
+ARITHMETIC = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
+COMPARISONS = {"gt": ">", "ge": ">=", "lt": "<", "le": "<=", "eq": "==", "ne": "!="}
 
 
 class Node:
@@ -66,7 +67,7 @@ class Node:
     @property
     def is_boolean(self) -> bool:
         """Return whether the value is true or false."""
-        return self.op in COMPARISONS or (self.op == "select" and self.args[1].is_boolean)
+        return self.op in (*COMPARISONS, "and", "or", "not") or (self.op == "select" and self.args[1].is_boolean)
 
     def __repr__(self) -> str:
         if not self.args:
@@ -202,16 +203,7 @@ FOLDED: dict[str, Callable[..., float]] = {
     "div": lambda x, y: x / y,
     "neg": lambda x: -x,
     "abs": abs,
-    "sqrt": math.sqrt,
-    "exp": math.exp,
-    "expm1": math.expm1,
-    "log": math.log,
-    "log1p": math.log1p,
-    "tanh": math.tanh,
-    "sin": math.sin,
-    "cos": math.cos,
-    "erf": math.erf,
-    "floor": math.floor,
+    **{op: getattr(math, op) for op in ("sqrt", "exp", "expm1", "log", "log1p", "tanh", "sin", "cos", "erf", "floor")},
     "pow": lambda x, y: x**y,
     "mean": lambda x: x,
 }

@@ -1,14 +1,7 @@
-"""Trace `Cell.step` and its backward pass as scalar expressions.
+"""Trace `Cell.step` and its backward pass as scalar expressions. README.md says what the modules of this folder do.
 
-`step` runs once on small tensors. Two modes of torch see every operation:
-
-- `Hoisting` (hoisting.py) sees the calls that `step` makes. Calls that depend only on parameters are not part of a
-  step: they are recorded unchanged, and torch evaluates them once per sequence, with gradients (`Hoisted`). Each of
-  their results that a step uses is a vector with one number per unit.
-- `Recorder` (recorder.py) sees the operations below autograd, first forward and then in torch.autograd.grad, so the
-  gradients are torch's own. For each number of each tensor it knows the expression, the unit and the sequence.
-
-A step that mixes units or sequences, or does anything else that a kernel cannot do, raises `NotTraceable`.
+`step` runs once on small tensors, and the gradients are torch's own. `Hoisting` sees the calls of torch that it makes,
+`Recorder` the operations below autograd. What a kernel cannot do raises `NotTraceable`.
 """
 
 from __future__ import annotations

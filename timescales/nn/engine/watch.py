@@ -1,16 +1,13 @@
 """Detect that a cell's `step` no longer does what was compiled.
 
-Why: a compiled kernel is valid only while `step` makes the same torch operations on the same values. A step may read a
-Python attribute, a dataclass, an array or a global, any of which may change between two calls.
+A step may read a Python attribute, a dataclass, an array or a global, any of which may change between two calls. So
+tracing notes every torch call that the step makes: function, arguments, result. Before each use of the kernel the step
+is replayed with torch switched off: every call is compared with the noted call and answered with its result. Whatever
+the step reads is an argument of such a call or changes which calls are made. A replay takes a few µs for each call of
+torch. Cells whose signature determines their step (`equations.is_fixed`) are not watched.
 
-How: tracing notes every torch call that the step makes: function, arguments, result. Before each use of the kernel the
-step is replayed with torch switched off: every call is compared with the noted call and answered with its result.
-Whatever the step reads is an argument of such a call or changes which calls are made, so every change is noticed. The
-step is then compiled again. A replay takes a few µs for each call of torch. Cells whose signature determines their step
-(`equations.is_fixed`) are not watched.
-
-The backward pass follows from the noted calls, with two exceptions that are noted and replayed in the same way: the
-backward of custom `autograd.Function`s, and tensor hooks.
+The backward pass follows from the noted calls, except that of custom `autograd.Function`s and of tensor hooks: these
+are noted and replayed in the same way.
 """
 
 from __future__ import annotations

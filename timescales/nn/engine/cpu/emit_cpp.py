@@ -11,32 +11,23 @@ from typing import Any
 
 from timescales.nn.engine.equations import KINDS, Equations, substitute
 from timescales.nn.engine.render import Language, statements
-from timescales.nn.engine.scalar import Node, in_order, schedule
+from timescales.nn.engine.scalar import ARITHMETIC, COMPARISONS, Node, in_order, schedule
 
 OPERATIONS = {  # functions on vectors are those of vectors.h
-    "add": "{a} + {b}",
-    "sub": "{a} - {b}",
-    "mul": "{a} * {b}",
-    "div": "{a} / {b}",
+    **{op: f"{{a}} {sign} {{b}}" for op, sign in ARITHMETIC.items()},
+    **{op: f"{{A}} {sign} {{B}}" for op, sign in COMPARISONS.items()},
     "neg": "-{a}",
-    "gt": "{A} > {B}",
-    "ge": "{A} >= {B}",
-    "lt": "{A} < {B}",
-    "le": "{A} <= {B}",
-    "eq": "{A} == {B}",
-    "ne": "{A} != {B}",
     "and": "{a} & {b}",
     "or": "{a} | {b}",
     "not": "~{a}",
     "select": "select({a}, {B}, {C})",
+    **{op: f"{op}({{A}})" for op in ("sign", "sigmoid")},
     "abs": "absolute({A})",
-    "sign": "sign({A})",
     "sqrt": "square_root({A})",
     "exp": "exp_of({A})",
     "expm1": "exp_minus_one({A})",
     "log": "logarithm({A})",
     "log1p": "log_one_plus({A})",
-    "sigmoid": "sigmoid({A})",
     "tanh": "hyperbolic_tangent({A})",
     "sin": "sine({A})",
     "cos": "cosine({A})",
