@@ -250,6 +250,7 @@ class FusedFunction(torch.autograd.Function):
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> None:
+        """Raise RuntimeError."""
         raise RuntimeError("this engine has no forward-mode derivatives: use engine='eager'")
 
 
