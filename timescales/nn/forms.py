@@ -94,10 +94,8 @@ def run_layers(
     Arguments:
         layers: cells, or functions with the arguments of a cell. With two directions there are two for each layer, the
             second for the sequence in reverse; their outputs are concatenated.
-        states: one for each of these, its own state or None.
-        steps: dt, mask and reset.
-        run: the engine, which accepts reset.
-        between: applied to the input of every layer but the first, such as dropout.
+        states: one for each of these, its own state or None. run: the engine.
+        between: a function of the input of every layer but the first, such as dropout.
 
     Returns: the output, the state of each layer, and the states of each layer after every step, if `run` returns them.
     """

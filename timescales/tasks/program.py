@@ -26,7 +26,6 @@ FORMS_BY_CATEGORY = {
 }
 MEMORY = ("copy", "reverse", "double")  # categories whose programs are only a literal
 LONGEST = 16  # most digits of a literal, so that its product with a number below 10^17 can be computed in 64 bits
-MEASURED = 16_384  # number of programs from which chance is computed
 
 
 class Program(StepTask):
@@ -172,7 +171,7 @@ class Program(StepTask):
     @functools.cached_property
     def measured(self) -> tuple[Programs, Tensor]:
         """Return programs of the hardest level, the same for all seeds, and their answers."""
-        size = torch.tensor([[self.length], [self.nesting]]).expand(2, MEASURED)
+        size = torch.tensor([[self.length], [self.nesting]]).expand(2, 16_384)
         programs = draw(size[0], size[1], self.forms, seeded("program/chance"))
         return programs, self.written(programs)[1]
 

@@ -16,7 +16,6 @@ from timescales.tasks.data.text import SPLITS
 from timescales.tasks.task import Batch, Spec, Task, check_choice, check_positive, entropy, time_since_last
 
 WINDOW = 50  # steps that a forecast reads, if no other number is given
-REGULAR = 1e-3  # gaps are equal up to this share of their median
 
 
 class Series(Task):
@@ -157,7 +156,8 @@ class Series(Task):
         of_training = gaps[within & training[1:] & training[:-1]]
         self.unit = float(np.median(of_training)) if len(of_training) else 1.0
         self.time = torch.from_numpy(self.series.time / self.unit)
-        self.regular = bool(present.all() and (np.abs(gaps[within] - self.unit) <= REGULAR * self.unit).all())
+        equal = np.abs(gaps[within] - self.unit) <= 1e-3 * self.unit
+        self.regular = bool(present.all() and equal.all())
 
     def _begins(self, part: int) -> np.ndarray:
         """Return the first row of each sequence of a part: of each window of a forecast, or of each series."""

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from timescales.nn.cells.cell import Cell, Weights, sigmoid_timescales
 from timescales.nn.drop_in import DropIn
-from timescales.nn.inits import ForgetInit, Initializer, Uniform, forget_initializer
+from timescales.nn.inits import ForgetInit, Uniform, forget_initializer
 from timescales.nn.rnn import CellRNN, per_layer
 
 
@@ -73,7 +73,12 @@ class LSTMCell(Cell):
         super().__init__(input_size, hidden_size, bias=bias)
         if isinstance(frozen, str):
             raise ValueError(f"frozen is a list of gates: write [{frozen!r}]")
-        self._initialize(forget_initializer(self.default_init if forget_init is None else forget_init))
+        init, gate_bias = forget_initializer(self.default_init if forget_init is None else forget_init), None
+        if isinstance(init, Uniform):
+            gate_bias = nn.Parameter(init.bias(hidden_size).to(self.weight_hh.dtype))
+        else:
+            self._set_forget_bias(init, opposite=self.opposite)
+        self.register_parameter("gate_bias", gate_bias)  # None except for `Uniform`
         self.frozen = tuple(frozen)
         if wrong := [gate for gate in self.frozen if gate not in self.gates]:
             raise ValueError(f"frozen names the gates {', '.join(self.gates)}; not {', '.join(map(str, wrong))}")
@@ -82,15 +87,6 @@ class LSTMCell(Cell):
         if self.frozen:
             self._freeze()
         self.changes_biases = bool(self.frozen) or self.gate_bias is not None
-
-    def _initialize(self, init: Initializer | None) -> None:
-        """Write the initial forget bias, and add the parameter `gate_bias`, which is None except for `Uniform`."""
-        gate_bias = None
-        if isinstance(init, Uniform):
-            gate_bias = nn.Parameter(init.bias(self.hidden_size).to(self.weight_hh.dtype))
-        else:
-            self._set_forget_bias(init, opposite=self.opposite)
-        self.register_parameter("gate_bias", gate_bias)
 
     def _freeze(self) -> None:
         """Copy the biases of the frozen gates to buffers, which `weights` reads instead of the parameters."""

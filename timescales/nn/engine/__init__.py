@@ -57,13 +57,9 @@ def run(
 
 
 def pick(name: str, cell: Cell, x: Tensor, masked: bool = False, timed: bool = False, stepwise: bool = False) -> Engine:
-    """Return the engine that runs `cell` over `x`.
+    """Return the engine of a name that runs `cell` over `x`, or for "auto" the fastest that can.
 
-    Arguments:
-        name: an engine, or "auto" for the fastest engine that can run the cell.
-        masked: whether the call has a mask.
-        timed: whether the call has dt.
-        stepwise: whether the call has resets, or asks for the state after every step.
+    masked, timed: whether the call has a mask, and dt. stepwise: whether it has resets, or asks for all states.
 
     Raises: ValueError if the named engine cannot run the cell; the message gives the reason and the fix.
     """

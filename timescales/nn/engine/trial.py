@@ -52,9 +52,7 @@ def difference(cell: Cell, timed: bool, noises: int, run: Run) -> str | None:
 
     The output and every gradient are compared, with the cell's own parameters but random weights and biases.
 
-    Arguments:
-        timed: whether the sequence has dt.
-        noises: number of calls of torch.rand_like in a step.
+    timed: whether the sequence has dt. noises: number of calls of torch.rand_like in a step.
     """
     # In a separate thread no mode of the caller is active: autocast, inference mode, hooks on saved tensors.
     with ThreadPoolExecutor(1) as thread:
