@@ -131,7 +131,8 @@ class Task:
     sequences are shuffled: sequence k of the validation or test split is the same in every epoch.
     """
 
-    SIZES: ClassVar[Sizes]  # the defaults of a task that passes `**self.SIZES | sizes` to this class
+    # The defaults of a task that passes `**self.SIZES | sizes` to this class.
+    SIZES: ClassVar[Sizes] = Sizes(batch_size=64, train_size=64_000, valid_size=1_000, test_size=5_000)
     is_exact: ClassVar[bool] = False  # whether a perfect predictor is always right, so that the lowest loss is 0
     has_resets: bool = False  # whether some batches have `reset`; the first one may have none
     spec: Spec

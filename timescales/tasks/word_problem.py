@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import ClassVar, Unpack
+from typing import Unpack
 
 import torch
 from torch import Tensor
@@ -58,7 +58,6 @@ class WordProblem(StepTask):
     elements, and each answer is that of a shorter sequence. S3 and Z2 are our addition.
     """
 
-    SIZES: ClassVar[Sizes] = Sizes(batch_size=64, train_size=64_000, valid_size=1_000, test_size=5_000)
     is_exact = True
 
     def __init__(self, *, group: str = "A5", T: int = 20, **sizes: Unpack[Sizes]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from torch import Tensor
 from torch.nn.functional import softplus
@@ -35,8 +35,9 @@ class MinGRUCell(Cell):
     addition.
     """
 
-    gates = ("forget", "cell")
+    gates: ClassVar[tuple[str, ...]] = ("forget", "cell")
     recurrent = False
+    opposite: ClassVar[str | None] = None  # a gate whose bias is -b if the forget gate's is b
 
     class State(NamedTuple):
         h: Tensor
@@ -56,7 +57,7 @@ class MinGRUCell(Cell):
         bias: bool = True,
     ) -> None:
         super().__init__(input_size, hidden_size, bias=bias)
-        self._set_forget_bias(forget_init, T_max)
+        self._set_forget_bias(forget_init, T_max, self.opposite)
 
     def act(self, gx: Tensor, gh: None, state: State, dt: Tensor | float = 1.0) -> Act:
         s, u = gx.chunk(2, -1)
