@@ -40,6 +40,7 @@ class EURNNCell(URNNCell):
     parts). The released code multiplies the second unit of a pair by exp(i phi), not the first.
     """
 
+    shown = ("capacity", "style")
     theta: nn.Parameter
     phi: nn.Parameter
 
@@ -63,9 +64,6 @@ class EURNNCell(URNNCell):
         d = turn(wide(self.phases))
         W = rotated(torch.diag(torch.ones_like(d)), self.pairs, wide(self.theta), wide(self.phi))
         return d.unsqueeze(-1) * W
-
-    def extra_repr(self) -> str:
-        return f"{super().extra_repr()}, " + (f"capacity={self.capacity}" if self.style == "tunable" else "style=fft")
 
 
 class EURNN(CellRNN):

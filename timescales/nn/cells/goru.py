@@ -37,6 +37,7 @@ class GORUCell(Cell):
     """
 
     gates = ("forget", "reset", "cell")
+    shown = ("capacity", "style")
     theta: nn.Parameter
 
     class State(NamedTuple):
@@ -82,9 +83,6 @@ class GORUCell(Cell):
         return self.State(f * state.h + (1.0 - f) * u)
 
     timescales = sigmoid_timescales
-
-    def extra_repr(self) -> str:
-        return f"{super().extra_repr()}, " + (f"capacity={self.capacity}" if self.style == "tunable" else "style=fft")
 
 
 class GORU(CellRNN):
