@@ -113,7 +113,7 @@ def build_model(config: Config, task: Task) -> SequenceModel:
     """
     model = model_for(config, task.spec)
     if model.gap_input and next(task.batches("train")).dt is None:
-        raise ConfigError("model.gap_input=true is for irregular steps, such as those of task=frequency: leave it out")
+        raise ConfigError("model.gap_input=true is for irregular steps, such as task=frequency: leave it out")
     if isinstance(model, AuxiliaryModel) and (task.has_resets or next(task.batches("train")).reset is not None):
         raise ConfigError("model.auxiliary is for sequences without resets: give model.auxiliary=none")
     if config["engine"] != "auto":
