@@ -17,7 +17,7 @@ from unittest import mock
 import torch
 from torch import Tensor
 
-from timescales.tasks.data.images import Images
+from timescales.tasks.data.corpus import Images
 
 DATA = "timescales.tasks.data"
 

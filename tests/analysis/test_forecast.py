@@ -53,7 +53,7 @@ def test_values_and_rows_are_those_of_the_windows(saw, tmp_path):
     errors = (begin[:, None] + 8 + np.arange(3)) % 4 - truth
     assert found.values["mae"] == pytest.approx(np.nanmean(np.abs(errors)), rel=1e-5)
     assert found.values["rmse"] == pytest.approx(np.nanmean(errors**2) ** 0.5, rel=1e-5)
-    baselines = {f"rmse/{rule.replace(' ', '_')}": rmse for rule, (_, rmse) in saw.baselines("test").items()}
+    baselines = {f"rmse/{rule.replace(' ', '_')}": rmse for rule, (_, rmse) in saw.baselines().items()}
     assert {key: value for key, value in found.values.items() if "/" in key} == pytest.approx(baselines)
     assert found.values["skill"] == pytest.approx(1 - found.values["rmse"] / min(baselines.values()))
     assert found.values["rmse"] < 0.15

@@ -261,7 +261,7 @@ def test_learned_positions_have_an_end():
 @pytest.mark.parametrize(
     ("call", "fix"),
     [
-        (lambda: TorchLSTM(I, [3, 4], 2), "hidden_size must be one whole number"),
+        (lambda: TorchLSTM(I, [3, 4], 2), "hidden_size must be a whole number"),
         (lambda: Transformer(I, 7, heads=2), "hidden_size 7 must be a multiple of heads 2"),
         (lambda: Transformer(I, 7, heads=1), "need an even hidden_size"),
         (lambda: Transformer(I, H, positions="rotary"), "sinusoidal or learned"),

@@ -60,7 +60,7 @@ WRONG = [
     ("GORU", {"capacity": True}, "capacity must be a whole number of at least 1"),
     ("GORU", {"style": "full"}, "style must be tunable or fft"),
     ("GORU", {"style": "fft"}, "style=fft needs a power of two as the number of units, not 6"),
-    ("NRU", {"memory_size": 65}, "memory_size x heads = 65 x 4 = 260 must be a square, as 64 x 4 is"),
+    ("NRU", {"memory_size": 65}, "memory_size x heads, 65 x 4, must be a square number, as 64 x 4 is"),
     ("NRU", {"memory_size": 0}, "memory_size must be a whole number of at least 1"),
     ("NRU", {"heads": 2.0}, "heads must be a whole number of at least 1"),
     ("SLSTM", {"heads": 0}, "heads must be a whole number of at least 1"),

@@ -175,7 +175,7 @@ def test_baselines_against_loops(write):
                 errors["mean"].append(mean - row[3])
                 errors["value 2 rows before"].append(last_known(before) - row[3])
     assert list(task.trivial_baselines()) == list(errors)
-    for rule, found in task.baselines("test").items():
+    for rule, found in task.baselines().items():
         mae, rmse = statistics.fmean(map(abs, errors[rule])), statistics.fmean(e * e for e in errors[rule]) ** 0.5
         assert found == pytest.approx((mae, rmse))
         assert task.trivial_baselines()[rule] == found[1]
@@ -188,7 +188,7 @@ def test_metrics_are_in_the_unit_of_the_data_and_chance_is_the_training_mean(wri
     logits = torch.zeros(9, batch.x.shape[1], 1, dtype=torch.float64)
     sums = task.metrics(logits, batch)
     means = task.derived({name: float(total) / n for name, (total, n) in sums.items()})
-    mae, rmse = task.baselines("test")["mean"]
+    mae, rmse = task.baselines()["mean"]
     assert means["mae"] == pytest.approx(mae, rel=1e-6)
     assert means["rmse"] == pytest.approx(rmse, rel=1e-6)
     assert float(task.loss(logits, batch)) == pytest.approx(means["loss"], rel=1e-6)
@@ -370,7 +370,7 @@ def test_bad_classes_and_formats_cost_one_line(write, tmp_path):
     (tmp_path / "mine.xlsx").write_bytes(b"PK")
     of_class = {"id": "n", "inputs": ["x"], "target": "y", "kind": "classification", "split": "id"}
     for path, words in (
-        (write(one_class, "one.csv"), "one.csv: all series are of class 'a': give a file with two classes or more"),
+        (write(one_class, "one.csv"), "one.csv: all series are of class 'a': give a file with two or more"),
         (
             write(changing, "two.csv"),
             "two.csv, row 3: y is 'b' and was 'a' before in series s0: a series has one class",

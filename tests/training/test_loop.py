@@ -31,7 +31,7 @@ def test_a_task_that_selects_by_no_metric_of_its_own_is_told(tmp_path):
     model, job, optimizer = small_parts()
     job.spec = dataclasses.replace(job.spec, select=("acuracy", "max"))
     with pytest.raises(
-        ConfigError, match="selects the best weights by acuracy, but its metrics are loss, accuracy, sequence_accuracy"
+        ConfigError, match="selects weights by acuracy, but its metrics are loss, accuracy, sequence_accuracy"
     ):
         trainings.fit(model, job, optimizer, quiet, LoopSettings(max_epochs=1), tmp_path)
 

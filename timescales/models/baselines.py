@@ -18,6 +18,7 @@ from torch.nn import functional
 from torch.nn.utils import parametrizations
 
 from timescales.errors import NotMadeFor
+from timescales.nn.inits import check_whole
 
 
 class Baseline(nn.Module):
@@ -28,10 +29,7 @@ class Baseline(nn.Module):
 
     def __init__(self, input_size: int, hidden_size: int, num_layers: int, dropout: float) -> None:
         super().__init__()
-        sizes = {"input_size": input_size, "hidden_size": hidden_size, "num_layers": num_layers}
-        for name, value in sizes.items():
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ValueError(f"{name} must be one whole number of at least 1, not {value!r}")
+        check_whole(input_size=input_size, hidden_size=hidden_size, num_layers=num_layers)
         if not 0.0 <= dropout < 1.0:
             raise ValueError(f"dropout must be at least 0 and below 1, not {dropout!r}")
         self.input_size, self.hidden_size, self.num_layers, self.dropout = input_size, hidden_size, num_layers, dropout

@@ -21,15 +21,10 @@ from timescales.nn.rnn import RNN
 class Block(nn.Module):
     """The parts around one layer: a norm before the layer, and a perceptron of the same width with a norm before it."""
 
-    def __init__(self, hidden_size: int) -> None:
+    def __init__(self, size: int) -> None:
         super().__init__()
-        self.norm = LayerNorm(hidden_size)
-        self.mlp = nn.Sequential(
-            LayerNorm(hidden_size),
-            nn.Linear(hidden_size, hidden_size),
-            nn.GELU(),
-            nn.Linear(hidden_size, hidden_size),
-        )
+        self.norm = LayerNorm(size)
+        self.mlp = nn.Sequential(LayerNorm(size), nn.Linear(size, size), nn.GELU(), nn.Linear(size, size))
 
 
 class ResidualBlocks(nn.Module):

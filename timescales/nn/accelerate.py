@@ -55,7 +55,8 @@ def accelerate(model: Model) -> Model:
 
     Returns: the model. The logger "timescales" reports at level INFO how many layers were changed.
     """
-    found = [module for module in model.modules() if _is_torch_layer(type(module))]
+    own = Accelerated, DropIn  # which are subclasses of torch's, too
+    found = [m for m in model.modules() if isinstance(m, nn.LSTM | nn.GRU) and not isinstance(m, own)]
     for module in found:
         _change_class(module, _accelerated)
     log.info("accelerate: %d LSTM and GRU layers of %s run on our engine", len(found), type(model).__name__)
@@ -91,11 +92,6 @@ def _change_class(module: nn.Module, change: Callable[[Any], Any]) -> None:
         properties = {k: v for k, v in vars(type(module)).items() if k not in ("__dict__", "__weakref__")}
         changed = type(type(module).__name__, (changed,), properties)
     module.__class__ = changed
-
-
-def _is_torch_layer(kind: type) -> bool:
-    """Return whether a class is torch's LSTM or GRU, or a subclass, and not this package's."""
-    return issubclass(kind, nn.LSTM | nn.GRU) and not issubclass(kind, Accelerated | DropIn)
 
 
 class Accelerated:
@@ -134,19 +130,14 @@ def minimum_sizes(rnn: Any, x: Any) -> MinimumSizes:
     """Return the sizes from which this package's engine runs a call of torch's layer."""
     if getattr(x, "is_cuda", False):
         return ANY_SIZE
+    has_onednn = rnn.mode == "LSTM" and torch.backends.mkldnn.is_available()
     if isinstance(x, PackedSequence):
-        has_one_length = bool(x.batch_sizes[0] == x.batch_sizes[-1])
-        kind = (
-            "LSTM, packed sequences of one length" if has_one_length and _has_onednn(rnn) else "other packed sequences"
-        )
+        one_length = bool(x.batch_sizes[0] == x.batch_sizes[-1])
+        kind = "LSTM, packed sequences of one length" if one_length and has_onednn else "other packed sequences"
     else:
-        kind = "LSTM" if _has_onednn(rnn) else "GRU"
+        kind = "LSTM" if has_onednn else "GRU"
     training, evaluation = MINIMUM_SIZES[kind]
     return training if torch.is_grad_enabled() else evaluation
-
-
-def _has_onednn(rnn: Any) -> bool:
-    return rnn.mode == "LSTM" and torch.backends.mkldnn.is_available()
 
 
 def _run(cell: Cell, weights: list[Any], x: Tensor, state: Any, dt: Any, mask: Any, run: Run) -> Any:
@@ -172,12 +163,7 @@ def _accelerated(kind: Any) -> Any:
     """Return the accelerated subclass of torch's layer or of a subclass of it. It has the same name."""
     if (known := ACCELERATED_CLASSES.get(kind)) is not None:
         return known
-    names = {
-        "__module__": kind.__module__,
-        "__qualname__": kind.__qualname__,
-        "__doc__": kind.__doc__,
-        "original_class": kind,
-    }
+    names = {key: getattr(kind, key) for key in ("__module__", "__qualname__", "__doc__")} | {"original_class": kind}
     own = nn.LSTM if issubclass(kind, nn.LSTM) else nn.GRU
     made = type(kind.__name__, (Accelerated, kind) if kind is own else (kind, _accelerated(own)), names)
     return ACCELERATED_CLASSES.setdefault(kind, made)

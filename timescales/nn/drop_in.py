@@ -16,7 +16,7 @@ from torch.nn.utils.rnn import PackedSequence
 
 from timescales import torch_private
 from timescales.nn.cells.cell import Cell
-from timescales.nn.engine import checked, why_not_compiled
+from timescales.nn.engine import checked, compiled_or_warn
 from timescales.nn.engine.kernel import is_plain, is_subclass, tracing_reason
 from timescales.nn.factory import made_on
 from timescales.nn.rnn import TORCH_WEIGHTS, CellRNN, one_of
@@ -179,7 +179,9 @@ class DropIn(CellRNN):
             if cell._forward_hooks or cell._forward_pre_hooks or (cell.weight_drop and cell.training):
                 return False
         data = x.data if isinstance(x, PackedSequence) else x
-        if not isinstance(data, Tensor) or not is_torch_state(hx) or 0 in data.shape[:1]:
+        parts = hx if isinstance(hx, list | tuple) and len(hx) == 2 else (hx,)
+        is_torch_state = hx is None or all(isinstance(part, Tensor) for part in parts)  # nothing, (h, c), or h
+        if not isinstance(data, Tensor) or not is_torch_state or 0 in data.shape[:1]:
             return False
         weight = getattr(self, self._flat_weights_names[0])
         if is_subclass(data) or torch_private.is_transformed() or is_subclass(weight):
@@ -232,18 +234,10 @@ class DropIn(CellRNN):
         weights = {key: value for key, value in module._parameters.items() if value is not None}
         if missing := [key for key in module._flat_weights_names if key not in weights]:
             raise ValueError(f"{missing[0]} of this {name} is computed, not a parameter: use timescales.accelerate")
-        keys = (
-            "input_size",
-            "hidden_size",
-            "num_layers",
-            "bias",
-            "batch_first",
-            "dropout",
-            "bidirectional",
-            "proj_size",
-        )
+        keys = ("input_size", "hidden_size", "num_layers", "bias", "batch_first", "dropout", "bidirectional")
         first = next(iter(weights.values()))
-        rnn = cls(**{key: getattr(module, key) for key in keys}, device=first.device, dtype=first.dtype)
+        sizes = {key: getattr(module, key) for key in (*keys, "proj_size")}
+        rnn = cls(**sizes, device=first.device, dtype=first.dtype)
         rnn.load_state_dict(weights)
         for key, value in weights.items():
             rnn.get_parameter(key).requires_grad_(value.requires_grad)
@@ -279,13 +273,6 @@ class DropIn(CellRNN):
 
 
 torch_private.leave_to_python(DropIn.forward)
-
-
-def is_torch_state(hx: Any) -> bool:
-    """Return whether a state has the form of torch's layers: nothing, (h, c), or h."""
-    if hx is None or isinstance(hx, Tensor):
-        return True
-    return isinstance(hx, list | tuple) and len(hx) == 2 and all(isinstance(value, Tensor) for value in hx)
 
 
 class MinimumSizes(NamedTuple):
@@ -332,4 +319,4 @@ def can_run(rnn: Any, cell: Cell, x: Any, hx: Any, minimum: MinimumSizes = ANY_S
     for tensor in (data, *weights, *state):
         if tensor.dtype is not torch.float32 or not tensor.is_cpu or not is_plain(tensor):
             return False
-    return why_not_compiled(cell) is None
+    return compiled_or_warn(cell) is not None

@@ -18,11 +18,10 @@ from timescales.nn.engine.equations import Equations, of_cell
 from timescales.nn.engine.hoisting import Hoisted, Reference
 from timescales.nn.engine.recorder import NotTraceable
 from timescales.nn.engine.render import Language, fill
-from timescales.nn.engine.scalar import UNARY
+from timescales.nn.engine.scalar import ARITHMETIC, COMPARISONS, UNARY
 from timescales.nn.rnn import RNN
 
-INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/", "and": "and", "or": "or"}
-INFIX |= {"gt": ">", "ge": ">=", "lt": "<", "le": "<=", "eq": "==", "ne": "!="}
+INFIX = ARITHMETIC | COMPARISONS | {"and": "and", "or": "or"}
 OPERATIONS = {op: f"{op}({{a}})" for op in (*UNARY, "mean")} | {
     op: f"{op}({{a}}, {{b}})" for op in ("pow", "max", "min")
 }
@@ -180,10 +179,15 @@ def _engines(cell: Cell, dt: bool) -> list[str]:
             _, _, reason = str(error).partition(": ")
             lines.append(f"{name}: no, {reason}")
         else:
-            found = engine.gpu.failure(cell, x.device) if name == "compiled" else None
-            only = name == "compiled" and not x.is_cuda
-            yes = "yes" + ", but on a CPU only to test it" * only + _unsupported_calls(name, cell, x, dt)
-            lines.append(f"{name}: {f'no, {found}' if found else yes}")
+            if name == "compiled" and (found := engine.gpu.failure(cell, x.device)):
+                lines.append(f"{name}: no, {found}")
+                continue
+            line = f"{name}: yes" + ", but on a CPU only to test it" * (name == "compiled" and not x.is_cuda)
+            try:
+                engine.pick(name, cell, x, timed=dt, stepwise=True)
+            except ValueError:
+                line += "; no call with reset= or states=True"
+            lines.append(line)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the lines above already give the reasons
         chosen = engine.pick("auto", cell, x, timed=dt)
@@ -193,12 +197,3 @@ def _engines(cell: Cell, dt: bool) -> list[str]:
         name = "eager"
     lines.append(f"auto: takes {name}")
     return _indented(lines)
-
-
-def _unsupported_calls(name: str, cell: Cell, x: Tensor, dt: bool) -> str:
-    """Return which calls an engine that runs the cell does not support."""
-    try:
-        engine.pick(name, cell, x, timed=dt, stepwise=True)
-    except ValueError:
-        return "; no call with reset= or states=True"
-    return ""

@@ -9,10 +9,6 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-# Functions that make tensors of the default dtype, and functions that do so unless they get integers or truth values.
-FLOAT_FACTORIES = frozenset((torch.empty, torch.zeros, torch.ones, torch.rand, torch.randn, torch.eye))
-INFERRING_FACTORIES = frozenset((torch.tensor, torch.full, torch.arange))
-
 
 @contextlib.contextmanager
 def made_on(device: torch.device | str | None, dtype: torch.dtype | None) -> Iterator[None]:
@@ -34,9 +30,10 @@ class DefaultDtype(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if kwargs.get("dtype") is None and (
-            func in FLOAT_FACTORIES
-            or (func in INFERRING_FACTORIES and func(*args, **kwargs).dtype is torch.get_default_dtype())
-        ):
-            kwargs = kwargs | {"dtype": self.dtype}
+        if kwargs.get("dtype") is None:
+            is_float = func in (torch.empty, torch.zeros, torch.ones, torch.rand, torch.randn, torch.eye)
+            if func in (torch.tensor, torch.full, torch.arange):  # unless they get integers or truth values
+                is_float = func(*args, **kwargs).dtype is torch.get_default_dtype()
+            if is_float:
+                kwargs = kwargs | {"dtype": self.dtype}
         return func(*args, **kwargs)

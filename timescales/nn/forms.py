@@ -17,7 +17,6 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_
 
 from timescales.nn.cells.cell import Run
 
-Between = Callable[[Tensor], Tensor]
 # A layer in one direction, called like `Cell.forward`: with x (S, B, I), its state or None, dt, mask and an engine. It
 # returns the output (S, B, H), the state after it, and, if the engine gives them, the states after every step.
 Layer = Callable[[Tensor, Any, Tensor | None, Tensor | None, Run], tuple[Any, ...]]
@@ -88,17 +87,15 @@ class Form:
 
 
 def run_layers(
-    layers: Sequence[Layer], directions: int, x: Tensor, states: Sequence[Any], steps: Steps, run: Run, between: Between
+    layers: Sequence[Layer], directions: int, x: Tensor, states: Sequence[Any], steps: Steps, run: Run, between: Any
 ) -> tuple[Tensor, list[Any], list[Any]]:
     """Run layers over x (S, B, I), each over the output of the one before.
 
     Arguments:
         layers: cells, or functions with the arguments of a cell. With two directions there are two for each layer, the
             second for the sequence in reverse; their outputs are concatenated.
-        states: one for each of these, its own state or None.
-        steps: dt, mask and reset.
-        run: the engine, which accepts reset.
-        between: applied to the input of every layer but the first, such as dropout.
+        states: one for each of these, its own state or None. run: the engine.
+        between: a function of the input of every layer but the first, such as dropout.
 
     Returns: the output, the state of each layer, and the states of each layer after every step, if `run` returns them.
     """

@@ -145,9 +145,7 @@ class Chrono(Initializer):
 
     def __post_init__(self) -> None:
         if not is_number(self.T_max) or not self.T_max > 2:
-            raise ValueError(
-                f"chrono's T_max must be a number above 2 (the longest time scale in steps), not {self.T_max!r}"
-            )
+            raise ValueError(f"chrono's T_max must be a number above 2 (a time scale in steps), not {self.T_max!r}")
 
     def bias(self, n: int) -> Tensor:
         return torch.empty(n, dtype=torch.float64).uniform_(1.0, self.T_max - 1.0).log()
@@ -285,16 +283,10 @@ def forget_initializer(spec: ForgetInit, T_max: float | None = None) -> Initiali
     name = arguments.pop("law", None)
     if not isinstance(name, str) or name not in INITIALIZERS:
         raise ValueError(f"forget_init must be default, a number, or one of {', '.join(INITIALIZERS)}; not {spec!r}")
-    _check_arguments(name, arguments)
-    return INITIALIZERS[name](**{key: tuple(v) if isinstance(v, list) else v for key, v in arguments.items()})
-
-
-def _check_arguments(name: str, arguments: Mapping[str, Any]) -> None:
     fields = dataclasses.fields(INITIALIZERS[name])
     known = [field.name for field in fields]
-    required = [field.name for field in fields if field.default is dataclasses.MISSING]
-    unknown = [key for key in arguments if key not in known]
-    missing = [key for key in required if key not in arguments]
-    if unknown or missing:
-        takes = ", ".join(known) or "no argument"
-        raise ValueError(f"forget_init {name} takes {takes}; check {', '.join(unknown + missing)}")
+    wrong = [key for key in arguments if key not in known]
+    wrong += [field.name for field in fields if field.default is dataclasses.MISSING and field.name not in arguments]
+    if wrong:
+        raise ValueError(f"forget_init {name} takes {', '.join(known) or 'no argument'}; check {', '.join(wrong)}")
+    return INITIALIZERS[name](**{key: tuple(v) if isinstance(v, list) else v for key, v in arguments.items()})

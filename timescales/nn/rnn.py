@@ -79,9 +79,7 @@ class RNN(nn.Module):
                 raise ValueError(f"{name} should be of type bool, not {value!r}")
         directions = 1 + bidirectional
         if len(cells) % directions:
-            raise ValueError(
-                f"bidirectional=True needs two cells per layer, forward and backward; not {len(cells)} cells"
-            )
+            raise ValueError(f"bidirectional=True needs two cells per layer, one of them backward; not {len(cells)}")
         for k in range(directions, len(cells)):
             below = sum(cell.hidden_size for cell in cells[k // directions * directions - directions :][:directions])
             if cells[k].input_size != below:
@@ -101,9 +99,8 @@ class RNN(nn.Module):
     @dropout.setter
     def dropout(self, probability: float) -> None:
         """Set the probability. Raises ValueError for a value that is not a probability."""
-        if isinstance(probability, bool) or not isinstance(probability, int | float):
-            raise ValueError(f"dropout should be a number in range [0, 1], not {probability!r}")
-        if not 0.0 <= probability <= 1.0:
+        is_number = isinstance(probability, int | float) and not isinstance(probability, bool)
+        if not is_number or not 0.0 <= probability <= 1.0:
             raise ValueError(f"dropout should be a number in range [0, 1], not {probability!r}")
         self.__dict__["dropout"] = probability
 
@@ -224,19 +221,6 @@ class RNN(nn.Module):
             if mask is not None:
                 raise ValueError("every step of packed sequences exists: pad them to give a mask, or leave it out")
             x, dt, reset = x.data, data_of("dt", dt, x), data_of("reset", reset, x)
-        self._check_input(first, x)
-        for name, value in (("dt", dt), ("mask", mask), ("reset", reset)):
-            if value is None:
-                continue
-            if not isinstance(value, Tensor):
-                raise ValueError(f"{name} must be a tensor, not {type(value).__name__}")
-            if value.shape != x.shape[:-1]:
-                expected = f"{name} must be {tuple(x.shape[:-1])}, like x without its features"
-                raise WrongShape(f"{expected}: it is {tuple(value.shape)}")
-        if dt is not None:
-            check_dt(dt, mask)
-
-    def _check_input(self, first: Cell, x: Any) -> None:
         sizes = "(B, S" if self.batch_first else "(S, B"
         if not isinstance(x, Tensor):
             raise ValueError(f"x must be a tensor, not {type(x).__name__}")
@@ -247,10 +231,19 @@ class RNN(nn.Module):
         if x.dim() > 3:
             raise ValueError(f"x must have 3 dimensions, {sizes}, input), not {tuple(x.shape)}")
         weight = first.weight_ih
-        if states.brought_by_hooks(weight):
-            return
-        if x.dtype != weight.dtype and not torch.is_autocast_enabled(x.device.type):
+        fits = states.brought_by_hooks(weight) or x.dtype == weight.dtype or torch.is_autocast_enabled(x.device.type)
+        if not fits:
             raise ValueError(f"x is {x.dtype}, the weights are {weight.dtype}: give x.to({weight.dtype})")
+        for name, value in (("dt", dt), ("mask", mask), ("reset", reset)):
+            if value is None:
+                continue
+            if not isinstance(value, Tensor):
+                raise ValueError(f"{name} must be a tensor, not {type(value).__name__}")
+            if value.shape != x.shape[:-1]:
+                expected = f"{name} must be {tuple(x.shape[:-1])}, like x without its features"
+                raise WrongShape(f"{expected}: it is {tuple(value.shape)}")
+        if dt is not None:
+            check_dt(dt, mask)
 
     def timescales(self) -> list[Tensor]:
         """Return the characteristic time of each unit in steps, one tensor (H,) per layer: see the cell's method."""
@@ -428,12 +421,8 @@ def layer_sizes(
 ) -> list[tuple[int, int]]:
     """Return (input size, hidden size) of each layer's cells. `hidden_size`: one number, or one per layer."""
     check_whole(num_layers=num_layers)
-    if isinstance(hidden_size, Sequence) and not isinstance(hidden_size, str):
-        hidden = list(hidden_size)
-    else:
-        hidden = [hidden_size] * num_layers
-    if len(hidden) != num_layers:
-        raise ValueError(f"hidden_size lists {len(hidden)} layers, num_layers is {num_layers}")
+    is_list = isinstance(hidden_size, Sequence) and not isinstance(hidden_size, str)
+    hidden = per_layer("hidden_size", hidden_size, num_layers, is_list)
     outputs = [2 * size if bidirectional else size for size in hidden]
     return list(zip([input_size, *outputs[:-1]], hidden, strict=True))
 

@@ -75,23 +75,14 @@ class RNNState:
         return f"RNNState({', '.join(f'{name}={value!r}' for name, value in vars(self).items())})"
 
 
-def _flatten(state: RNNState) -> tuple[list[Any], list[str]]:
-    return list(vars(state).values()), list(vars(state))
-
-
-def _flatten_with_keys(state: RNNState) -> tuple[list[tuple[Any, Any]], list[str]]:
-    return [(torch_private.GetAttrKey(name), value) for name, value in vars(state).items()], list(vars(state))
-
-
-def _unflatten(values: Any, names: Any) -> RNNState:
-    return RNNState(**dict(zip(names, values, strict=True)))
-
-
 torch_private.register_pytree_node(
     RNNState,
-    _flatten,
-    _unflatten,
-    flatten_with_keys_fn=_flatten_with_keys,
+    lambda state: (list(vars(state).values()), list(vars(state))),
+    lambda values, names: RNNState(**dict(zip(names, values, strict=True))),
+    flatten_with_keys_fn=lambda state: (
+        [(torch_private.GetAttrKey(name), value) for name, value in vars(state).items()],
+        list(vars(state)),
+    ),
     serialized_type_name="timescales.RNNState",  # torch.export.save writes it
 )
 torch.serialization.add_safe_globals([RNNState])  # torch.load with weights_only=True, its default
@@ -139,13 +130,17 @@ def split(cells: Sequence[Cell], state: Any) -> list[Any]:
     Raises: ValueError for any other form.
     """
     if isinstance(state, list | tuple) and state and all(isinstance(entry, list | tuple) for entry in state):
-        return _from_layers(cells, state)
+        if len(state) != len(cells):
+            raise ValueError(f"state must be {form(cells)}; as a list it has one entry per layer: {len(cells)}")
+        for k, (cell, entry) in enumerate(zip(cells, state, strict=True)):
+            own = cell.State._fields
+            if len(entry) != len(own) or getattr(entry, "_fields", own) != own:
+                raise ValueError(f"state must be {form(cells)}; in a list, that of layer {k} has {', '.join(own)}")
+        return [cell.State(*entry) for cell, entry in zip(cells, state, strict=True)]
     names = _names(cells)
     if isinstance(state, RNNState):
         fields = vars(state)
-    elif hasattr(state, "_asdict") and all(
-        isinstance(entry, Tensor) for entry in state
-    ):  # of `join` in torch.jit.trace
+    elif hasattr(state, "_asdict") and all(isinstance(entry, Tensor) for entry in state):  # made by torch.jit.trace
         fields = state._asdict()
     elif isinstance(state, Tensor):
         fields = {"h": state}
@@ -164,17 +159,6 @@ def split(cells: Sequence[Cell], state: Any) -> list[Any]:
     return [cell.State(*(layers[name][k] for name in cell.State._fields)) for k, cell in enumerate(cells)]
 
 
-def _from_layers(cells: Sequence[Cell], state: Sequence[Any]) -> list[Any]:
-    """Split a list with one state per layer, as `split` does."""
-    if len(state) != len(cells):
-        raise ValueError(f"state must be {form(cells)}; as a list it has one entry per layer: {len(cells)}")
-    for k, (cell, entry) in enumerate(zip(cells, state, strict=True)):
-        names = cell.State._fields
-        if len(entry) != len(names) or getattr(entry, "_fields", names) != names:
-            raise ValueError(f"state must be {form(cells)}; in a list, that of layer {k} has {', '.join(names)}")
-    return [cell.State(*entry) for cell, entry in zip(cells, state, strict=True)]
-
-
 def check(cells: Sequence[Cell], states: Sequence[Any], batch: Sequence[int]) -> None:
     """Raise WrongShape for a state, one per layer, with a wrong shape, dtype or device."""
     for k, (cell, state) in enumerate(zip(cells, states, strict=True)):
@@ -186,9 +170,8 @@ def check(cells: Sequence[Cell], states: Sequence[Any], batch: Sequence[int]) ->
                 raise WrongShape(f"state must be {form(cells, batch)}: {name} of layer {k} is {found}, not {shape}")
             if not brought_by_hooks(weight) and (value.dtype, value.device) != (weight.dtype, weight.device):
                 fix = f"give each of its tensors .to({str(weight.device)!r}, {weight.dtype})"
-                raise WrongShape(
-                    f"state of layer {k}: {name} is {value.dtype} on {value.device}, unlike the weights: {fix}"
-                )
+                found = f"{value.dtype} on {value.device}"
+                raise WrongShape(f"state of layer {k}: {name} is {found}, unlike the weights: {fix}")
 
 
 def brought_by_hooks(weight: Tensor) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import ClassVar, Unpack
+from typing import Unpack
 
 import torch
 from torch.nn import functional as F
@@ -38,7 +38,7 @@ class ContextualMatch(Task):
     cue: "first" (with the sample: one feature must be kept) or "last" (with the test: both must).
     """
 
-    SIZES: ClassVar[Sizes] = Sizes(batch_size=64, train_size=64_000, valid_size=1_000, test_size=5_000)
+    is_exact = True
 
     def __init__(
         self,
@@ -86,6 +86,3 @@ class ContextualMatch(Task):
     def trivial_baselines(self) -> dict[str, float]:
         """Return the accuracy of a rule that compares the same feature in every sequence."""
         return {"one feature, whatever the cue": 0.75}
-
-    def optimum(self) -> float:
-        return 0.0

@@ -45,6 +45,7 @@ class Copy(StepTask):
     """
 
     SIZES: ClassVar[Sizes] = Sizes(batch_size=128, train_size=100_000, valid_size=10_000, test_size=10_000)
+    is_exact = True
 
     answers = slice(-LENGTH, None)
 
@@ -105,9 +106,6 @@ class Copy(StepTask):
 
     def chance(self) -> float:
         return math.log(SYMBOLS) * (1.0 if self.score == "answers" else LENGTH / self.steps)
-
-    def optimum(self) -> float:
-        return 0.0
 
     def stop(self, epoch: int, metrics: dict[str, float]) -> str | None:
         if self.layout == "gu":

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Unpack
+
 import torch
 from torch import Tensor
 
 from timescales.tasks.data import mnist
-from timescales.tasks.pixels import Pixels
+from timescales.tasks.pixels import ImageSizes, Pixels
 from timescales.tasks.task import check_choice
 
 PIXELS = 784
@@ -31,35 +33,24 @@ class Digits(Pixels):
     Raises MissingData, with the places searched, if MNIST is not found and cannot be downloaded.
     """
 
+    DEFAULTS = ImageSizes(batch_size=128, train_size=None, valid_size=10_000, test_size=None)
+
     def __init__(
         self,
         *,
         permutation: str = "none",
         permutation_seed: int = 0,
         length: int | None = None,
-        batch_size: int = 128,
-        train_size: int | None = None,
-        valid_size: int = 10_000,
-        test_size: int | None = None,
-        seed: int = 0,
-        device: str = "cpu",
         data_root: str | None = None,
+        **sizes: Unpack[ImageSizes],
     ) -> None:
         check_choice("permutation", permutation, ("none", "bit_reversal", "random"))
         if length is not None and not 1 <= length <= PIXELS:
             raise ValueError(f"length must be between 1 and {PIXELS}, the pixels of an image; not {length}")
         images = mnist.load(data_root)
         order = pixel_order(permutation, permutation_seed)[:length]
-        super().__init__(
-            "MNIST",
-            images._replace(train=images.train[:, order, None], test=images.test[:, order, None]),
-            batch_size=batch_size,
-            train_size=train_size,
-            valid_size=valid_size,
-            test_size=test_size,
-            seed=seed,
-            device=device,
-        )
+        images = images._replace(train=images.train[:, order, None], test=images.test[:, order, None])
+        super().__init__("MNIST", images, **sizes)
 
 
 def pixel_order(permutation: str, seed: int = 0) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from typing import ClassVar, Unpack
 
@@ -42,6 +43,7 @@ class Dyck2(Task):
     """
 
     SIZES: ClassVar[Sizes] = Sizes(batch_size=32, train_size=10_000, valid_size=2_000, test_size=5_000)
+    is_exact = True
 
     def __init__(self, *, data_seed: int = 0, longest: int = LONGEST, **sizes: Unpack[Sizes]) -> None:
         super().__init__(**self.SIZES | sizes)
@@ -89,9 +91,6 @@ class Dyck2(Task):
         share = torch.stack([(closers == SYMBOLS.index(c)).sum(0) for c in "])"]) / exists.clamp(min=1)
         return float((share * (1 - share) * exists).sum() / (2 * exists.sum()))
 
-    def optimum(self) -> float:
-        return 0.0
-
     def stop(self, epoch: int, metrics: dict[str, float]) -> str | None:
         return "solved" if metrics["loss"] < 1e-4 else None
 
@@ -110,7 +109,8 @@ def _squared_error(logits: Tensor, batch: Batch) -> Tensor:
 def strings(n: int, data_seed: int, longest: int = LONGEST) -> list[str]:
     """Return n different strings, shuffled, since short strings are found first."""
     generator = seeded(f"dyck2/{data_seed}")
-    rules = _random_rules(generator)
+    # Random numbers 0 to 3, without end.
+    rules = (rule for _ in itertools.count() for rule in torch.randint(4, (2**16,), generator=generator).tolist())
     distinct: dict[str, None] = {}
     while len(distinct) < n:
         string = _derive(rules, longest)
@@ -118,12 +118,6 @@ def strings(n: int, data_seed: int, longest: int = LONGEST) -> list[str]:
             distinct[string] = None
     ordered = list(distinct)
     return [ordered[k] for k in torch.randperm(n, generator=generator).tolist()]
-
-
-def _random_rules(generator: torch.Generator) -> Iterator[int]:
-    """Yield random numbers 0 to 3, the rules of the grammar, without end."""
-    while True:
-        yield from torch.randint(4, (2**16,), generator=generator).tolist()
 
 
 def _derive(rules: Iterator[int], longest: int = LONGEST) -> str | None:

@@ -8,7 +8,7 @@ from typing import ClassVar, Unpack
 import torch
 from torch import Tensor
 
-from timescales.tasks.task import Batch, Sizes, Spec, Task, check_choice, entropy_of_bit
+from timescales.tasks.task import Batch, Sizes, Spec, Task, check_choice, entropy_of_bit, time_since_last
 
 DURATION = 125.0  # time units; every wave is within them
 SHORTEST = 15.0  # duration of the shortest wave in time units, and the smallest number of asynchronous points
@@ -71,7 +71,7 @@ class Frequency(Task):
         channels = [wave, time / self.time_unit * exists] if self.time_input else [wave]
         dtype = torch.get_default_dtype()
         x = torch.stack(channels, -1).transpose(0, 1).to(dtype)
-        dt = _gaps(time, exists).T.to(dtype).contiguous() if self.dt else None
+        dt = time_since_last(time.T, exists.T).to(dtype).contiguous() if self.dt else None
         return Batch(x.contiguous(), self.moved(label), exists.T.contiguous(), dt)
 
     def _draw(self, n: int, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -125,13 +125,6 @@ class Frequency(Task):
         extra = math.log(BAND[1] / BAND[0]) / math.log(PERIODS[1] / PERIODS[0])
         positive = 0.5 + (0.5 * extra if self.negatives == "log_uniform" else 0.0)
         return entropy_of_bit(positive)
-
-
-def _gaps(time: Tensor, exists: Tensor) -> Tensor:
-    """Return the time since the previous point, (n, S); 1 at the first point and where there is no point."""
-    gap = time.diff(dim=1, prepend=time[:, :1])
-    first_point = torch.cat([exists[:, :1], exists[:, 1:] & ~exists[:, :-1]], 1)
-    return torch.where(exists & ~first_point, gap, 1.0)
 
 
 def _uniform(generator: torch.Generator, low: float, high: float | Tensor, *shape: int) -> Tensor:

@@ -85,7 +85,8 @@ class IMDB(Task):
         self._splits = {split: self._encoded(token_of, *part) for split, part in parts.items()}
 
         vectors = glove.vectors(types, data_root, allow_partial)
-        self.partial = [*partial, *_missing_vectors(vectors, counts)]
+        share = float(counts[vectors.rows].sum() / counts.sum())
+        self.partial = [*partial, *(f"{line}, {share:.0%} of tokens" for line in vectors.partial)]
         self.data = {glove.CORPUS.title: vectors.digest}
         table = self._table(token_of, vectors).to(self.device)
         self.spec = Spec(
@@ -167,9 +168,3 @@ def _count(reviews: imdb.Reviews, rows: Tensor, n_types: int) -> Tensor:
     """Count how often each type occurs in the reviews of these rows, (n_types,)."""
     counted = torch.zeros(len(reviews.lengths), dtype=torch.bool).index_fill_(0, rows, True)
     return torch.bincount(reviews.tokens[counted.repeat_interleave(reviews.lengths)], minlength=n_types)
-
-
-def _missing_vectors(vectors: glove.Vectors, counts: Tensor) -> list[str]:
-    """Say, for the record, how many of the vectors are there, and for which share of the training tokens."""
-    share = float(counts[vectors.rows].sum() / counts.sum())
-    return [f"{line}, {share:.0%} of tokens" for line in vectors.partial]

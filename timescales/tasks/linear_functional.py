@@ -69,7 +69,9 @@ class LinearFunctional(Task):
     def batch(self, split: str, epoch: int, step: int, first: int, end: int) -> Batch:
         generator = self.generator(split, epoch if split == "train" else 0, step)
         drawn = self.moved(torch.randn(2, self.T, end - first, generator=generator, dtype=torch.float64))
-        target = convolved(drawn[0], self.weights) + self.noise * drawn[1]
+        # The sum over s <= t of weights[s] x[t - s] at every step t.
+        spectrum = torch.fft.rfft(drawn[0], 2 * self.T, dim=0) * torch.fft.rfft(self.weights, 2 * self.T).unsqueeze(1)
+        target = torch.fft.irfft(spectrum, 2 * self.T, dim=0)[: self.T] + self.noise * drawn[1]
         dtype = torch.get_default_dtype()
         return Batch(drawn[0].unsqueeze(-1).to(dtype), target.to(dtype))
 
@@ -97,10 +99,3 @@ class LinearFunctional(Task):
     def optimum(self) -> float:
         """Return the variance of the noise."""
         return self.noise**2
-
-
-def convolved(x: Tensor, weights: Tensor) -> Tensor:
-    """Return the sum over s <= t of weights[s] x[t - s] at every step t, (S, B). x: (S, B); weights: (S,)."""
-    steps = len(x)
-    spectrum = torch.fft.rfft(x, 2 * steps, dim=0) * torch.fft.rfft(weights, 2 * steps).unsqueeze(1)
-    return torch.fft.irfft(spectrum, 2 * steps, dim=0)[:steps]

@@ -12,10 +12,6 @@ from timescales.tasks.data import own
 from timescales.tasks.data.text import EOS, SPLITS
 from timescales.tasks.task import Batch, check_choice, check_positive
 
-SEGMENTS = (
-    10  # smallest number of segments in a stream of an evaluation, so that few symbols are predicted from nothing
-)
-
 
 class OwnText(NextSymbol):
     """Your own text file: at every step the model predicts the next character or word.
@@ -25,9 +21,8 @@ class OwnText(NextSymbol):
                                                      every position is scored
 
     The first part of the file is for training, the next for validation, the last for the test. The vocabulary is that
-    of
-    the training part: a symbol that occurs there fewer than `min_count` times is read, predicted and scored as `<unk>`.
-    Words are separated by white space; `<eos>` ends each line.
+    of the training part: a symbol that occurs there fewer than `min_count` times is read, predicted and scored as
+    `<unk>`. Words are separated by white space; `<eos>` ends each line.
 
     Loss: cross-entropy per symbol; at chance, the entropy of the symbols' frequencies in the training part.
     Metric: for characters bpc, bits per character, the loss divided by ln 2; for words the perplexity, exp of the loss.
@@ -78,9 +73,9 @@ class OwnText(NextSymbol):
             length=length,
             state=state,
             embedding=embedding,
+            # At least ten segments in a stream, so that few symbols are predicted from nothing.
             in_parallel={
-                split: max(1, min(STREAMS, len(getattr(read, split)) // (SEGMENTS * length)))
-                for split in ("valid", "test")
+                split: max(1, min(STREAMS, len(getattr(read, split)) // (10 * length))) for split in ("valid", "test")
             },
             batch_size=batch_size,
             seed=seed,
@@ -89,7 +84,7 @@ class OwnText(NextSymbol):
             select="bpc" if unit == "characters" else "perplexity",
         )
         self.unit, self.data = unit, {str(path): digest_of(path)}
-        self.unknown = {split: own.share(getattr(read, split)) for split in SPLITS}
+        self.unknown = {split: float((getattr(read, split) == 0).double().mean()) for split in SPLITS}
 
     def notes(self) -> list[str]:
         """Return what was read from the file: sizes, vocabulary, and the share of unknown symbols in each part."""

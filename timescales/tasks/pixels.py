@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 import math
+from typing import Any, ClassVar, TypedDict, Unpack
 
 import torch
 
-from timescales.tasks.data.images import Images
+from timescales.tasks.data.corpus import Images
 from timescales.tasks.task import Batch, Spec, Task, sizes_within
 
 CLASSES = 10
+
+
+class ImageSizes(TypedDict, total=False):
+    """The arguments of a task on images. train_size, test_size: None uses all images."""
+
+    batch_size: int
+    train_size: int | None
+    valid_size: int
+    test_size: int | None
+    seed: int
+    device: str
 
 
 class Pixels(Task):
@@ -19,24 +31,16 @@ class Pixels(Task):
 
     name: the data set, for error messages.
     images: (N, S, I) each.
-    train_size, test_size: None uses all images.
+    sizes: the others are those of `DEFAULTS`.
     """
 
-    def __init__(
-        self,
-        name: str,
-        images: Images,
-        *,
-        batch_size: int,
-        train_size: int | None,
-        valid_size: int,
-        test_size: int | None,
-        seed: int,
-        device: str,
-    ) -> None:
+    DEFAULTS: ClassVar[ImageSizes]
+
+    def __init__(self, name: str, images: Images, **sizes: Unpack[ImageSizes]) -> None:
         train, labels, test, test_labels, partial = images
-        sizes = sizes_within(name, "images", len(train), len(test), train_size, valid_size, test_size)
-        super().__init__(batch_size=batch_size, seed=seed, device=device, **sizes)
+        given: Any = self.DEFAULTS | sizes
+        valid_size, wanted = given["valid_size"], (given["train_size"], given["valid_size"], given["test_size"])
+        super().__init__(**given | sizes_within(name, "images", len(train), len(test), *wanted))
         self.partial = partial
         first_valid = len(train) - valid_size
         splits = {

@@ -25,10 +25,7 @@ FORMS_BY_CATEGORY = {
     "program": (ADD, ADD, SUBTRACT, SUBTRACT, MULTIPLY, MULTIPLY, LESS, GREATER, LOOP, LOOP),
 }
 MEMORY = ("copy", "reverse", "double")  # categories whose programs are only a literal
-STRATEGIES = ("mix", "combine", "naive", "baseline")
 LONGEST = 16  # most digits of a literal, so that its product with a number below 10^17 can be computed in 64 bits
-RISE = 0.05  # if the validation loss rises by more than this share of its mean, naive and combine stay at their level
-MEASURED = 16_384  # number of programs from which chance is computed
 
 
 class Program(StepTask):
@@ -91,7 +88,7 @@ class Program(StepTask):
     ) -> None:
         super().__init__(**self.SIZES | sizes)
         check_choice("category", category, (*FORMS_BY_CATEGORY, *MEMORY))
-        check_choice("strategy", strategy, STRATEGIES)
+        check_choice("strategy", strategy, ("mix", "combine", "naive", "baseline"))
         check_positive(length=length, nesting=nesting, tries=tries)
         if category in MEMORY and nesting > 1:
             raise ValueError(f"category={category} has one literal and no levels: give task.nesting=1, not {nesting}")
@@ -119,7 +116,7 @@ class Program(StepTask):
             losses.append(row["valid/loss"])
             last = losses[-max(5, min(self.tries, 10)) :]
             rise = (last[-1] - last[0]) / max(1, len(last) - 1)
-            if len(losses) >= self.tries and rise < RISE * sum(last) / len(last):
+            if len(losses) >= self.tries and rise < 0.05 * sum(last) / len(last):
                 grows = length < self.length
                 length, nesting, losses = length + grows, min(nesting + (not grows), self.nesting), []
         self.level = length, nesting
@@ -174,7 +171,7 @@ class Program(StepTask):
     @functools.cached_property
     def measured(self) -> tuple[Programs, Tensor]:
         """Return programs of the hardest level, the same for all seeds, and their answers."""
-        size = torch.tensor([[self.length], [self.nesting]]).expand(2, MEASURED)
+        size = torch.tensor([[self.length], [self.nesting]]).expand(2, 16_384)
         programs = draw(size[0], size[1], self.forms, seeded("program/chance"))
         return programs, self.written(programs)[1]
 

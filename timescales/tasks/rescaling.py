@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import ClassVar, Unpack
+from typing import Unpack
 
 import torch
 from torch import Tensor
@@ -17,7 +17,6 @@ MORSE = (
     *(".-", "-...", "-.-.", "-..", ".", "..-.", "--.", "....", "..", ".---", "-.-", ".-..", "--"),
     *("-.", "---", ".--.", "--.-", ".-.", "...", "-", "..-", "...-", ".--", "-..-", "-.--", "--.."),
 )
-DOT, DASH, GAP, END = 1, 3, 1, 3  # in units: the two signals, the gap after each, and the silence after a letter
 
 
 class TimeRescaling(Task):
@@ -46,7 +45,7 @@ class TimeRescaling(Task):
     letter, with a random silence before it.
     """
 
-    SIZES: ClassVar[Sizes] = Sizes(batch_size=64, train_size=64_000, valid_size=1_000, test_size=5_000)
+    is_exact = True
 
     def __init__(
         self,
@@ -106,15 +105,10 @@ class TimeRescaling(Task):
     def chance(self) -> float:
         return math.log(self.letters)
 
-    def optimum(self) -> float:
-        return 0.0
-
 
 def signals(codes: Sequence[str]) -> Tensor:
     """Return each code as signals, from its end: 1 or 0 for each unit, -1 before its beginning, (units, letters)."""
-    heard = [
-        [on for mark in code for on in [1] * (DOT if mark == "." else DASH) + [0] * GAP][:-GAP] + [0] * END
-        for code in codes
-    ]
+    # In units: a dot has 1, a dash 3, the gap between them 1, and the silence after a letter 3.
+    heard = [[on for mark in code for on in [1] * (1 if mark == "." else 3) + [0]][:-1] + [0] * 3 for code in codes]
     longest = max(map(len, heard))
     return torch.tensor([[-1] * (longest - len(units)) + units for units in heard]).flip(1).T

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Unpack
+
 import torch
 
 from timescales.tasks.data import cifar
-from timescales.tasks.pixels import Pixels
+from timescales.tasks.pixels import ImageSizes, Pixels
 from timescales.tasks.task import Batch
 
 MEAN, SD = (0.4914, 0.4822, 0.4465), (0.247, 0.243, 0.261)
@@ -31,29 +33,13 @@ class SCIFAR(Pixels):
     it is incomplete, unless allow_partial=True.
     """
 
+    DEFAULTS = ImageSizes(batch_size=50, train_size=None, valid_size=5_000, test_size=None)
+
     def __init__(
-        self,
-        *,
-        allow_partial: bool = False,
-        batch_size: int = 50,
-        train_size: int | None = None,
-        valid_size: int = 5_000,
-        test_size: int | None = None,
-        seed: int = 0,
-        device: str = "cpu",
-        data_root: str | None = None,
+        self, *, allow_partial: bool = False, data_root: str | None = None, **sizes: Unpack[ImageSizes]
     ) -> None:
         images = cifar.load(data_root, allow_partial)
-        super().__init__(
-            "CIFAR-10",
-            images._replace(train=images.train.mT, test=images.test.mT),
-            batch_size=batch_size,
-            train_size=train_size,
-            valid_size=valid_size,
-            test_size=test_size,
-            seed=seed,
-            device=device,
-        )
+        super().__init__("CIFAR-10", images._replace(train=images.train.mT, test=images.test.mT), **sizes)
         self.mean, self.sd = (torch.tensor(values, device=self.device) for values in (MEAN, SD))
 
     def batch(self, split: str, epoch: int, step: int, first: int, end: int) -> Batch:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import ClassVar, Unpack
+from typing import Unpack
 
 import torch
 from torch import Tensor
@@ -11,7 +11,6 @@ from torch import Tensor
 from timescales.tasks.task import IGNORED, Batch, Sizes, Spec, StepTask, check_choice, check_positive
 
 BLANK = 0
-RATIO = 100.0  # ratio of the largest to the smallest weight of an irregular gap
 
 
 class SelectiveCopy(StepTask):
@@ -42,7 +41,7 @@ class SelectiveCopy(StepTask):
     blanks and the symbols. Irregular gaps are our addition.
     """
 
-    SIZES: ClassVar[Sizes] = Sizes(batch_size=64, train_size=64_000, valid_size=1_000, test_size=5_000)
+    is_exact = True
 
     def __init__(
         self,
@@ -84,12 +83,9 @@ class SelectiveCopy(StepTask):
 
     def irregular_places(self, n: int, generator: torch.Generator) -> Tensor:
         """Draw the steps of the symbols with gaps that are shares of the blanks, by log-uniform weights."""
-        weights = RATIO ** torch.rand(self.length + 1, n, generator=generator, dtype=torch.float64)
+        weights = 100.0 ** torch.rand(self.length + 1, n, generator=generator, dtype=torch.float64)
         before = self.T * weights.cumsum(0) / weights.sum(0)  # blanks before each symbol
         return before[:-1].floor().long() + torch.arange(self.length).unsqueeze(1)
 
     def chance(self) -> float:
         return math.log(self.alphabet - 2)
-
-    def optimum(self) -> float:
-        return 0.0

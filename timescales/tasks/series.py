@@ -13,10 +13,9 @@ from torch import Tensor
 from timescales.files import digest_of
 from timescales.tasks.data import own, series
 from timescales.tasks.data.text import SPLITS
-from timescales.tasks.task import Batch, Spec, Task, check_choice, check_positive, entropy
+from timescales.tasks.task import Batch, Spec, Task, check_choice, check_positive, entropy, time_since_last
 
 WINDOW = 50  # steps that a forecast reads, if no other number is given
-REGULAR = 1e-3  # gaps are equal up to this share of their median
 
 
 class Series(Task):
@@ -119,9 +118,7 @@ class Series(Task):
         """Return the part of each row, the same for all rows of a series. Each class gets its share of every part."""
         names, begins = self.series.names, self.series.begins
         if len(names) < 3:
-            raise ValueError(
-                f"{self.path} has {len(names)} series, and split=id needs three or more: give more of them"
-            )
+            raise ValueError(f"{self.path} has {len(names)} series, and split=id needs three or more: give more")
         classes = self.series.target[begins[:-1]] if self.series.classes else np.zeros(len(names))
         part = np.zeros(len(names), int)
         for label in np.unique(classes):
@@ -151,17 +148,16 @@ class Series(Task):
             self.channels.append("asked")
             self.mean, self.deviation = (float(v[0]) for v in _moments(self.series.target[training, None]))
             if not self.deviation > 0.0:
-                raise ValueError(
-                    f"{self.path}: {self.target_name} is constant in the training part: "
-                    "give more rows, or another target"
-                )
+                fix = "give more rows, or another target"
+                raise ValueError(f"{self.path}: {self.target_name} is constant in the training part: {fix}")
         gaps = np.diff(self.series.time)
         within = np.ones(len(gaps), bool)
         within[self.series.begins[1:-1] - 1] = False  # gaps between two series
         of_training = gaps[within & training[1:] & training[:-1]]
         self.unit = float(np.median(of_training)) if len(of_training) else 1.0
         self.time = torch.from_numpy(self.series.time / self.unit)
-        self.regular = bool(present.all() and (np.abs(gaps[within] - self.unit) <= REGULAR * self.unit).all())
+        equal = np.abs(gaps[within] - self.unit) <= 1e-3 * self.unit
+        self.regular = bool(present.all() and equal.all())
 
     def _begins(self, part: int) -> np.ndarray:
         """Return the first row of each sequence of a part: of each window of a forecast, or of each series."""
@@ -231,7 +227,7 @@ class Series(Task):
 
     def _made(self, x: Tensor, target: Tensor, rows: Tensor, present: Tensor) -> Batch:
         dtype = torch.get_default_dtype()
-        dt = None if self.regular else self.moved(gaps(self.time[rows], present).to(dtype))
+        dt = None if self.regular else self.moved(time_since_last(self.time[rows], present).to(dtype))
         mask = None if bool(present.all()) else self.moved(present.to(dtype))
         target = target.to(dtype) if target.is_floating_point() else target
         return Batch(self.moved(x.to(dtype)), self.moved(target), mask, dt)
@@ -272,7 +268,7 @@ class Series(Task):
             counts = self._counts("test")
             right = int(counts[self._counts("train").argmax()])
             return {"the commonest class": right / self.size("test")}
-        return {rule: rmse for rule, (_, rmse) in self.baselines("test").items()}
+        return {rule: rmse for rule, (_, rmse) in self.baselines().items()}
 
     def rules(self, begin: np.ndarray) -> dict[str, np.ndarray]:
         """Return the forecasts of simple rules for windows that begin at these rows (N,), each (N, horizon).
@@ -299,10 +295,10 @@ class Series(Task):
         first = np.repeat(self.series.begins[:-1], np.diff(self.series.begins))
         return np.where(last >= first, self.series.target[np.maximum(last, 0)], self.mean)
 
-    def baselines(self, split: str) -> dict[str, tuple[float, float]]:
-        """Return the mae and rmse of each simple rule on a split, in the unit of the data."""
+    def baselines(self) -> dict[str, tuple[float, float]]:
+        """Return the mae and rmse of each simple rule on the test split, in the unit of the data."""
         assert self.window is not None
-        begin = self.begins[split]
+        begin = self.begins["test"]
         truth = self.series.target[begin[:, None] + self.window + np.arange(self.horizon)]
         errors = {rule: forecast - truth for rule, forecast in self.rules(begin).items()}
         return {
@@ -320,19 +316,10 @@ class Series(Task):
             f"  rows without any input: {gaps:,}; steps: {'regular' if self.regular else 'irregular, with dt'}"
         )
         if self.kind == "forecast":
-            reached = [
-                f"{rule}: mae {mae:.4g}, rmse {rmse:.4g}" for rule, (mae, rmse) in self.baselines("test").items()
-            ]
+            reached = [f"{rule}: mae {mae:.4g}, rmse {rmse:.4g}" for rule, (mae, rmse) in self.baselines().items()]
         else:
             reached = [f"{rule}: accuracy {value:.4g}" for rule, value in self.trivial_baselines().items()]
         return [*lines, *(f"  test, simple rule, {line}" for line in reached)]
-
-
-def gaps(time: Tensor, present: Tensor) -> Tensor:
-    """Return the time since the last step that is there, (S, B); 1 at the first such step and at all others."""
-    last = torch.where(present, time, -math.inf).cummax(0).values
-    before = torch.cat([last.new_full((1, last.shape[1]), -math.inf), last[:-1]])
-    return torch.where(present & before.isfinite(), time - before, 1.0)
 
 
 def _errors(logits: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:

@@ -9,8 +9,6 @@ import torch
 
 from timescales.tasks.task import Task
 
-MAX_ANSWERS = 32  # up to this number of classes, each is tried as the constant answer
-
 
 def no_skill(task: Task, metric: str, chance: float | None, batches: int | None = None) -> float | None:
     """Return the value of a validation metric without any skill; None if it is not known.
@@ -33,7 +31,7 @@ def no_skill(task: Task, metric: str, chance: float | None, batches: int | None 
 
 def _same_answer(task: Task, metric: str, batches: int | None) -> float | None:
     spec = task.spec
-    if spec.output_size > MAX_ANSWERS:
+    if spec.output_size > 32:  # up to this number of classes, each is tried
         return None
     answers = torch.eye(spec.output_size) if spec.output_size > 1 else torch.tensor([[1.0], [-1.0]])
     sums, n = torch.zeros(len(answers), dtype=torch.float64), 0

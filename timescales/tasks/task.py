@@ -131,7 +131,9 @@ class Task:
     sequences are shuffled: sequence k of the validation or test split is the same in every epoch.
     """
 
-    SIZES: ClassVar[Sizes]  # the defaults of a task that passes `**self.SIZES | sizes` to this class
+    # The defaults of a task that passes `**self.SIZES | sizes` to this class.
+    SIZES: ClassVar[Sizes] = Sizes(batch_size=64, train_size=64_000, valid_size=1_000, test_size=5_000)
+    is_exact: ClassVar[bool] = False  # whether a perfect predictor is always right, so that the lowest loss is 0
     has_resets: bool = False  # whether some batches have `reset`; the first one may have none
     spec: Spec
 
@@ -244,7 +246,7 @@ class Task:
 
     def optimum(self) -> float:
         """Return the lowest loss that any predictor can have, as a mean over many sequences; nan if it is not known."""
-        return math.nan
+        return 0.0 if self.is_exact else math.nan
 
     def follow(self, curve: Sequence[Mapping[str, float]]) -> None:
         """Set what depends on earlier validations, such as a curriculum's difficulty. Called after each validation.
@@ -291,6 +293,13 @@ class StepTask(Task):
             "accuracy": ((logits[self.answers].argmax(-1) == target).sum(), n),
             "sequence_accuracy": (self.correct(logits, batch).sum(), target.shape[1]),
         }
+
+
+def time_since_last(time: Tensor, present: Tensor) -> Tensor:
+    """Return the time since the last step that is present, (S, B); 1 at the first such step and at all others."""
+    last = torch.where(present, time, -math.inf).cummax(0).values
+    before = torch.cat([last.new_full((1, last.shape[1]), -math.inf), last[:-1]])
+    return torch.where(present & before.isfinite(), time - before, 1.0)
 
 
 def seeded(words: str) -> torch.Generator:

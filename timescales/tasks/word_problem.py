@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import ClassVar, Unpack
+from typing import Unpack
 
 import torch
 from torch import Tensor
@@ -58,7 +58,7 @@ class WordProblem(StepTask):
     elements, and each answer is that of a shorter sequence. S3 and Z2 are our addition.
     """
 
-    SIZES: ClassVar[Sizes] = Sizes(batch_size=64, train_size=64_000, valid_size=1_000, test_size=5_000)
+    is_exact = True
 
     def __init__(self, *, group: str = "A5", T: int = 20, **sizes: Unpack[Sizes]) -> None:
         super().__init__(**self.SIZES | sizes)
@@ -72,13 +72,14 @@ class WordProblem(StepTask):
     def batch(self, split: str, epoch: int, step: int, first: int, end: int) -> Batch:
         generator = self.generator(split, epoch if split == "train" else 0, step)
         x = self.moved(torch.randint(len(self.elements), (self.T, end - first), generator=generator))
-        return Batch(x, running_products(x, self.products))
+        product, shift = x, 1
+        while shift < self.T:  # log2(T) rounds: products over 2, 4, 8, ... steps
+            product = torch.cat([product[:shift], self.products[product[:-shift], product[shift:]]])
+            shift *= 2
+        return Batch(x, product)
 
     def chance(self) -> float:
         return math.log(len(self.elements))
-
-    def optimum(self) -> float:
-        return 0.0
 
 
 def generated(generators: Sequence[Permutation]) -> list[Permutation]:
@@ -100,12 +101,3 @@ def products(elements: Sequence[Permutation]) -> Tensor:
     """Return the number of a*b for the numbers of a and b, (n, n) int64."""
     number = {element: k for k, element in enumerate(elements)}
     return torch.tensor([[number[then(a, b)] for b in elements] for a in elements])
-
-
-def running_products(x: Tensor, table: Tensor) -> Tensor:
-    """Return the product of the elements up to each step, (S, B), in log2(S) rounds: over 2, 4, 8, ... steps."""
-    shift = 1
-    while shift < len(x):
-        x = torch.cat([x[:shift], table[x[:-shift], x[shift:]]])
-        shift *= 2
-    return x

@@ -13,8 +13,6 @@ from torch import Tensor
 from timescales.tasks.data import text
 from timescales.tasks.task import AWD, Batch, Spec, StepTask, check_choice, check_positive, entropy, loss_of_steps
 
-# Lengths of training windows: standard deviation, smallest length, probability of half the mean.
-SPREAD, SHORTEST, HALVED = 5.0, 5, 0.05
 STREAMS = {"valid": 10, "test": 1}
 
 
@@ -75,7 +73,7 @@ class Words(StepTask):
         device: str = "cpu",
         data_root: str | None = None,
     ) -> None:
-        check_choice("corpus", corpus, text.WORD_CORPORA)
+        check_choice("corpus", corpus, (*text.WORDS, "markov_ptb"))
         check_positive(length=length, embedding=embedding)
         # Settings of the task although the network uses them: a new place would change the ids of all runs.
         awd = AWD(dropout_embedding, dropout_input, dropout_hidden, dropout_output, weight_drop, recurrent, tied)
@@ -115,9 +113,9 @@ class Words(StepTask):
         rows, generator = len(self.streams["train"]), self.generator("train", epoch)
         lengths = torch.empty(0, dtype=torch.long)
         while lengths.sum() < rows:
-            halved = torch.rand(rows // self.length + 1, generator=generator) < HALVED
+            halved = torch.rand(rows // self.length + 1, generator=generator) < 0.05
             mean = torch.where(halved, self.length / 2, float(self.length))
-            more = torch.normal(mean, SPREAD, generator=generator).long().clamp(min=SHORTEST)
+            more = torch.normal(mean, 5.0, generator=generator).long().clamp(min=5)
             lengths = torch.cat([lengths, more])
         first = lengths.cumsum(0) - lengths
         n = int((first < rows - 2).sum())

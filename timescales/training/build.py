@@ -68,9 +68,8 @@ def build_optimizer(config: Config, device: str, model: SequenceModel) -> torch.
     known = () if named else arguments_of(locate("optimizer", config.get("_target_")))
     forms = [*({key: True} for key in ("fused", "foreach") if key in known), {}]
     if device == "cpu" and not all(parameter.is_contiguous() for parameter in model.parameters()):
-        forms = [
-            form for form in forms if "fused" not in form
-        ]  # its CPU kernels assume that all tensors are contiguous
+        # The CPU kernels of `fused` assume that all tensors are contiguous.
+        forms = [form for form in forms if "fused" not in form]
     kinds = sorted({(parameter.dim(), parameter.dtype) for parameter in model.parameters()}, key=str)
     sample = [torch.zeros((2,) * n, device=device, dtype=dtype, requires_grad=True) for n, dtype in kinds]
     for parameter in sample:
@@ -115,9 +114,7 @@ def build_model(config: Config, task: Task) -> SequenceModel:
     """
     model = model_for(config, task.spec)
     if model.gap_input and next(task.batches("train")).dt is None:
-        raise ConfigError(
-            "model.gap_input=true is for tasks with irregular steps, such as task=frequency: leave it out"
-        )
+        raise ConfigError("model.gap_input=true is for irregular steps, such as task=frequency: leave it out")
     if isinstance(model, AuxiliaryModel) and (task.has_resets or next(task.batches("train")).reset is not None):
         raise ConfigError("model.auxiliary is for sequences without resets: give model.auxiliary=none")
     if config["engine"] != "auto":
@@ -133,16 +130,20 @@ def model_for(config: Config, spec: Spec) -> SequenceModel:
     around = {k: v for k, v in config["model"].items() if k in AROUND_RNN and v != AROUND_RNN[k]}
     if issubclass(locate("model", of_rnn.get("_target_")), Baseline):  # type: ignore[arg-type]  # it is a class
         check_baseline(config, spec)
-    if spec.awd is not None and spec.awd.tied:
-        size_last_layer(of_rnn, spec.width)
+    hidden, layers = of_rnn.get("hidden_size"), of_rnn.get("num_layers", 1)
+    if spec.awd is not None and spec.awd.tied and isinstance(hidden, int) and isinstance(layers, int) and layers > 1:
+        # The last layer has the size of the embedding. For one layer the number would then mean nothing: it is kept.
+        of_rnn["hidden_size"] = hidden = [*[hidden] * (layers - 1), spec.width]
     width = spec.width + (around.get("gap_input") is True)
     input_size: Any = width
     if around.get("block") == "residual":  # an encoder and a residual stream of the layers' size are around the RNN
-        hidden = of_rnn.get("hidden_size")
         input_size = hidden[0] if isinstance(hidden, list) and hidden else hidden
     rnn = construct("model", of_rnn, input_size=input_size, engine=config["engine"])
     if isinstance(rnn, RNN):
-        check_timescales(rnn)
+        try:
+            rnn.timescales()  # each run's record has them
+        except NotImplementedError as error:
+            raise ConfigError(f"model: {error}") from error
     kind: type[SequenceModel] = AWDModel if spec.awd else SequenceModel
     parts = {"rnn": rnn, "spec": spec}
     if spec.awd and AUXILIARY & set(around):
@@ -168,14 +169,6 @@ def check_baseline(config: Config, spec: Spec) -> None:
         raise ConfigError(f"the dropouts of this task's language model are for layers of cells, not for {name}: {fix}")
 
 
-def check_timescales(rnn: RNN) -> None:
-    """Raise ConfigError for a user's cell without characteristic times, which each run's record has."""
-    try:
-        rnn.timescales()
-    except NotImplementedError as error:
-        raise ConfigError(f"model: {error}") from error
-
-
 def check_engine(name: str, rnn: RNN, task: Task, device: str) -> None:
     """Raise ConfigError if the named engine cannot run the cells here."""
     batch = next(task.batches("train")) if name == "cudnn" else None  # others take masks and resets
@@ -196,16 +189,6 @@ def fill_horizon(node: Any, horizon: int) -> None:
         node["T_max"] = horizon
 
 
-def size_last_layer(arguments: dict[str, Any], width: int) -> None:
-    """Make a single number in hidden_size that of all layers but the last, which gets `width` units.
-
-    One layer is not changed, since the number would then mean nothing; `AWDModel` says so if it has another size.
-    """
-    hidden, layers = arguments.get("hidden_size"), arguments.get("num_layers", 1)
-    if isinstance(hidden, int) and isinstance(layers, int) and layers > 1:
-        arguments["hidden_size"] = [*[hidden] * (layers - 1), width]
-
-
 def pick_device(name: str) -> str:
     """Return the device to use for a configuration's word; "auto" is a GPU if there is one."""
     if name == "auto":
@@ -215,9 +198,8 @@ def pick_device(name: str) -> str:
     try:
         torch.empty(0, device=name)
     except (RuntimeError, AssertionError, NotImplementedError) as error:
-        raise ConfigError(
-            f"device={name}: {str(error).splitlines()[0]}; device=auto uses a GPU if there is one"
-        ) from error
+        why = str(error).splitlines()[0]
+        raise ConfigError(f"device={name}: {why}; device=auto uses a GPU if there is one") from error
     return name
 
 

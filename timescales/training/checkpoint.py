@@ -70,9 +70,8 @@ def load(path: Path, keys: tuple[str, ...] = (), device: torch.device | str = "c
             raise KeyError(*missing)
         return content
     except (RuntimeError, EOFError, pickle.UnpicklingError, ValueError, KeyError, TypeError) as error:
-        raise ConfigError(
-            f"{path} is damaged: restart the run with resume=false, or with force=true if it has finished"
-        ) from error
+        fix = "restart the run with resume=false, or with force=true if it has finished"
+        raise ConfigError(f"{path} is damaged: {fix}") from error
 
 
 def rng_state(device: torch.device) -> Generators:

@@ -24,8 +24,9 @@ from torch import Tensor, nn
 
 from timescales.models.sequence import Output, SequenceModel, State, detached
 from timescales.nn.engine import caches
+from timescales.nn.engine.gpu import tensors_of
 from timescales.tasks import Batch
-from timescales.torch_private import tree_leaves, tree_map_only
+from timescales.torch_private import tree_map_only
 from timescales.training.checkpoint import rng_state, set_rng_state
 
 MAX_GRAPHS = 4  # graphs of one training: whole and last batches
@@ -34,16 +35,8 @@ Compute = Callable[[Batch, State], tuple[Tensor, Output]]  # a step's loss and o
 
 
 def is_wanted(model: nn.Module, device: torch.device) -> bool:
-    """Return whether to capture the steps of a model: only on CUDA, and only of a plain SequenceModel.
-
-    Other models may need the CPU in each step.
-    """
+    """Return whether to capture a model's steps: only on CUDA, of a SequenceModel. Others may need the CPU."""
     return device.type == "cuda" and type(model) is SequenceModel
-
-
-def tensors_of(*values: Any) -> list[Tensor]:
-    """Return all tensors of nested values, in their order."""
-    return [v for v in tree_leaves(values) if isinstance(v, Tensor)]
 
 
 def numbers_of(state: State) -> list[Tensor]:
@@ -58,36 +51,31 @@ def capture(launch: Callable[[], None], device: torch.device) -> Callable[[], No
     current device, which need not be the model's: on another one nothing would be captured, without an error.
     """
     with torch.cuda.device(device):
-        replay = _capture(launch)
+        now, side = torch.cuda.current_stream(), torch.cuda.Stream()
+        side.wait_stream(now)
+        with torch.cuda.stream(side):
+            launch()
+        now.wait_stream(side)
+        graph, collects = torch.cuda.CUDAGraph(), gc.isenabled()
+        gc.disable()  # a CUDA graph that is deleted during a capture ends the capture (pytorch#161037)
+        try:
+            # The outer context restores the stream after a failed capture, which torch's own context does not.
+            with torch.cuda.stream(now), torch.cuda.graph(graph, stream=side, capture_error_mode="thread_local"):
+                launch()
+        except Exception:
+            # torch's random generator expects the end of the failed capture, and draws nothing until one succeeds.
+            with contextlib.suppress(Exception), torch.cuda.stream(now), torch.cuda.graph(torch.cuda.CUDAGraph()):
+                torch.zeros(1, device=side.device).zero_()
+            raise
+        finally:
+            if collects:
+                gc.enable()
 
     def replay_on_device() -> None:
         with torch.cuda.device(device):
-            replay()
+            graph.replay()
 
     return replay_on_device
-
-
-def _capture(launch: Callable[[], None]) -> Callable[[], None]:
-    now, side = torch.cuda.current_stream(), torch.cuda.Stream()
-    side.wait_stream(now)
-    with torch.cuda.stream(side):
-        launch()
-    now.wait_stream(side)
-    graph, collects = torch.cuda.CUDAGraph(), gc.isenabled()
-    gc.disable()  # a CUDA graph that is deleted during a capture ends the capture (pytorch#161037)
-    try:
-        # The outer context restores the stream after a failed capture, which torch's own context does not.
-        with torch.cuda.stream(now), torch.cuda.graph(graph, stream=side, capture_error_mode="thread_local"):
-            launch()
-    except Exception:
-        # torch's random generator expects the end of the failed capture, and draws nothing until one succeeds.
-        with contextlib.suppress(Exception), torch.cuda.stream(now), torch.cuda.graph(torch.cuda.CUDAGraph()):
-            torch.zeros(1, device=side.device).zero_()
-        raise
-    finally:
-        if collects:
-            gc.enable()
-    return graph.replay
 
 
 class StepGraph:

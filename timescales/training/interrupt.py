@@ -15,8 +15,6 @@ from typing import Any
 # never counts as a second signal.
 PASSED_ON = signal.SIGUSR1
 PATIENCE = 2.0  # seconds that a batch may still take after a second signal, before the process ends
-STOPPING = "Stopping: finishing this batch, then saving. Press Ctrl-C again to quit without saving."
-ENDS_AT_ONCE = "Stopped without saving. Run the same command to continue."
 
 
 class Requested(KeyboardInterrupt):
@@ -91,9 +89,9 @@ class Interrupt:
                 continue
             signals += 1
             if signals == 1:
-                say(STOPPING)
+                say("Stopping: finishing this batch, then saving. Press Ctrl-C again to quit without saving.")
             elif signals > 1 and not self.ended.wait(PATIENCE) and self.handled < 2:
-                say(ENDS_AT_ONCE)
+                say("Stopped without saving. Run the same command to continue.")
                 os._exit(130)
 
 

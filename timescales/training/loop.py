@@ -89,9 +89,10 @@ def finish_step(run: TrainingRun, clock: Clock, interrupt: Interrupt) -> None:
     if run.validation_due():
         try:
             validate(run, clock)
-        except Requested:
+        except Requested as error:
             clock.stop()
-            run.save_in_step()
+            run.save()  # a resumed run begins with this validation
+            raise KeyboardInterrupt(f"at step {run.progress.step}, before its validation") from error
     run.log_step()
     with clock.paused():
         run.save_if_due(bool(interrupt.requested))

@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -65,9 +64,8 @@ class TrainingRun:
         self.state: State = None  # the state with which the next batch begins
         self.batch: Batch | None = None  # the batch of the next step, once it is drawn
         self.batches: Iterator[Batch] = iter(())  # the batches after it in this epoch
-        self.losses: list[
-            Tensor
-        ] = []  # since the last log step; they stay on the device, so that no step waits for its loss
+        # Since the last log step. They stay on the device, so that no step waits for its loss.
+        self.losses: list[Tensor] = []
         self.values: dict[str, float] = {}  # to be logged after this step
         self.best_weights: dict[str, Tensor] | None = None
         self.in_step = False  # whether a step was taken, but is not yet validated and logged
@@ -137,9 +135,7 @@ class TrainingRun:
         progress, task = self.progress, self.task
         select, direction = task.spec.select
         if select not in metrics:
-            raise ConfigError(
-                f"the task selects the best weights by {select}, but its metrics are {', '.join(metrics)}"
-            )
+            raise ConfigError(f"the task selects weights by {select}, but its metrics are {', '.join(metrics)}")
         self.values |= {f"valid/{name}": value for name, value in metrics.items()}
         epoch, done = task.position(progress.step)
         epochs = epoch + done / (task.start_of(epoch + 1) - task.start_of(epoch))
@@ -181,11 +177,6 @@ class TrainingRun:
         if interrupted and not self.progress.stopped:
             raise KeyboardInterrupt(f"at step {self.progress.step}")
 
-    def save_in_step(self) -> None:
-        """Write a checkpoint and raise KeyboardInterrupt in a validation, with which a resumed run will begin."""
-        self.save()
-        raise KeyboardInterrupt(f"at step {self.progress.step}, before its validation")
-
     def save(self) -> None:
         """Write last.pt, if the run has a directory."""
         if self.directory is None:
@@ -217,7 +208,10 @@ class TrainingRun:
         self.task.follow([row for row in self.progress.curve if row["step"] < self.progress.step])
         try:
             self.model.load_state_dict(content["model"])
-            load_optimizer(self.optimizer, content["optimizer"])
+            for group, built in zip(content["optimizer"]["param_groups"], self.optimizer.param_groups, strict=True):
+                # How it computes a step stays as it was built.
+                group.update({key: built[key] for key in ("fused", "foreach", "capturable") if key in built})
+            self.optimizer.load_state_dict(content["optimizer"])
             layers = content.get("state") or ()  # one entry per layer where the task carries the state on
             rnn = self.model.rnn
             self.state = rnn.join_state(rnn.split_state(layers)) if layers else None
@@ -225,13 +219,6 @@ class TrainingRun:
         except (RuntimeError, ValueError, KeyError, TypeError) as error:
             raise ConfigError(f"{path} belongs to another run: restart this one with resume=false") from error
         checkpoint.set_rng_state(content["rng"], self.device)
-
-
-def load_optimizer(optimizer: torch.optim.Optimizer, content: dict[str, Any]) -> None:
-    """Load the state of an optimizer, except how it computes a step (fused, foreach): this stays as it was built."""
-    for group, built in zip(content["param_groups"], optimizer.param_groups, strict=True):
-        group.update({key: built[key] for key in ("fused", "foreach", "capturable") if key in built})
-    optimizer.load_state_dict(content)
 
 
 def first_not_finite(losses: Sequence[float], step: int) -> int | None:

@@ -22,7 +22,7 @@ from torch.nn import functional as F
 
 from timescales import torch_private
 from timescales.nn import signatures
-from timescales.nn.inits import INFINITE, ForgetInit, check_whole, forget_initializer
+from timescales.nn.inits import INFINITE, ForgetInit, check_whole, forget_initializer, timescale_of_bias
 
 
 class Weights(NamedTuple):
@@ -75,6 +75,7 @@ class Cell(nn.Module):
     recurrent: ClassVar[bool] = True
     weight_drop: float = 0.0
     compiled: ClassVar[bool] = True
+    shown: ClassVar[tuple[str, ...]] = ()  # names of attributes that `repr` shows after the sizes
     _torch_layer: ClassVar[str]  # "LSTM" or "GRU" in a class that has the equations of torch's layer
     changes_biases: bool = False  # whether `weights` gives other biases than the parameters
     weight_ih: nn.Parameter
@@ -102,22 +103,13 @@ class Cell(nn.Module):
             try:
                 signature.bind(None, None, None, None, 1.0)
             except TypeError:
-                raise TypeError(
-                    f"{cls.__name__}.step takes {signature}; it needs (self, gx, gh, state, dt=1.0)"
-                ) from None
+                fix = "it needs (self, gx, gh, state, dt=1.0)"
+                raise TypeError(f"{cls.__name__}.step takes {signature}; {fix}") from None
         if state is not None:  # torch.export.save writes this name
             torch_private.register_named_tuple(state, f"{state.__module__}.{state.__qualname__}")
 
     def __init__(self, input_size: int, hidden_size: int, *, bias: bool = True) -> None:
         super().__init__()
-        self._check(input_size, hidden_size, bias)
-        self.input_size, self.hidden_size = input_size, hidden_size
-        if not bias:
-            self.biases = 0  # type: ignore[misc]  # of this cell
-        self.make_parameters()
-
-    def _check(self, input_size: Any, hidden_size: Any, bias: Any) -> None:
-        """Raise ValueError for a wrong argument of the constructor, TypeError for an incomplete class."""
         if not isinstance(bias, bool):
             raise ValueError(f"bias must be True or False, not {bias!r}")
         check_whole(input_size=input_size, hidden_size=hidden_size)
@@ -126,6 +118,10 @@ class Cell(nn.Module):
                 raise TypeError(f"{type(self).__name__} needs the class attribute {name}; see docs/gates.md")
         if self.biases == 2 and not self.recurrent:
             raise TypeError(f"{type(self).__name__} has recurrent = False: it has one bias vector, write biases = 1")
+        self.input_size, self.hidden_size = input_size, hidden_size
+        if not bias:
+            self.biases = 0  # type: ignore[misc]  # of this cell
+        self.make_parameters()
 
     def make_parameters(self) -> None:
         """Create and draw the parameters. The constructor of `Cell` calls this last."""
@@ -155,7 +151,12 @@ class Cell(nn.Module):
             if name not in own:
                 reason = f"{name} is parametrized, pruned or flattened by FSDP1"
                 raise ValueError(f"{reason}: call reset_parameters() before that, or make it permanent")
-            own[name].copy_(distributed_like(own[name], value))
+            held: Any = own[name]
+            if hasattr(held, "device_mesh"):  # a DTensor: all processes come here
+                from torch.distributed.tensor import distribute_tensor  # slow to import, but loaded already
+
+                value = distribute_tensor(value, held.device_mesh, held.placements)
+            held.copy_(value)
 
     def bias_names(self) -> tuple[str, ...]:
         """Return the names of the bias parameters."""
@@ -298,15 +299,13 @@ class Cell(nn.Module):
         raise NotImplementedError(f"{type(self).__name__} needs timescales(), (H,) in steps; {fix}")
 
     def extra_repr(self) -> str:
-        return f"{self.input_size}, {self.hidden_size}"
+        shown = [f"{name}={getattr(self, name)}" for name in self.shown]
+        return ", ".join([f"{self.input_size}, {self.hidden_size}", *shown])
 
 
-def distributed_like(tensor: Tensor, value: Tensor) -> Tensor:
-    """Return `value`, distributed as `tensor` is if that is a DTensor. All processes must call this."""
-    if not hasattr(tensor, "device_mesh"):
-        return value
-    # Slow to import, but already loaded if there is a DTensor.
-    from torch.distributed.tensor import DTensor, distribute_tensor
+def sigmoid_timescales(cell: Cell) -> Tensor:
+    """Return -1 / ln f at zero input and state and dt = 1, (H,), for the gate f = sigmoid(pre-activation of forget).
 
-    assert isinstance(tensor, DTensor)
-    return distribute_tensor(value, tensor.device_mesh, tensor.placements)
+    It is the method `timescales` of many cells.
+    """
+    return timescale_of_bias(cell.bias_total("forget"))

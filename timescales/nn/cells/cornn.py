@@ -39,6 +39,7 @@ class CoRNNCell(Cell):
 
     gates = ("cell",)
     compiled = False  # a product within the step
+    shown = ("delta", "gamma", "epsilon")
     weight_zh: nn.Parameter
 
     class State(NamedTuple):
@@ -80,9 +81,6 @@ class CoRNNCell(Cell):
         # Without damping it is 1, except for rounding.
         time = math.inf if modulus > 1.0 - 1e-12 else -1.0 / math.log(modulus)
         return torch.full_like(self.bias, time)
-
-    def extra_repr(self) -> str:
-        return f"{super().extra_repr()}, delta={self.delta}, gamma={self.gamma}, epsilon={self.epsilon}"
 
 
 class CoRNN(CellRNN):

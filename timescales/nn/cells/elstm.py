@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from timescales.nn.cells.cell import Cell
-from timescales.nn.inits import ForgetInit, timescale_of_bias
+from timescales.nn.cells.cell import Cell, sigmoid_timescales
+from timescales.nn.cells.lstm import LSTMCell
+from timescales.nn.inits import ForgetInit
 from timescales.nn.rnn import CellRNN
 
 
@@ -39,15 +38,9 @@ class ELSTMCell(Cell):
     Differs: from `PLSTMCell`, no age and no exponent. From `LSTMCell`, dt, coupled gates and one bias vector.
     """
 
-    class State(NamedTuple):
-        h: Tensor
-        c: Tensor
+    shown = ("coupled",)
 
-    class Act(NamedTuple):
-        input: Tensor
-        forget: Tensor
-        cell: Tensor
-        output: Tensor
+    State, Act, step = LSTMCell.State, LSTMCell.Act, LSTMCell.step
 
     def __init__(
         self,
@@ -65,22 +58,12 @@ class ELSTMCell(Cell):
         self.coupled = coupled
         self._set_forget_bias(forget_init, T_max, opposite=None if coupled else "input")
 
-    def act(self, gx: Tensor, gh: Tensor, state: State, dt: Tensor | float = 1.0) -> Act:
+    def act(self, gx: Tensor, gh: Tensor, state: LSTMCell.State, dt: Tensor | float = 1.0) -> LSTMCell.Act:
         s, *i, g, o = (gx + gh).chunk(len(self.gates), -1)
         log_f = -softplus(-s) * dt
         return self.Act(-log_f.expm1() if self.coupled else i[0].sigmoid(), log_f.exp(), g.tanh(), o.sigmoid())
 
-    def step(self, gx: Tensor, gh: Tensor, state: State, dt: Tensor | float = 1.0) -> State:
-        i, f, g, o = self.act(gx, gh, state, dt)
-        c = f * state.c + i * g
-        return self.State(o * c.tanh(), c)
-
-    def timescales(self) -> Tensor:
-        """Return -1 / ln f at zero input and state and dt = 1, (H,)."""
-        return timescale_of_bias(self.bias_total("forget"))
-
-    def extra_repr(self) -> str:
-        return f"{super().extra_repr()}, coupled={self.coupled}"
+    timescales = sigmoid_timescales
 
 
 class ELSTM(CellRNN):

@@ -40,6 +40,7 @@ class EURNNCell(URNNCell):
     parts). The released code multiplies the second unit of a pair by exp(i phi), not the first.
     """
 
+    shown = ("capacity", "style")
     theta: nn.Parameter
     phi: nn.Parameter
 
@@ -63,13 +64,6 @@ class EURNNCell(URNNCell):
         d = turn(wide(self.phases))
         W = rotated(torch.diag(torch.ones_like(d)), self.pairs, wide(self.theta), wide(self.phi))
         return d.unsqueeze(-1) * W
-
-    def initial_state(self, *batch: int) -> URNNCell.State:
-        """Return zeros (*batch, H)."""
-        return self.State(self.weight_ih.new_zeros(*batch, self.hidden_size))
-
-    def extra_repr(self) -> str:
-        return f"{super().extra_repr()}, " + (f"capacity={self.capacity}" if self.style == "tunable" else "style=fft")
 
 
 class EURNN(CellRNN):

@@ -53,7 +53,13 @@ class ExpRNNCell(Cell):
         nn.init.uniform_(self.bias, -0.01, 0.01)
         lower = torch.zeros(hidden_size, hidden_size)
         even = torch.arange(0, hidden_size - 1, 2)
-        lower[even + 1, even] = _block_values(hidden_size // 2, skew_init)
+        s = torch.empty(hidden_size // 2)  # of each block
+        if skew_init == "henaff":
+            s.uniform_(-math.pi, math.pi)
+        else:
+            v = s.uniform_(0.0, math.pi / 2).double()  # in double: a float32 cosine's last bit differs by processor
+            s = ((1.0 - v.cos()) / (1.0 + v.cos())).sqrt().to(s.dtype)
+        lower[even + 1, even] = s
         j, k = torch.tril_indices(hidden_size, hidden_size, -1)
         self.skew = nn.Parameter(lower[j, k])
 
@@ -87,13 +93,3 @@ class ExpRNN(CellRNN):
     """
 
     cell_class = ExpRNNCell
-
-
-def _block_values(n: int, skew_init: str) -> Tensor:
-    """Draw the initial values s of the n blocks of A."""
-    blocks = torch.empty(n)
-    if skew_init == "henaff":
-        return blocks.uniform_(-math.pi, math.pi)
-    v = blocks.uniform_(0.0, math.pi / 2).double()
-    # In double precision: the last bit of a float32 cosine differs between processors.
-    return ((1.0 - v.cos()) / (1.0 + v.cos())).sqrt().to(blocks.dtype)

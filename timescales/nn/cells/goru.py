@@ -8,10 +8,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from timescales.nn.cells.cell import Cell, Weights
+from timescales.nn.cells.cell import Cell, Weights, sigmoid_timescales
 from timescales.nn.cells.eurnn import chain, check_chain, rotated
 from timescales.nn.cells.urnn import uniform
-from timescales.nn.inits import timescale_of_bias
 from timescales.nn.rnn import CellRNN
 
 
@@ -38,6 +37,7 @@ class GORUCell(Cell):
     """
 
     gates = ("forget", "reset", "cell")
+    shown = ("capacity", "style")
     theta: nn.Parameter
 
     class State(NamedTuple):
@@ -82,12 +82,7 @@ class GORUCell(Cell):
         f, _, u = self.act(gx, gh, state, dt)
         return self.State(f * state.h + (1.0 - f) * u)
 
-    def timescales(self) -> Tensor:
-        """Return -1 / ln f at zero input and state, (H,)."""
-        return timescale_of_bias(self.bias_total("forget"))
-
-    def extra_repr(self) -> str:
-        return f"{super().extra_repr()}, " + (f"capacity={self.capacity}" if self.style == "tunable" else "style=fft")
+    timescales = sigmoid_timescales
 
 
 class GORU(CellRNN):

@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 from torch import Tensor, nn
 
-from timescales.nn.cells.cell import Cell
+from timescales.nn.cells.cell import Cell, sigmoid_timescales
 from timescales.nn.drop_in import DropIn
-from timescales.nn.inits import ForgetInit, timescale_of_bias
+from timescales.nn.inits import ForgetInit
 
 
 class GRUCell(Cell):
@@ -56,8 +56,7 @@ class GRUCell(Cell):
         _, f, u = self.act(gx, gh, state, dt)
         return self.State(f * state.h + (1.0 - f) * u)
 
-    def timescales(self) -> Tensor:
-        return timescale_of_bias(self.bias_total("forget"))
+    timescales = sigmoid_timescales
 
 
 class GRU(DropIn, nn.GRU):

@@ -62,15 +62,13 @@ class HGRNCell(Cell):
 
     def act(self, gx: Tensor, gh: None, state: State, dt: Tensor | float = 1.0) -> Act:
         s, u, o = gx.chunk(3, -1)
-        f, one_minus_f = self.forget_and_input(s, dt)
+        f, one_minus_f = retained(s, dt, self.most)
         return self.Act(f, one_minus_f, silu(u), o.sigmoid())
 
-    def forget_and_input(self, s: Tensor, dt: Tensor | float) -> tuple[Tensor, Tensor]:
-        """Return f and 1 - f of the forget gate's pre-activation s (..., H)."""
-        if self.bound is None:
-            return retained(s, dt)
-        log_f = (-(-self.bound).sigmoid() * (-s).sigmoid()).log1p() * dt
-        return log_f.exp(), -log_f.expm1()
+    @property
+    def most(self) -> Tensor | float:
+        """Return 1 - gamma: (H,), or 1 without a bound."""
+        return 1.0 if self.bound is None else (-self.bound).sigmoid()
 
     def step(self, gx: Tensor, gh: None, state: State, dt: Tensor | float = 1.0) -> State:
         f, i, u, o = self.act(gx, gh, state, dt)
@@ -79,7 +77,7 @@ class HGRNCell(Cell):
 
     def timescales(self) -> Tensor:
         """Return -1 / ln f at zero input and dt = 1, (H,)."""
-        return timescale_of_gate(self.forget_and_input(self.bias_total("forget"), 1.0)[0])
+        return timescale_of_gate(retained(self.bias_total("forget"), 1.0, self.most)[0])
 
 
 class HGRN(CellRNN):

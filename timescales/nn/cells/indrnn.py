@@ -36,6 +36,7 @@ class IndRNNCell(Cell):
 
     gates = ("new",)
     recurrent = False
+    shown = ("activation",)
     u: nn.Parameter
 
     class State(NamedTuple):
@@ -75,9 +76,6 @@ class IndRNNCell(Cell):
     def timescales(self) -> Tensor:
         """Return -1 / ln |u|, (H,), of a unit whose activation has the slope 1; infinite where |u| is 1 or more."""
         return timescale_of_gate(self.u.abs().clamp(max=1.0))
-
-    def extra_repr(self) -> str:
-        return f"{super().extra_repr()}, activation={self.activation}"
 
 
 class IndRNN(CellRNN):

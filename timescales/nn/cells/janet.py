@@ -7,8 +7,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from timescales.nn.cells.cell import Cell
-from timescales.nn.inits import ForgetInit, forget_initializer, is_number, timescale_of_bias
+from timescales.nn.cells.cell import Cell, sigmoid_timescales
+from timescales.nn.inits import ForgetInit, forget_initializer, is_number
 from timescales.nn.rnn import CellRNN
 
 
@@ -75,8 +75,7 @@ class JANETCell(Cell):
         f, i, u = self.act(gx, gh, state, dt)
         return self.State(f * state.h + i * u)
 
-    def timescales(self) -> Tensor:
-        return timescale_of_bias(self.bias_total("forget"))
+    timescales = sigmoid_timescales
 
 
 class JANET(CellRNN):

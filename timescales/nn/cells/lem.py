@@ -37,6 +37,7 @@ class LEMCell(Cell):
 
     gates = ("step_y", "step_z", "cell", "output")
     compiled = False  # a product within the step
+    shown = ("delta",)
 
     class State(NamedTuple):
         h: Tensor
@@ -64,16 +65,9 @@ class LEMCell(Cell):
         """Return the shares of z that are kept and written, the new value, and the same shares of y; (..., H) each."""
         three = 3 * self.hidden_size
         step_y, step_z, u = (gx[..., :three] + gh[..., :three]).chunk(3, -1)
-        f_y, i_y = self.forget_and_input(step_y, dt)
-        f, i = self.forget_and_input(step_z, dt)
+        f_y, i_y = retained(-step_y, dt, self.delta)
+        f, i = retained(-step_z, dt, self.delta)
         return self.Act(f, i, u.tanh(), f_y, i_y)
-
-    def forget_and_input(self, s: Tensor, dt: Tensor | float) -> tuple[Tensor, Tensor]:
-        """Return f = (1 - delta sigmoid(s))^dt, and 1 - f."""
-        if self.delta == 1.0:
-            return retained(-s, dt)
-        log_f = (-self.delta * s.sigmoid()).log1p() * dt
-        return log_f.exp(), -log_f.expm1()
 
     def step(self, gx: Tensor, gh: Tensor, state: State, dt: Tensor | float = 1.0) -> State:
         f, i, u, f_y, i_y = self.act(gx, gh, state, dt)
@@ -83,11 +77,8 @@ class LEMCell(Cell):
 
     def timescales(self) -> Tensor:
         """Return -1 / ln(1 - d_z) at zero input and state and dt = 1, (H,)."""
-        f, _ = self.forget_and_input(self.bias_total("step_z"), 1.0)
+        f, _ = retained(-self.bias_total("step_z"), 1.0, self.delta)
         return -1.0 / f.log()
-
-    def extra_repr(self) -> str:
-        return f"{super().extra_repr()}, delta={self.delta}"
 
 
 class LEM(CellRNN):

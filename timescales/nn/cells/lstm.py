@@ -11,9 +11,9 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from timescales.nn.cells.cell import Cell, Weights
+from timescales.nn.cells.cell import Cell, Weights, sigmoid_timescales
 from timescales.nn.drop_in import DropIn
-from timescales.nn.inits import ForgetInit, Initializer, Uniform, forget_initializer, timescale_of_bias
+from timescales.nn.inits import ForgetInit, Uniform, forget_initializer
 from timescales.nn.rnn import CellRNN, per_layer
 
 
@@ -73,7 +73,12 @@ class LSTMCell(Cell):
         super().__init__(input_size, hidden_size, bias=bias)
         if isinstance(frozen, str):
             raise ValueError(f"frozen is a list of gates: write [{frozen!r}]")
-        self._initialize(forget_initializer(self.default_init if forget_init is None else forget_init))
+        init, gate_bias = forget_initializer(self.default_init if forget_init is None else forget_init), None
+        if isinstance(init, Uniform):
+            gate_bias = nn.Parameter(init.bias(hidden_size).to(self.weight_hh.dtype))
+        else:
+            self._set_forget_bias(init, opposite=self.opposite)
+        self.register_parameter("gate_bias", gate_bias)  # None except for `Uniform`
         self.frozen = tuple(frozen)
         if wrong := [gate for gate in self.frozen if gate not in self.gates]:
             raise ValueError(f"frozen names the gates {', '.join(self.gates)}; not {', '.join(map(str, wrong))}")
@@ -82,15 +87,6 @@ class LSTMCell(Cell):
         if self.frozen:
             self._freeze()
         self.changes_biases = bool(self.frozen) or self.gate_bias is not None
-
-    def _initialize(self, init: Initializer | None) -> None:
-        """Write the initial forget bias, and add the parameter `gate_bias`, which is None except for `Uniform`."""
-        gate_bias = None
-        if isinstance(init, Uniform):
-            gate_bias = nn.Parameter(init.bias(self.hidden_size).to(self.weight_hh.dtype))
-        else:
-            self._set_forget_bias(init, opposite=self.opposite)
-        self.register_parameter("gate_bias", gate_bias)
 
     def _freeze(self) -> None:
         """Copy the biases of the frozen gates to buffers, which `weights` reads instead of the parameters."""
@@ -133,12 +129,20 @@ class LSTMCell(Cell):
         c = f * state.c + i * g
         return self.State(o * c.tanh(), c)
 
-    def timescales(self) -> Tensor:
-        return timescale_of_bias(self.bias_total("forget"))
+    timescales = sigmoid_timescales
 
 
 class InitsPerLayer(CellRNN):
     """Base class of layers whose forget_init and frozen may be lists with one entry per layer."""
+
+    def __init__(
+        self,
+        *sizes: Any,
+        forget_init: ForgetInit | Sequence[ForgetInit] = None,
+        frozen: Sequence[Any] = (),
+        **arguments: Any,
+    ) -> None:
+        super().__init__(*sizes, forget_init=forget_init, frozen=frozen, **arguments)
 
     def of_layer(self, layer: int, num_layers: int, **arguments: Any) -> dict[str, Any]:
         """Return the arguments of a layer's cells, with the layer's forget_init and frozen."""
@@ -166,12 +170,3 @@ class LSTM(InitsPerLayer, DropIn, nn.LSTM):
 
     cell_class = plain_cell = LSTMCell
     torch_class = nn.LSTM
-
-    def __init__(
-        self,
-        *sizes: Any,
-        forget_init: ForgetInit | Sequence[ForgetInit] = None,
-        frozen: Sequence[Any] = (),
-        **arguments: Any,
-    ) -> None:
-        super().__init__(*sizes, forget_init=forget_init, frozen=frozen, **arguments)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from timescales.nn.cells.cell import Cell
-from timescales.nn.inits import ForgetInit, timescale_of_bias
+from timescales.nn.cells.cell import Cell, sigmoid_timescales
+from timescales.nn.inits import ForgetInit
 from timescales.nn.rnn import CellRNN
 
 
@@ -35,8 +35,9 @@ class MinGRUCell(Cell):
     addition.
     """
 
-    gates = ("forget", "cell")
+    gates: ClassVar[tuple[str, ...]] = ("forget", "cell")
     recurrent = False
+    opposite: ClassVar[str | None] = None  # a gate whose bias is -b if the forget gate's is b
 
     class State(NamedTuple):
         h: Tensor
@@ -56,7 +57,7 @@ class MinGRUCell(Cell):
         bias: bool = True,
     ) -> None:
         super().__init__(input_size, hidden_size, bias=bias)
-        self._set_forget_bias(forget_init, T_max)
+        self._set_forget_bias(forget_init, T_max, self.opposite)
 
     def act(self, gx: Tensor, gh: None, state: State, dt: Tensor | float = 1.0) -> Act:
         s, u = gx.chunk(2, -1)
@@ -67,9 +68,7 @@ class MinGRUCell(Cell):
         i, f, u = self.act(gx, gh, state, dt)
         return self.State(f * state.h + i * u)
 
-    def timescales(self) -> Tensor:
-        """Return -1 / ln f at zero input and dt = 1, (H,): 1 / softplus(-b), with b the forget bias."""
-        return timescale_of_bias(self.bias_total("forget"))
+    timescales = sigmoid_timescales
 
 
 class MinGRU(CellRNN):
@@ -83,13 +82,17 @@ class MinGRU(CellRNN):
     cell_class = MinGRUCell
 
 
-def retained(s: Tensor, dt: Tensor | float) -> tuple[Tensor, Tensor]:
-    """Return the share f = sigmoid(s)^dt that a gate with the pre-activation s keeps during the time dt, and 1 - f.
+def retained(s: Tensor, dt: Tensor | float, most: Tensor | float = 1.0) -> tuple[Tensor, Tensor]:
+    """Return the share f = (1 - most sigmoid(-s))^dt that a gate with the pre-activation s keeps during dt, and 1 - f.
 
-    s: (..., H). dt: (..., 1) or a number, at least 0. Returns: f and 1 - f, (..., H) each. Both keep their digits where
-    f is near 0 or 1.
+    s: (..., H). dt: (..., 1) or a number, at least 0. most: what dt = 1 forgets at most, (H,) or a number above 0, at
+    most 1. Returns: f, which is sigmoid(s)^dt by default, and 1 - f, (..., H) each. Both keep their digits where f is
+    near 0 or 1.
     """
-    if not isinstance(dt, Tensor) and dt == 1.0:
+    if isinstance(most, Tensor) or most != 1.0:
+        log_f = (-most * (-s).sigmoid()).log1p() * dt
+    elif not isinstance(dt, Tensor) and dt == 1.0:
         return s.sigmoid(), (-s).sigmoid()
-    log_f = -softplus(-s) * dt
+    else:
+        log_f = -softplus(-s) * dt
     return log_f.exp(), -log_f.expm1()

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from timescales.nn.cells.cell import Cell
-from timescales.nn.cells.mingru import retained
-from timescales.nn.inits import ForgetInit, timescale_of_bias
+from timescales.nn.cells.mingru import MinGRUCell, retained
+from timescales.nn.inits import timescale_of_bias
 from timescales.nn.rnn import CellRNN
 
 
-class MinLSTMCell(Cell):
+class MinLSTMCell(MinGRUCell):
     """minLSTM: an LSTM without recurrent weights and output gate. Its gates read only the input and add up to 1.
 
         a, b = sigmoid(gx)          the forget and the input gate before they are normalised
@@ -39,36 +36,12 @@ class MinLSTMCell(Cell):
     """
 
     gates = ("forget", "input", "cell")
-    recurrent = False
+    opposite = "input"
 
-    class State(NamedTuple):
-        h: Tensor
-
-    class Act(NamedTuple):
-        input: Tensor
-        forget: Tensor
-        cell: Tensor
-
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        *,
-        forget_init: ForgetInit = None,
-        T_max: float | None = None,
-        bias: bool = True,
-    ) -> None:
-        super().__init__(input_size, hidden_size, bias=bias)
-        self._set_forget_bias(forget_init, T_max, opposite="input")
-
-    def act(self, gx: Tensor, gh: None, state: State, dt: Tensor | float = 1.0) -> Act:
+    def act(self, gx: Tensor, gh: None, state: MinGRUCell.State, dt: Tensor | float = 1.0) -> MinGRUCell.Act:
         forget, write, u = gx.chunk(3, -1)
         f, one_minus_f = retained(log_ratio(forget, write), dt)
         return self.Act(one_minus_f, f, u)
-
-    def step(self, gx: Tensor, gh: None, state: State, dt: Tensor | float = 1.0) -> State:
-        i, f, u = self.act(gx, gh, state, dt)
-        return self.State(f * state.h + i * u)
 
     def timescales(self) -> Tensor:
         """Return -1 / ln(a / (a + b)) at zero input and dt = 1, (H,)."""

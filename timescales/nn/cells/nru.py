@@ -43,6 +43,7 @@ class NRUCell(Cell):
 
     gates = ("cell",)
     compiled = False  # it has matrices besides weight_ih and weight_hh
+    shown = ("memory_size", "heads")
     weight_memory: nn.Parameter
     weight_heads: nn.Parameter
     bias_heads: nn.Parameter
@@ -58,9 +59,7 @@ class NRUCell(Cell):
         check_whole(memory_size=memory_size, heads=heads)
         side = math.isqrt(memory_size * heads)
         if side * side != memory_size * heads:
-            raise ValueError(
-                f"memory_size x heads = {memory_size} x {heads} = {memory_size * heads} must be a square, as 64 x 4 is"
-            )
+            raise ValueError(f"memory_size x heads, {memory_size} x {heads}, must be a square number, as 64 x 4 is")
         self.memory_size, self.heads, self.side = memory_size, heads, side
         super().__init__(input_size, hidden_size)
 
@@ -104,9 +103,6 @@ class NRUCell(Cell):
     def timescales(self) -> Tensor:
         """Return infinity for every unit, (H,): the memory does not decay, it is only changed by addition."""
         return torch.full_like(self.bias, torch.inf)
-
-    def extra_repr(self) -> str:
-        return f"{super().extra_repr()}, memory_size={self.memory_size}, heads={self.heads}"
 
 
 class NRU(CellRNN):

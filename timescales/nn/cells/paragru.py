@@ -7,8 +7,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from timescales.nn.cells.cell import Cell
-from timescales.nn.inits import ForgetInit, timescale_of_bias
+from timescales.nn.cells.cell import Cell, sigmoid_timescales
+from timescales.nn.inits import ForgetInit
 from timescales.nn.rnn import CellRNN
 
 
@@ -61,9 +61,7 @@ class ParaGRUCell(Cell):
         f, _, u = self.act(gx, gh, state, dt)
         return self.State(f * state.h + (1.0 - f) * u)
 
-    def timescales(self) -> Tensor:
-        """Return -1 / ln f at zero input and state, (H,)."""
-        return timescale_of_bias(self.bias_total("forget"))
+    timescales = sigmoid_timescales
 
 
 class ParaGRU(CellRNN):

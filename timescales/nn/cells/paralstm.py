@@ -7,8 +7,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from timescales.nn.cells.cell import Cell
-from timescales.nn.inits import ForgetInit, timescale_of_bias
+from timescales.nn.cells.cell import Cell, sigmoid_timescales
+from timescales.nn.inits import ForgetInit
 from timescales.nn.rnn import CellRNN
 
 
@@ -74,9 +74,7 @@ class ParaLSTMCell(Cell):
         c = self.written(f, u, state)
         return self.State(o * c.tanh(), c)
 
-    def timescales(self) -> Tensor:
-        """Return -1 / ln f at zero input and state, (H,)."""
-        return timescale_of_bias(self.bias_total("forget"))
+    timescales = sigmoid_timescales
 
 
 class ParaLSTM(CellRNN):

@@ -46,6 +46,7 @@ class RGLRUCell(Cell):
 
     gates = ("recurrence", "input", "cell")
     recurrent = False
+    shown = ("signed",)
     decay: nn.Parameter
 
     class State(NamedTuple):
@@ -98,9 +99,6 @@ class RGLRUCell(Cell):
         """Return -1 / ln |a| at zero input and dt = 1, (H,)."""
         rate = self.c * softplus(-self.decay) * self.bias_total("recurrence").sigmoid()
         return -1.0 / (1.0 + 2.0 * torch.expm1(-rate)).abs().log() if self.signed else 1.0 / rate
-
-    def extra_repr(self) -> str:
-        return f"{super().extra_repr()}, signed={self.signed}"
 
 
 class RGLRU(CellRNN):

@@ -47,6 +47,7 @@ class SLSTMCell(Cell):
     """
 
     gates = ("input", "forget", "cell", "output")
+    shown = ("heads", "forget")
 
     class State(NamedTuple):
         h: Tensor
@@ -110,9 +111,6 @@ class SLSTMCell(Cell):
         """Return -1 / ln f at zero input and state, (H,), once n is constant; infinite where f is 1 or more."""
         b = self.bias_total("forget")
         return timescale_of_bias(b) if self.forget == "sigmoid" else 1.0 / (-b).clamp(min=0.0)
-
-    def extra_repr(self) -> str:
-        return f"{super().extra_repr()}, heads={self.heads}, forget={self.forget}"
 
 
 class SLSTM(CellRNN):

@@ -42,6 +42,7 @@ class SRUCell(Cell):
 
     gates = ("statistics",)
     compiled = False  # it has matrices besides weight_ih and weight_hh
+    shown = ("statistics", "alphas")
     weight_summary: nn.Parameter
     weight_statistics: nn.Parameter
     weight_output: nn.Parameter
@@ -113,9 +114,6 @@ class SRUCell(Cell):
         """Return -1 / ln alpha of the slowest average, (H,), which every unit can read."""
         slowest = max(self.alphas)
         return torch.full_like(self.bias_output, -1.0 / math.log(slowest) if slowest else 0.0)
-
-    def extra_repr(self) -> str:
-        return f"{super().extra_repr()}, statistics={self.statistics}, alphas={self.alphas}"
 
 
 class SRU(CellRNN):

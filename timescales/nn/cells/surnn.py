@@ -45,6 +45,7 @@ class SuRNNCell(Cell):
     """
 
     gates = ("new",)
+    shown = ("periods",)
     switch_bias: nn.Parameter
     amplitude: nn.Parameter
     phase: nn.Parameter
@@ -109,9 +110,6 @@ class SuRNNCell(Cell):
         known = wait.isfinite()
         mean = torch.where(known, wait, 0.0).sum(0) / known.sum(0)
         return torch.where(known.any(0), mean, torch.inf).to(b.dtype)
-
-    def extra_repr(self) -> str:
-        return f"{super().extra_repr()}, periods={self.periods}"
 
 
 class SuRNN(CellRNN):

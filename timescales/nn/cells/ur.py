@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from torch import Tensor
 
 from timescales.nn.cells.gates import refined
 from timescales.nn.cells.lstm import InitsPerLayer, LSTMCell
-from timescales.nn.inits import ForgetInit, timescale_of_gate
+from timescales.nn.inits import timescale_of_gate
 
 
 class URLSTMCell(LSTMCell):
@@ -68,12 +67,3 @@ class URLSTM(InitsPerLayer):
     """
 
     cell_class = URLSTMCell
-
-    def __init__(
-        self,
-        *sizes: Any,
-        forget_init: ForgetInit | Sequence[ForgetInit] = None,
-        frozen: Sequence[Any] = (),
-        **arguments: Any,
-    ) -> None:
-        super().__init__(*sizes, forget_init=forget_init, frozen=frozen, **arguments)

@@ -40,7 +40,7 @@ class URNNCell(Cell):
 
     gates = ("cell",)
     compiled = False  # the real and the imaginary part of a unit are read together
-    start: nn.Parameter
+    start: nn.Parameter | None
     phases: nn.Parameter
     reflections: nn.Parameter
     permutation: Tensor
@@ -84,7 +84,9 @@ class URNNCell(Cell):
         return d3.unsqueeze(-1) * reflected(torch.fft.ifft(W, dim=-2, norm="ortho"), v2)
 
     def initial_state(self, *batch: int) -> State:
-        """Return the learned state before the first step, (*batch, H)."""
+        """Return the learned state before the first step, (*batch, H); zeros for a cell without one."""
+        if self.start is None:
+            return super().initial_state(*batch)
         return self.State(self.start.expand(*batch, self.hidden_size))
 
     def weights(self) -> Weights:

@@ -14,7 +14,7 @@ from timescales.nn.cells.cell import Cell, Weights
 from timescales.nn.engine import arguments, caches, eager, gpu
 from timescales.nn.engine.cpu import fused
 from timescales.nn.engine.kernel import Named, tracing_reason, unusual_reason
-from timescales.nn.engine.reset import Resets, split_reset
+from timescales.nn.engine.reset import split_reset
 
 NAMES = ("auto", "eager", "fused", "compiled", "cudnn")
 
@@ -48,29 +48,18 @@ def run(
     """
     weights, state = arguments.fitted(cell, x, weights, state, dt, mask, reset)
     state, resets = (state, None) if reset is None else split_reset(reset, cell, state)
-    others = named(weights, state, dt, mask, resets)
+    others: list[tuple[str, Any]] = [("the weights", w) for w in weights]
+    others += [*(("the state", v) for v in state), ("dt", dt), ("mask", mask)]
+    if resets is not None:
+        others += [*(("the initial state", v) for v in resets.initial), ("reset", resets.after)]
     engine = _choose(name, cell, x, mask is not None, dt is not None, others, resets is not None or states)
     return engine(cell, x, weights, state, dt, mask, resets, states)
 
 
-def named(
-    weights: Weights, state: Any, dt: Tensor | None, mask: Tensor | None, resets: Resets | None
-) -> list[tuple[str, Any]]:
-    """Return the tensors of a call except x, each with a name for messages."""
-    others = [*(("the weights", w) for w in weights), *(("the state", v) for v in state), ("dt", dt), ("mask", mask)]
-    if resets is not None:
-        others += [*(("the initial state", v) for v in resets.initial), ("reset", resets.after)]
-    return others
-
-
 def pick(name: str, cell: Cell, x: Tensor, masked: bool = False, timed: bool = False, stepwise: bool = False) -> Engine:
-    """Return the engine that runs `cell` over `x`.
+    """Return the engine of a name that runs `cell` over `x`, or for "auto" the fastest that can.
 
-    Arguments:
-        name: an engine, or "auto" for the fastest engine that can run the cell.
-        masked: whether the call has a mask.
-        timed: whether the call has dt.
-        stepwise: whether the call has resets, or asks for the state after every step.
+    masked, timed: whether the call has a mask, and dt. stepwise: whether it has resets, or asks for all states.
 
     Raises: ValueError if the named engine cannot run the cell; the message gives the reason and the fix.
     """
@@ -126,20 +115,19 @@ def pick_fastest(
         caches.warn_once(cell, reason)
         return eager.run
     if x.is_cuda:
-        return eager.run if torch.compiler.is_compiling() else gpu.pick(cell, x, masked, stepwise)
+        if torch.compiler.is_compiling():
+            return eager.run
+        return gpu.cudnn if gpu.cudnn_reason(cell, x, masked, stepwise) is None else gpu.compiled
     if x.shape[0] < 2 or fused.call_reason(cell, x, others):
         return eager.run
+    code = compiled_or_warn(cell, timed)
+    return eager.run if code is None else functools.partial(fused.run, given=code)
+
+
+def compiled_or_warn(cell: Cell, timed: bool = False) -> fused.Compiled | None:
+    """Return the compiled form of a cell. Return None, and warn once, if there is none."""
     code = fused.compiled(cell, timed)
     if isinstance(code, str):
         caches.warn_once(cell, f"{code}; {caches.HOW_TO_SILENCE}")
-        return eager.run
-    return functools.partial(fused.run, given=code)
-
-
-def why_not_compiled(cell: Cell) -> str | None:
-    """Return why the C++ engine has no library for a cell, and warn once. Return None if it has one."""
-    code = fused.compiled(cell, timed=False)
-    if isinstance(code, str):
-        caches.warn_once(cell, f"{code}; {caches.HOW_TO_SILENCE}")
-        return code
-    return None
+        return None
+    return code

@@ -40,17 +40,12 @@ def fitted(
         if value is not None and value.shape != x.shape[:-1]:
             raise WrongShape(f"{name}: {key} is {tuple(value.shape)}; give {tuple(x.shape[:-1])}, like x")
     weights = _fitted_weights(cell, x, weights)
-    _check_types(name, x, weights)
-    return weights, fitted_state(cell, state, x.shape[1:-1], weights.ih)
-
-
-def _check_types(name: str, x: Tensor, weights: Weights) -> None:
-    """Raise WrongShape if x or a weight has another dtype or device than weight_ih, which autocast allows."""
     for key, value in (("x", x), ("weight_hh", weights.hh), ("a bias", weights.bias_ih), ("a bias", weights.bias_hh)):
         if value is None or _is_like(value, weights.ih) or torch.is_autocast_enabled(x.device.type):
             continue
         types = f"{value.dtype} on {value.device}, weight_ih {weights.ih.dtype} on {weights.ih.device}"
         raise WrongShape(f"{name}: {key} is {types}: convert one of them")
+    return weights, fitted_state(cell, state, x.shape[1:-1], weights.ih)
 
 
 def first_state(cell: Cell, *batch: int) -> Any:

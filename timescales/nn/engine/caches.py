@@ -1,6 +1,6 @@
 """Caches of the engines, and how long each lives. Everything else is computed again in each call.
 
-- As long as the equations of a cell live: results of functions under `@cached_on_equations` (a compiled library).
+- As long as the equations of a cell live: its compiled library, in the attribute `compiled` that cpu/fused.py sets.
 - As long as the cell lives: its equations, in `equations.CACHE`.
 - As long as the process lives: `WARNED` and `TRIAL_RESULTS` here, `compiler.FAILED`, `shared_library.LOADED`, the
   unused memory of `workspace.Workspace`, and results of functions under `@functools.cache`, such as the functions that
@@ -9,15 +9,11 @@
 
 from __future__ import annotations
 
-import functools
 import warnings
 from collections.abc import Callable
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 
 from torch import nn
-
-P = ParamSpec("P")
-T = TypeVar("T")
 
 HOW_TO_SILENCE = "engine='eager' silences this, as does compiled = False in the cell's class"
 
@@ -44,18 +40,3 @@ def trial_result(key: Any, trial: Callable[[], str | None]) -> str | None:
     if key not in TRIAL_RESULTS:
         TRIAL_RESULTS[key] = trial()
     return TRIAL_RESULTS[key]
-
-
-def cached_on_equations(function: Callable[P, T]) -> Callable[P, T]:
-    """Decorate a function whose first argument is an `Equations`: store its result in that object."""
-    name = f"{function.__module__}.{function.__qualname__}"
-
-    @functools.wraps(function)
-    def once(*arguments: P.args, **named: P.kwargs) -> T:
-        values = arguments[0].__dict__
-        if name not in values:
-            values[name] = function(*arguments, **named)
-        result: T = values[name]
-        return result
-
-    return once

@@ -60,8 +60,3 @@ def with_tensors(module: nn.Module, tensors: Tensors) -> Any:
             for name, inside in tensors.modules.items()
         }
     return copy
-
-
-def copy_on_cpu(module: nn.Module, dtype: torch.dtype) -> Any:
-    """Return a copy of a module with its tensors on the CPU; see `tensors_on_cpu`."""
-    return with_tensors(module, tensors_on_cpu(module, dtype))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -55,13 +55,10 @@ def run(
             every.append(new)
         state = new if resets is None else reset_where(resets.after[t], resets.initial, new)
     output = torch.stack(outputs) if outputs else x.new_zeros(*x.shape[:-1], cell.hidden_size)
-    return (output, state, stacked(output, every, state)) if states else (output, state)
-
-
-def stacked(output: Tensor, every: Sequence[Any], state: Any) -> Any:
-    """Return the state after every step, fields (S, B, H), from one state per step. `output` already has their h."""
-    others = [torch.stack(values) for values in zip(*every, strict=True)] or [v.new_zeros(0, *v.shape) for v in state]
-    return type(state)(output, *others[1:])
+    if not states:
+        return output, state
+    fields = [torch.stack(values) for values in zip(*every, strict=True)] or [v.new_zeros(0, *v.shape) for v in state]
+    return output, state, type(state)(output, *fields[1:])
 
 
 def recurrent_share(h: Tensor, weights: Weights) -> Tensor | None:

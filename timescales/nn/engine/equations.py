@@ -10,7 +10,7 @@ import dataclasses
 import functools
 import itertools
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
@@ -42,11 +42,6 @@ class Block(NamedTuple):
     divisor: int
     is_row: bool
     node: Node
-
-    @property
-    def has_h(self) -> bool:
-        """Return whether the block contains the recurrent share."""
-        return self.kind != "x"
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -91,7 +86,7 @@ class Equations:
     def is_scan(self) -> bool:
         """Return whether a step has no recurrent product, and nothing to compute over all units."""
         over_units = any(block.is_row or block.divisor > 1 for block in self.blocks) or any(self.means)
-        return not over_units and not any(block.has_h for block in self.blocks)
+        return not over_units and all(block.kind == "x" for block in self.blocks)
 
     @functools.cached_property
     def means(self) -> tuple[list[list[Node]], list[list[Node]]]:
@@ -153,9 +148,6 @@ def of_cell(cell: Cell, timed: bool) -> Equations:
     return _watched(cell, timed)[0]
 
 
-REPEATS = 8  # runs after the trace: a step that makes random choices most probably differs in one of them
-
-
 def _watched(cell: Cell, timed: bool) -> tuple[Equations, Watch]:
     """Return the equations of a cell, and a `Watch` that can tell later whether its step still has them.
 
@@ -164,9 +156,10 @@ def _watched(cell: Cell, timed: bool) -> tuple[Equations, Watch]:
     """
     context = contextvars.copy_context()
     with ThreadPoolExecutor(1) as thread, torch.autograd.set_detect_anomaly(False):  # its checks are operations too
-        equations, watch = thread.submit(context.run, _traced, cell, timed).result()
+        found = thread.submit(context.run, trace, cell, timed).result()
+    equations, watch = _equations(found, cell.State._fields), found.watch
     references, draws = [], True
-    for _ in range(REPEATS):
+    for _ in range(8):  # a step that makes random choices most probably differs in one of the runs
         before = random_state()
         if error := watch.change(cell):
             raise NotTraceable(reason(cell, error))
@@ -177,11 +170,6 @@ def _watched(cell: Cell, timed: bool) -> tuple[Equations, Watch]:
     if references[-1] > references[0] and watch.is_kept(cell):
         raise NotTraceable(reason(cell, NotTraceable("keeps a tensor outside of its state, which a kernel does not")))
     return equations, watch
-
-
-def _traced(cell: Cell, timed: bool) -> tuple[Equations, Watch]:
-    found = trace(cell, timed)
-    return _equations(found, cell.State._fields), found.watch
 
 
 PLAIN = frozenset((bool, int, float, str, type(None)))  # types whose values a signature contains unchanged
@@ -247,9 +235,6 @@ class Cached(NamedTuple):
 
 
 MAX_VERSIONS = 12  # of the equations of one cell
-TOO_MANY_CHANGES = (
-    f"what its step depends on has changed {MAX_VERSIONS} times; keep a number that changes in a buffer or a parameter"
-)
 CACHE: weakref.WeakKeyDictionary[Cell, dict[Any, list[Cached]]] = weakref.WeakKeyDictionary()
 
 
@@ -269,7 +254,8 @@ def known(cell: Cell, timed: bool) -> Equations | str:
                 candidates[:] = [entry, *(other for other in candidates if other is not entry)]  # tried first next time
             return entry.found
     if len({id(entry.found) for entries in versions.values() for entry in entries}) >= MAX_VERSIONS:
-        return TOO_MANY_CHANGES
+        fix = "keep a number that changes in a buffer or a parameter"
+        return f"what its step depends on has changed {MAX_VERSIONS} times; {fix}"
     versions[key] = [_new(cell, timed), *candidates]
     return versions[key][0].found
 
@@ -284,34 +270,14 @@ def _new(cell: Cell, timed: bool) -> Cached:
     return Cached(found if found.reads_dt or not timed else known(cell, False), None if is_fixed(cell) else watch)
 
 
-class Parts(NamedTuple):
-    """The results of a step: the new state and the gradients. d_h and d_dt may be empty."""
-
-    new: list[Node]
-    d_x: list[Node]
-    d_h: list[Node]
-    d_state: list[Node]
-    d_vectors: list[Node]
-    d_dt: list[Node]
-
-    def all(self) -> list[Node]:
-        """Return the nodes of all parts."""
-        return [node for part in self for node in part]
-
-    def map(self, change: Callable[[list[Node]], list[Node]]) -> Parts:
-        """Return the same parts after `change` has replaced all nodes at once."""
-        changed = iter(change(self.all()))
-        return Parts(*(list(itertools.islice(changed, len(part))) for part in self))
-
-
 def _equations(t: Trace, fields: tuple[str, ...]) -> Equations:
     expressions = t.expressions
     H = max(t.heights)
     d_x, rows_x = _without_row_gradients(t.d_gx)
     d_h, rows_h = _without_row_gradients(t.d_gh or [])
-    parts = Parts(t.new, d_x, d_h, t.d_state, list(t.d_vectors.values()), [] if t.d_dt is None else [t.d_dt])
+    parts = [t.new, d_x, d_h, t.d_state, list(t.d_vectors.values()), [] if t.d_dt is None else [t.d_dt]]
     # A gate needs separate shares if a step reads one of them, or if their gradients differ.
-    separate = {node.value[0] for node in in_order(parts.all()) if node.op in ("x", "h")}
+    separate = {node.value[0] for node in in_order(itertools.chain(*parts)) if node.op in ("x", "h")}
     if t.d_gh is None:
         separate = set(range(len(t.heights)))
     else:
@@ -320,8 +286,10 @@ def _equations(t: Trace, fields: tuple[str, ...]) -> Equations:
     for k in separate:  # the pre-activation is the sum of two shares that are computed separately
         shares = expressions.input("x", k), expressions.input("h", k)
         replaced[expressions.input("pre", k)] = expressions.make("add", *shares)
-    parts = parts.map(lambda nodes: substitute(expressions, nodes, replaced))
-    read = in_order(parts.all())
+    read = substitute(expressions, itertools.chain(*parts), replaced)
+    rest = iter(read)
+    new, d_x, d_h, d_state, d_vectors, d_dt = (list(itertools.islice(rest, len(part))) for part in parts)
+    read = in_order(read)
     rows = {node.value[0] for node in read if node.op == "row"} | rows_x | rows_h
     if wrong := rows & (separate | {node.value[0] for node in read if node.op == "pre"}):
         raise NotTraceable(f"uses the pre-activations of gate {min(wrong)} besides their cumax")
@@ -331,21 +299,21 @@ def _equations(t: Trace, fields: tuple[str, ...]) -> Equations:
             if (kind == "pre") == (k not in separate):
                 node = expressions.input("row" if k in rows else kind, k)
                 blocks.append(Block(k, kind, H // height, k in rows, node))
-                d_blocks.append((parts.d_h if kind == "h" else parts.d_x)[k])
-    used = in_order(parts._replace(d_x=d_blocks, d_h=[]).all())
-    d_vectors = dict(zip(t.d_vectors, parts.d_vectors, strict=True))
+                d_blocks.append((d_h if kind == "h" else d_x)[k])
+    used = in_order([*new, *d_blocks, *d_state, *d_vectors, *d_dt])
+    d_vector = dict(zip(t.d_vectors, d_vectors, strict=True))
     vectors = tuple(sorted(node.value for node in used if node.op == "vector"))
     zero = expressions.constant(0.0)
     return Equations(
         divisors=tuple(H // height for height in t.heights),
         blocks=tuple(blocks),
         fields=fields,
-        new=tuple(parts.new),
+        new=tuple(new),
         d_blocks=tuple(d_blocks),
-        d_state=tuple(parts.d_state),
-        d_dt=parts.d_dt[0] if parts.d_dt else None,
+        d_state=tuple(d_state),
+        d_dt=d_dt[0] if d_dt else None,
         vectors=vectors,
-        d_vectors=tuple(d_vectors.get(v, zero) for v in vectors),
+        d_vectors=tuple(d_vector.get(v, zero) for v in vectors),
         noises=t.noises,
         reads_dt=any(node.op == "dt" for node in used),
         hoisted=t.hoisted,
@@ -376,11 +344,3 @@ def substitute(expressions: Expressions, results: Iterable[Node], replaced: Mapp
         if node not in new:
             new[node] = expressions.make(node.op, *(new[a] for a in node.args), value=node.value) if node.args else node
     return [new[node] for node in results]
-
-
-def draw_noise(equations: Equations, cell: Cell, S: int, B: int, like: Tensor) -> list[Tensor]:
-    """Draw the numbers of torch.rand_like for a sequence: each (S, B, H), in the order of the eager engine."""
-    if not equations.noises:
-        return []
-    drawn = torch.rand((S, equations.noises, B, cell.hidden_size), dtype=like.dtype, device=like.device)
-    return [noise.contiguous() for noise in drawn.unbind(1)]

@@ -1,14 +1,8 @@
 """Run cells on a GPU: torch's cuDNN layers for a plain LSTM or GRU, compiled pieces of the eager loop for all others.
 
-The engine `compiled` gives torch.compile a piece of `STEPS` steps as one function; torch writes the kernels of its
-forward and backward pass. The steps that fill no piece run first, as they are. The very first step is always among
-them: the state before it may have other strides than later ones, and no gradient. The gradient of weight_hh is one
-product after the loop. Nothing in the loop waits for the GPU, so that a caller can capture a whole training step as a
-CUDA graph (training/graphs.py does).
-
-Before the first use of a compiled cell, forward and backward are compared with the eager engine on the first steps of
-the call. If torch cannot compile the cell, or if the numbers differ, one warning says so and the eager engine runs.
-Both engines also run on a CPU if the caller names them, as the tests do.
+README.md describes the pieces, and the trial before their first use. If torch cannot compile a cell, or if the numbers
+differ, one warning says so and the eager engine runs. Both engines also run on a CPU if the caller names them, as the
+tests do.
 """
 
 from __future__ import annotations
@@ -35,16 +29,10 @@ STEPS = 8  # of a piece: with more of them compiling takes longer, with fewer th
 # The largest difference between the two engines, relative to the largest number of a tensor. float32 includes TF32.
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-3}
 HALF_TOLERANCE = 6e-2  # of bfloat16, float16 and autocast
-TORCH_FUNCTIONS = {"LSTM": torch_private.lstm, "GRU": torch_private.gru}  # by `Cell._torch_layer`
-
-
-def pick(cell: Cell, x: Tensor, masked: bool = False, stepwise: bool = False) -> Callable[..., Any]:
-    """Choose the engine for a call on a GPU. stepwise: whether it has resets or asks for the states of all steps."""
-    return cudnn if cudnn_reason(cell, x, masked, stepwise) is None else compiled
 
 
 def cudnn_reason(cell: Cell, x: Tensor, masked: bool = False, stepwise: bool = False) -> str | None:
-    """Say why torch's cuDNN layers cannot run a call, with the fix. Return None if they can. Arguments as in `pick`."""
+    """Say why torch's cuDNN layers cannot run a call, with the fix. Return None if they can."""
     if _torch_function(cell) is None:
         return f"it runs only the plain LSTM and GRU, not {type(cell).__name__}; use engine='auto'"
     if x.dtype != cell.weight_ih.dtype:
@@ -65,7 +53,8 @@ def _torch_function(cell: Cell) -> Any:
     for kind in type(cell).__mro__:
         if "_torch_layer" in vars(kind):
             same = type(cell).step is kind.step and type(cell).act is kind.act  # type: ignore[attr-defined]
-            return TORCH_FUNCTIONS[cell._torch_layer] if same and not vars(cell).keys() & {"step", "act"} else None
+            function = torch_private.lstm if cell._torch_layer == "LSTM" else torch_private.gru
+            return function if same and not vars(cell).keys() & {"step", "act"} else None
     return None
 
 
@@ -90,22 +79,13 @@ def cudnn(cell: Cell, x: Tensor, weights: Weights, state: Any, *others: Any) -> 
     return output, type(state)(*(v[0] for v in last))
 
 
-def compiled(
-    cell: Cell,
-    x: Tensor,
-    weights: Weights,
-    state: Any,
-    dt: Tensor | None = None,
-    mask: Tensor | None = None,
-    resets: Resets | None = None,
-    states: bool = False,
-) -> tuple[Any, ...]:
-    """Run a cell as `eager.run` does, in compiled pieces.
+def compiled(cell: Cell, x: Tensor, *others: Any) -> tuple[Any, ...]:
+    """Run a cell as `eager.run` does, with all its arguments, in compiled pieces.
 
     The eager engine runs the steps that fill no piece, forward-mode derivatives, and calls under hooks on saved
     tensors: torch.utils.checkpoint runs a call again in backward, where torch does not compile.
     """
-    arguments = (x, weights, state, dt, mask, resets, states)
+    arguments = (x, *others)
     if len(x) <= STEPS or 0 in x.shape or torch_private.saved_tensors_have_hooks() or torch_private.is_in_dual_level():
         return eager.run(cell, *arguments)
     key = _kind_of_call(cell, *arguments)
@@ -254,9 +234,9 @@ class AllSteps(torch.autograd.Function):
         return d.flatten(0, 1).mT @ h.flatten(0, 1), d_bias, None, None
 
 
-def _tensors(tree: Any) -> list[Tensor]:
+def tensors_of(*values: Any) -> list[Tensor]:
     """Return all tensors of nested values, in their order."""
-    return [v for v in tree_leaves(tree) if isinstance(v, Tensor)]
+    return [v for v in tree_leaves(values) if isinstance(v, Tensor)]
 
 
 def _difference(cell: Cell, key: tuple[Any, ...], arguments: tuple[Any, ...]) -> str | None:
@@ -267,7 +247,7 @@ def _difference(cell: Cell, key: tuple[Any, ...], arguments: tuple[Any, ...]) ->
     given = (x[: STEPS + 1], weights, state, dt, mask, resets, states)
     # A tensor that is given twice is copied once, and the copies need gradients as the originals do. So the trial
     # compiles just what the call needs.
-    copies = {id(v): v.detach().clone().requires_grad_(v.requires_grad) for v in _tensors(given)}
+    copies = {id(v): v.detach().clone().requires_grad_(v.requires_grad) for v in tensors_of(given)}
     given = tree_map_only(Tensor, lambda v: copies[id(v)], given)
     wanted = [v for v in dict.fromkeys([*copies.values(), *cell.parameters()]) if v.requires_grad]
 
@@ -277,7 +257,7 @@ def _difference(cell: Cell, key: tuple[Any, ...], arguments: tuple[Any, ...]) ->
             if x.is_cuda:
                 with torch.cuda.device(x.device):
                     torch.cuda.manual_seed(0)
-            found = _tensors(run(cell, *given))
+            found = tensors_of(run(cell, *given))
         if not any(v.requires_grad for v in found):
             return found
         # Each number has another weight in the loss.

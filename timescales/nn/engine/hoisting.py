@@ -6,11 +6,12 @@
 from __future__ import annotations
 
 import dataclasses
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from timescales.nn.cells.cell import Cell
@@ -58,14 +59,13 @@ class Hoisted:
 
     def values(self, cell: Cell, device: torch.device) -> list[Tensor]:
         """Compute the tensors that a step uses from the cell's parameters as they are now."""
-        values: dict[int, Any] = {place: _attribute(cell, name, device) for place, name in self.roots.items()}
+        values: dict[int, Any] = {
+            place: operator.attrgetter(name)(cell).to(device) for place, name in self.roots.items()
+        }
         enabled = torch.is_grad_enabled()
         for call in self.calls:
             args, kwargs = _replaced(call.args, values), _replaced(call.kwargs, values)
-            if enabled and not call.gradients:
-                with torch.no_grad():
-                    result = call.function(*args, **kwargs)
-            else:
+            with torch.set_grad_enabled(enabled and call.gradients):
                 result = call.function(*args, **kwargs)
             results = [result] if isinstance(result, Tensor) else result
             values.update(zip(call.places, results, strict=True))
@@ -109,14 +109,6 @@ def _replaced(argument: Any, values: dict[int, Any]) -> Any:
     if type(argument) is dict:
         return {key: _replaced(v, values) for key, v in argument.items()}
     return argument
-
-
-def _attribute(cell: nn.Module, name: str, device: torch.device) -> Tensor:
-    value: Any = cell
-    for part in name.split("."):
-        value = getattr(value, part)
-    assert isinstance(value, Tensor)
-    return value.to(device)
 
 
 READS = ("item", "tolist", "numpy", "__array__", "__bool__", "__float__", "__int__", "__index__")
@@ -194,9 +186,8 @@ class Hoisting(TorchFunctionMode):
             raise NotTraceable("uses a tensor that is neither an argument, nor a parameter or attribute of the cell")
         place = self.hoisted.places[id(tensor)]
         if place in self.detached and tensor.requires_grad:  # it left the forward of an autograd.Function
-            raise NotTraceable(
-                "applies an autograd.Function only to parameters; apply it before the step, or to gx or the state"
-            )
+            fix = "apply it before the step, or to gx or the state"
+            raise NotTraceable(f"applies an autograd.Function only to parameters; {fix}")
         return Reference(place)
 
     def leaf(self, value: Any) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -79,18 +78,18 @@ def readable(name: str, tensor: Tensor, shape: tuple[int, ...], dtype: torch.dty
     return tensor, _address(name, tensor, shape, tensor.numel())
 
 
-def address(name: str, tensor: Tensor | None, shape: tuple[int, ...], dtype: torch.dtype = torch.float32) -> int | None:
-    """Return the address of a tensor's memory on the CPU for C++ code, which reads or writes as much as `shape` says.
+def address(name: str, tensor: Tensor | None, shape: tuple[int, ...]) -> int | None:
+    """Return the address of a float32 tensor on the CPU for C++ code, which reads or writes as much as `shape` says.
 
     Return None for None. Only this function, `readable` and `address_of_rows` take addresses, by way of `_address`, so
     C++ code never leaves a tensor's memory.
 
-    Raises: RuntimeError, in one line, unless the tensor has this shape and dtype, is contiguous and has all its memory.
+    Raises: RuntimeError, in one line, unless the tensor has this shape, is contiguous and has all its memory.
     """
     if tensor is None:
         return None
-    if not is_dense(tensor, dtype):
-        raise RuntimeError(_unreadable(name, tensor, dtype))
+    if not is_dense(tensor, torch.float32):
+        raise RuntimeError(_unreadable(name, tensor))
     return _address(name, tensor, shape, tensor.numel())
 
 
@@ -98,29 +97,24 @@ def address_of_rows(name: str, tensor: Tensor, shape: tuple[int, ...]) -> int:
     """Return the address as `address` does, for a float32 tensor (., ., n) whose last dimension is contiguous."""
     last = tensor.stride()[-1:] == (1,) or tensor.shape[-1:] == (1,)
     if not last or tensor.dtype is not torch.float32 or not tensor.is_cpu or is_subclass(tensor) or tensor.is_neg():
-        raise RuntimeError(_unreadable(name, tensor, torch.float32))
+        raise RuntimeError(_unreadable(name, tensor))
     numbers = 1 + sum((n - 1) * stride for n, stride in zip(tensor.shape, tensor.stride(), strict=True))
     return _address(name, tensor, shape, numbers if tensor.numel() else 0)
 
 
 def _address(name: str, tensor: Tensor, shape: tuple[int, ...], numbers: int) -> int:
     """Return the address if the memory holds `numbers` numbers from the first one on."""
-    check_shape("fused", name, tensor, shape)
+    if tensor.shape != shape:
+        found = tuple(tensor.shape)
+        raise RuntimeError(f"the fused engine needs {name} {tuple(shape)}; it is {found}: use engine='eager'")
     if tensor.untyped_storage().nbytes() < (tensor.storage_offset() + numbers) * tensor.itemsize:
         raise RuntimeError(f"the memory of {name} {tuple(shape)} was freed or made smaller: use engine='eager'")
     return tensor.data_ptr()
 
 
-def _unreadable(name: str, tensor: Tensor, dtype: torch.dtype) -> str:
+def _unreadable(name: str, tensor: Tensor) -> str:
     found = f"{tensor.dtype} with strides {tensor.stride()} on {tensor.device}"
-    return f"the fused engine reads {name} as contiguous {dtype} on the CPU, not {found}"
-
-
-def check_shape(engine: str, name: str, tensor: Tensor | None, shape: tuple[int, ...]) -> None:
-    """Raise RuntimeError if a tensor has another shape than a kernel reads, or if it is None: missing."""
-    if tensor is None or tensor.shape != shape:
-        found = "missing" if tensor is None else tuple(tensor.shape)
-        raise RuntimeError(f"the {engine} engine needs {name} {tuple(shape)}; it is {found}: use engine='eager'")
+    return f"the fused engine reads {name} as contiguous torch.float32 on the CPU, not {found}"
 
 
 def is_differentiated(grads: Iterable[Tensor | None]) -> bool:
@@ -135,8 +129,3 @@ def check_backward(engine: str, grads: Iterable[Tensor | None]) -> None:
         raise RuntimeError(f"the {engine} engine has no second derivatives: for create_graph=True use engine='eager'")
     if any(g is not None and torch_private.is_batched(g) for g in grads):
         raise RuntimeError(f"the {engine} engine has no batched gradients: where is_grads_batched use engine='eager'")
-
-
-def no_jvp(ctx: Any, *tangents: Any) -> None:
-    """Raise RuntimeError: the `jvp` of the kernels' autograd functions."""
-    raise RuntimeError("this engine has no forward-mode derivatives: use engine='eager'")

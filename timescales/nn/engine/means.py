@@ -85,10 +85,7 @@ def _whole_rows(x: Tensor, normalized_shape: Sequence[int]) -> None:
 MEANS: dict[Any, Callable[..., Tensor]] = {
     F.layer_norm: _layer_norm,
     F.rms_norm: _rms_norm,
-    torch.mean: _mean,
-    Tensor.mean: _mean,
-    torch.var: _var,
-    Tensor.var: _var,
-    torch.std: _std,
-    Tensor.std: _std,
+    **dict.fromkeys((torch.mean, Tensor.mean), _mean),
+    **dict.fromkeys((torch.var, Tensor.var), _var),
+    **dict.fromkeys((torch.std, Tensor.std), _std),
 }

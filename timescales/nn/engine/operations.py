@@ -17,21 +17,11 @@ Number = Node | float
 
 def _apply(op: str) -> Callable[..., Node]:
     """Return the function that applies `op` of `Expressions` to a node and other arguments."""
-
-    def apply(x: Node, *others: Number) -> Node:
-        return x.apply(op, *others)
-
-    return apply
+    return lambda x, *others: x.apply(op, *others)
 
 
 def _add(x: Number, y: Number, alpha: float = 1) -> Node:
-    return _sum(x, y if alpha == 1 else alpha * y)
-
-
-def _sum(x: Number, y: Number) -> Node:
-    result = x + y
-    assert isinstance(result, Node)
-    return result
+    return x + (y if alpha == 1 else alpha * y)  # type: ignore[return-value]
 
 
 def _subtract(x: Number, y: Number, alpha: float = 1) -> Node:
@@ -57,12 +47,8 @@ def _clamp(x: Node, low: Number | None = None, high: Number | None = None) -> No
     return x if high is None else x.expressions("min", x.expressions.node(high), x)
 
 
-def _extreme(op: str) -> Callable[[Node, Node], Node]:
-    def extreme(x: Node, y: Node) -> Node:
-        # torch returns NaN if one of the two is NaN.
-        return _select(x.apply("ne", x), x, x.apply(op, y))
-
-    return extreme
+def _extreme(op: str, x: Node, y: Node) -> Node:
+    return _select(x.apply("ne", x), x, x.apply(op, y))  # torch returns NaN if one of the two is NaN
 
 
 def _sigmoid(x: Node) -> Node:
@@ -163,16 +149,11 @@ ELEMENTWISE: dict[str, Callable[..., Node]] = {
     "mish": lambda x: x * _softplus(x).apply("tanh"),
     "gelu": _gelu,
     "log_sigmoid_forward": lambda x: -_softplus(-x),
-    "maximum": _extreme("max"),
-    "minimum": _extreme("min"),
+    "maximum": lambda x, y: _extreme("max", x, y),
+    "minimum": lambda x, y: _extreme("min", x, y),
     "where": _select,
     "masked_fill": lambda x, mask, value: _select(mask, value, x),
-    "logical_and": _apply("and"),
-    "logical_or": _apply("or"),
-    "bitwise_and": _apply("and"),
-    "bitwise_or": _apply("or"),
-    "logical_not": _apply("not"),
-    "bitwise_not": _apply("not"),
+    **{f"{kind}_{op}": _apply(op) for kind in ("logical", "bitwise") for op in ("and", "or", "not")},
     "lerp": lambda start, end, weight: start + weight * (end - start),
     "addcmul": lambda x, a, b, value=1: x + a * b * value,
     "addcdiv": lambda x, a, b, value=1: x + a / b * value,
@@ -201,17 +182,8 @@ STRUCTURAL = {
 
 # Operations that make a tensor of one number: the number, from the operation's arguments.
 CONSTANT: dict[str, Callable[..., float]] = {
-    "zeros": lambda *_: 0,
-    "zeros_like": lambda *_: 0,
-    "new_zeros": lambda *_: 0,
-    "ones": lambda *_: 1,
-    "ones_like": lambda *_: 1,
-    "new_ones": lambda *_: 1,
-    "full": lambda _, value: value,
-    "full_like": lambda _, value: value,
-    "new_full": lambda _x, _size, value: value,
-    "scalar_tensor": lambda value: value,
-    "empty_like": lambda *_: 0,
-    "new_empty": lambda *_: 0,
-    "new_empty_strided": lambda *_: 0,
+    **dict.fromkeys(("zeros", "zeros_like", "new_zeros"), lambda *_: 0),
+    **dict.fromkeys(("empty_like", "new_empty", "new_empty_strided"), lambda *_: 0),
+    **dict.fromkeys(("ones", "ones_like", "new_ones"), lambda *_: 1),
+    **dict.fromkeys(("full", "full_like", "new_full", "scalar_tensor"), lambda *arguments: arguments[-1]),
 }

@@ -18,13 +18,14 @@ from timescales.nn.engine.scalar import Expressions, Node
 from timescales.torch_private import DispatchMode, operation, schema, tree_leaves, tree_map
 
 READS = ("any", "all", "_local_scalar_dense", "is_nonzero", "equal", "nonzero", "item", "allclose")
+EAGER = "such a step is not compiled: set compiled = False in the cell's class"
 READ = "reads a number from a tensor, as .item() or `if` do; use torch.where"
-SUMS = ("sum", "mean", "prod", "var", "std", "norm", "logsumexp")
-EXTREMES = ("amax", "amin", "max", "min", "argmax", "argmin")
-PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "mv", "dot", "linear", "convolution", "native_layer_norm")
-ALONG_UNITS = ("_softmax", "_log_softmax", "cumsum", "cumprod", "sort", "topk", "gather", "scatter")
 LIKE_CUMAX = ("_softmax", "_log_softmax", "cumsum")
-MIXES = (*SUMS, *EXTREMES, *PRODUCTS, *ALONG_UNITS)
+MIXES = (
+    *("sum", "mean", "prod", "var", "std", "norm", "logsumexp", "amax", "amin", "max", "min", "argmax", "argmin"),
+    *("mm", "addmm", "bmm", "baddbmm", "mv", "dot", "linear", "convolution", "native_layer_norm"),
+    *("cumprod", "sort", "topk", "gather", "scatter", *LIKE_CUMAX),
+)
 
 
 class NotTraceable(Exception):
@@ -182,7 +183,10 @@ class Recorder(DispatchMode):
             return result
         if self.paused:
             return func(*args, **kwargs)
-        self._refuse(func, name)
+        self._refuse_effects(func, name)
+        if name in MIXES and not (self.backward and name == "sum"):
+            instead = "; over the units of a gate: timescales.nn.cells.gates.cumax" if name in LIKE_CUMAX else ""
+            raise NotTraceable(f"mixes units or sequences with {name}{instead}")
         result = func(*args, **kwargs)
         with self.pause():
             self._record(func, name, args, kwargs, result)
@@ -207,12 +211,6 @@ class Recorder(DispatchMode):
             return
         self._refuse_effects(func, name)
 
-    def _refuse(self, func: Any, name: str) -> None:
-        self._refuse_effects(func, name)
-        if name in MIXES and not (self.backward and name == "sum"):
-            instead = "; over the units of a gate: timescales.nn.cells.gates.cumax" if name in LIKE_CUMAX else ""
-            raise NotTraceable(f"mixes units or sequences with {name}{instead}")
-
     def _record(self, func: Any, name: str, args: Any, kwargs: Any, result: Any) -> None:
         if schema(func).is_mutable:  # in backward: a new value of the tensor
             name, result = name.removesuffix("_"), args[0]
@@ -232,7 +230,10 @@ class Recorder(DispatchMode):
         elif name == "sum":
             self.remember(result, self._sum(args, kwargs, result.shape))
         elif name == "_to_copy":
-            self._convert(args[0], result)
+            source = args[0]
+            if result.dtype != source.dtype and source.dtype != torch.bool:  # only true and false may become numbers
+                raise NotTraceable(f"changes the type, {source.dtype} to {result.dtype}")
+            self.remember(result, self._elementwise("copy", (source,), {}, result.shape))
         elif name == "log_sigmoid_forward":
             self.remember(result[0], self._elementwise(name, args, kwargs, result[0].shape))
             self.remember(result[1], self.constant(result[1].shape, 0.0))
@@ -240,12 +241,6 @@ class Recorder(DispatchMode):
             self.remember(result, self._elementwise(name, args, kwargs, result.shape))
         else:
             raise NotTraceable(f"calls {name}, which this engine does not know")
-
-    def _convert(self, source: Tensor, result: Tensor) -> None:
-        """Record a copy of another type. Only true and false may become numbers."""
-        if result.dtype != source.dtype and source.dtype != torch.bool:
-            raise NotTraceable(f"changes the type, {source.dtype} to {result.dtype}")
-        self.remember(result, self._elementwise("copy", (source,), {}, result.shape))
 
     def _move(self, func: Any, args: Any, kwargs: Any, result: Any, zeros: bool = False) -> None:
         """Record an operation that moves numbers: apply it to the four tables."""
@@ -347,12 +342,12 @@ class Recorder(DispatchMode):
             node, at = self.nodes[number], pattern == number
             if node.op == "constant":
                 if node.value != 0.0:
-                    raise NotTraceable("has a gradient that this engine cannot sum")
+                    raise NotTraceable(f"has a gradient whose sum no kernel can compute; {EAGER}")
                 continue
             first, end = unit[:, at].amin(-1), (unit + span)[:, at].amax(-1)
             sequences = max(1, len(sequence[:, at][0].unique()))
             if not bool((span[:, at].sum(-1) == (end - first) * sequences).all()):
-                raise NotTraceable("has a gradient that this engine cannot sum")
+                raise NotTraceable(f"has a gradient whose sum no kernel can compute; {EAGER}")
             terms.append((node, first, end - first, sequence[:, at].amax(-1) if sequences == 1 else None))
         if not terms:
             zero = self.constant(unit.shape[:1], 0.0)
@@ -390,7 +385,7 @@ class Mean(torch.autograd.Function):
             traced = recorder.traced(d)  # summed over the units only at the very end (`Recorder._sum`): here
             numbers = traced.node.unique().tolist()
             if len(numbers) > 1 or not recorder.places(traced, torch.zeros(1, dtype=torch.int64), recorder.H):
-                raise NotTraceable("has a gradient that this engine cannot sum")
+                raise NotTraceable(f"has a gradient whose sum no kernel can compute; {EAGER}")
             out = d.expand(ctx.shape) / n
             recorder.remember_rows(out, recorder.expressions("mean", recorder.nodes[numbers[0]]) / (n // recorder.H))
         return out, None
@@ -421,7 +416,7 @@ class Cumax(torch.autograd.Function):
             gradient = recorder.traced(d)
             numbers = gradient.node.unique()
             if len(numbers) != 1:
-                raise NotTraceable("treats the units of a gate differently")
+                raise NotTraceable(f"treats the units of a gate differently; {EAGER}")
             node = recorder.expressions.make("row_gradient", recorder.nodes[int(numbers[0])], value=ctx.gate)
             out = torch.empty_like(d)
             recorder.remember(out, ctx.source._replace(node=torch.full_like(gradient.node, recorder.number(node))))

@@ -38,13 +38,9 @@ def reset_where(where: Tensor, initial: Any, state: Any) -> Any:
 
 
 def split_reset(reset: Tensor, cell: Cell, state: Any) -> tuple[Any, Resets]:
-    """Split `reset` into the state before the first step and the later resets.
+    """Split `reset` (S, B), nonzero before each reset, into the state before the first step and the later resets.
 
-    Arguments:
-        reset: (S, B), nonzero where the state is reset to the cell's initial state before a step.
-        state: the state that the caller gave; fields (B, H).
-
-    Returns: the state before the first step, and the `Resets` after the steps.
+    state: the state that the caller gave; fields (B, H).
     """
     reset, initial = reset.bool(), arguments.first_state(cell, *reset.shape[1:])
     if not len(reset):

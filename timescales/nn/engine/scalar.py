@@ -18,7 +18,8 @@ UNARY = (
     *("neg", "abs", "sign", "sqrt", "exp", "expm1", "log", "log1p", "sigmoid", "tanh", "sin", "cos", "erf", "floor"),
     "not",
 )
-COMPARISONS = ("gt", "ge", "lt", "le", "eq", "ne", "and", "or", "not")  # their value is true or false
+ARITHMETIC = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
+COMPARISONS = {"gt": ">", "ge": ">=", "lt": "<", "le": "<=", "eq": "==", "ne": "!="}
 
 
 class Node:
@@ -66,7 +67,7 @@ class Node:
     @property
     def is_boolean(self) -> bool:
         """Return whether the value is true or false."""
-        return self.op in COMPARISONS or (self.op == "select" and self.args[1].is_boolean)
+        return self.op in (*COMPARISONS, "and", "or", "not") or (self.op == "select" and self.args[1].is_boolean)
 
     def __repr__(self) -> str:
         if not self.args:
@@ -108,8 +109,11 @@ class Expressions:
         args = tuple(a if op in ("and", "or", "not", "select") else self.as_number(a) for a in args)
         values = [a.value if a.op == "constant" else None for a in args]
         if args and None not in values and op in FOLDED:
-            folded = _fold(op, values)
-            if folded is not None:
+            try:
+                folded = FOLDED[op](*values)
+            except (ArithmeticError, ValueError):
+                folded = None  # Python has no result, as for 1 / 0
+            if isinstance(folded, (int, float)):
                 return self.constant(folded)
         simplified = self._simplify(op, args, values)
         return self.make(op, *args) if simplified is None else simplified
@@ -136,7 +140,10 @@ class Expressions:
         if op == "mul":
             return self._product(a, b, x, y)
         if op == "div":
-            return a if y == 1.0 else self("mul", a, self.constant(1.0 / y)) if _is_power_of_two(y) else None
+            if y == 1.0:
+                return a
+            exact = y is not None and y != 0.0 and math.isfinite(y) and math.frexp(abs(y))[0] == 0.5  # a power of two
+            return self("mul", a, self.constant(1.0 / y)) if exact else None
         if op == "pow":
             return self._power(a, y)
         return None
@@ -196,53 +203,26 @@ FOLDED: dict[str, Callable[..., float]] = {
     "div": lambda x, y: x / y,
     "neg": lambda x: -x,
     "abs": abs,
-    "sqrt": math.sqrt,
-    "exp": math.exp,
-    "expm1": math.expm1,
-    "log": math.log,
-    "log1p": math.log1p,
-    "tanh": math.tanh,
-    "sin": math.sin,
-    "cos": math.cos,
-    "erf": math.erf,
-    "floor": math.floor,
+    **{op: getattr(math, op) for op in ("sqrt", "exp", "expm1", "log", "log1p", "tanh", "sin", "cos", "erf", "floor")},
     "pow": lambda x, y: x**y,
     "mean": lambda x: x,
 }
 
 
-def _fold(op: str, values: list[Any]) -> float | None:
-    """Compute an operation on constants. Return None where Python has no result, as for 1 / 0."""
-    try:
-        result = FOLDED[op](*values)
-    except (ArithmeticError, ValueError):
-        return None
-    return float(result) if isinstance(result, (int, float)) else None
-
-
-def _is_power_of_two(y: Any) -> bool:
-    return y is not None and y != 0.0 and math.isfinite(y) and math.frexp(abs(y))[0] == 0.5
-
-
 def in_order(results: Iterable[Node]) -> list[Node]:
     """Return all nodes that the results need, each after its arguments."""
-    order: dict[int, Node] = {}
-
-    def visit(node: Node) -> None:
-        stack = [(node, False)]
-        while stack:
-            current, ready = stack.pop()
-            if id(current) in order:
-                continue
-            if ready:
-                order[id(current)] = current
-                continue
-            stack.append((current, True))
-            stack.extend((argument, False) for argument in reversed(current.args))
-
-    for result in results:
-        visit(result)
-    return list(order.values())
+    order: dict[Node, None] = {}
+    stack = [(node, False) for node in reversed([*results])]
+    while stack:
+        node, ready = stack.pop()
+        if node in order:
+            continue
+        if ready:
+            order[node] = None
+            continue
+        stack.append((node, True))
+        stack.extend((argument, False) for argument in reversed(node.args))
+    return list(order)
 
 
 def schedule(results: Sequence[Node], given: Container[Node]) -> list[tuple[Node, Node | None]]:

@@ -1,14 +1,7 @@
-"""Trace `Cell.step` and its backward pass as scalar expressions.
+"""Trace `Cell.step` and its backward pass as scalar expressions. README.md says what the modules of this folder do.
 
-`step` runs once on small tensors. Two modes of torch see every operation:
-
-- `Hoisting` (hoisting.py) sees the calls that `step` makes. Calls that depend only on parameters are not part of a
-  step: they are recorded unchanged, and torch evaluates them once per sequence, with gradients (`Hoisted`). Each of
-  their results that a step uses is a vector with one number per unit.
-- `Recorder` (recorder.py) sees the operations below autograd, first forward and then in torch.autograd.grad, so the
-  gradients are torch's own. For each number of each tensor it knows the expression, the unit and the sequence.
-
-A step that mixes units or sequences, or does anything else that a kernel cannot do, raises `NotTraceable`.
+`step` runs once on small tensors, and the gradients are torch's own. `Hoisting` sees the calls of torch that it makes,
+`Recorder` the operations below autograd. What a kernel cannot do raises `NotTraceable`.
 """
 
 from __future__ import annotations
@@ -18,12 +11,12 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from timescales.nn.cells.cell import Cell
 from timescales.nn.engine.copies import tensors_on_cpu, with_tensors
 from timescales.nn.engine.hoisting import Hoisted, Hoisting
-from timescales.nn.engine.recorder import NotTraceable, Recorder
+from timescales.nn.engine.recorder import EAGER, NotTraceable, Recorder
 from timescales.nn.engine.scalar import Expressions, Node
 from timescales.nn.engine.watch import Watch
 
@@ -31,14 +24,9 @@ BATCH = 2  # sequences of the example
 
 
 def float_type(cell: Cell) -> torch.dtype:
-    """Return the dtype of a cell's weights."""
-    return a_weight(cell).dtype
-
-
-def a_weight(cell: Cell) -> Tensor:
-    """Return a floating-point parameter of a cell. Under FSDP1, which has none, return its input weights."""
+    """Return the dtype of a cell's parameters. Under FSDP1, where there are none, that of its input weights."""
     found = next((p for p in cell.parameters() if p.is_floating_point()), None)
-    return cell.weight_ih if found is None else found
+    return (cell.weight_ih if found is None else found).dtype
 
 
 class Trace(NamedTuple):
@@ -105,7 +93,11 @@ def _trace(cell: Cell, with_dt: bool) -> Trace:
     watch = Watch(example, tensors)
     hoisting = Hoisting(recorder, heights, watch)
     copy = with_tensors(cell, tensors)
-    _add_roots(hoisting, copy)
+    for prefix, module in copy.named_modules():
+        for values in (module._parameters, module._buffers, vars(module)):
+            for key, value in values.items():
+                if isinstance(value, Tensor):
+                    hoisting.add_root(f"{prefix}.{key}".removeprefix("."), value)
     gx, gh, state, dt = example
     new = _forward(copy, example, recorder, hoisting)
     watch.finish(new)
@@ -173,8 +165,10 @@ def _forward(cell: Cell, example: Example, recorder: Recorder, hoisting: Hoistin
         try:
             new = cell.step(*example)
         except (RuntimeError, ValueError) as error:
-            _check_gates(cell, hoisting.pieces, error)
-            raise
+            if hoisting.pieces in (None, len(cell.gates)):
+                raise
+            names = f"`gates` names {len(cell.gates)} ({', '.join(cell.gates)})"
+            raise WrongGates(f"{type(cell).__name__}.step unpacks {hoisting.pieces} gates, {names}") from error
     if changed := [key for key, value in vars(cell).items() if attributes.get(key) is not value]:
         raise NotTraceable(f"sets the attribute {changed[0]}, which a kernel does not")
     if not isinstance(new, cell.State):
@@ -215,24 +209,6 @@ class Loss(torch.autograd.Function):
         return None, None, *ctx.d_new
 
 
-def _check_gates(cell: Cell, pieces: int | None, error: Exception) -> None:
-    """Raise WrongGates if a failed step had split the pre-activations into another number of pieces than `gates`."""
-    gates = cell.gates
-    if pieces is not None and pieces != len(gates):
-        names = f"`gates` names {len(gates)} ({', '.join(gates)})"
-        raise WrongGates(f"{type(cell).__name__}.step unpacks {pieces} gates, {names}") from error
-
-
-def _add_roots(hoisting: Hoisting, copy: nn.Module) -> None:
-    """Add the parameters, buffers and tensor attributes of a cell and of its modules."""
-    for name, module in copy.named_modules():
-        prefix = f"{name}." if name else ""
-        for values in (module._parameters, module._buffers, vars(module)):
-            for key, value in values.items():
-                if isinstance(value, Tensor):
-                    hoisting.add_root(prefix + key, value)
-
-
 def _only(recorder: Recorder, hoisting: Hoisting, cell: Cell, value: Any, name: str) -> Node:
     """Return the only expression of a field of the new state. Raises NotTraceable if there are several."""
     H = recorder.H
@@ -245,7 +221,7 @@ def _only(recorder: Recorder, hoisting: Hoisting, cell: Cell, value: Any, name: 
     if value.dtype != float_type(cell):
         raise NotTraceable(f"changes the type: {name} is {value.dtype}")
     if len(numbers) != 1:
-        raise NotTraceable(f"treats units differently: {name} has several expressions")
+        raise NotTraceable(f"treats units differently: {name} has several expressions; {EAGER}")
     units = (traced.unit <= torch.arange(H)) & (torch.arange(H) < traced.unit + traced.span)
     sequences = (traced.sequence < 0) | (traced.sequence == torch.arange(BATCH).unsqueeze(1))
     if not bool((units & sequences).all()):
@@ -273,6 +249,6 @@ def _gradient(recorder: Recorder, gradient: Tensor | None, like: Tensor) -> list
         node = recorder.nodes[int(found[0])]
         aligned = (traced.unit <= blocks.unit)[at] & (blocks.unit < traced.unit + traced.span)[at]
         if len(found) != 1 or not (node.op == "constant" or bool(aligned.all())):
-            raise NotTraceable("treats the units of a gate differently")
+            raise NotTraceable(f"treats the units of a gate differently; {EAGER}")
         nodes.append(node)
     return nodes

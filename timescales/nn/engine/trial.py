@@ -6,6 +6,7 @@ The trial finds what no test can: a custom step that the tracer misunderstood, o
 from __future__ import annotations
 
 import contextvars
+import functools
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
@@ -16,7 +17,7 @@ from torch.overrides import TorchFunctionMode
 
 from timescales.nn.cells.cell import Cell, Weights
 from timescales.nn.engine import eager
-from timescales.nn.engine.copies import copy_on_cpu
+from timescales.nn.engine.copies import tensors_on_cpu, with_tensors
 
 S, B, INPUTS = 4, 3, 2
 # The largest difference, relative to the largest number of a tensor. A larger one is allowed only where float32 itself
@@ -33,11 +34,6 @@ class Arguments(NamedTuple):
     mask: Tensor
     noise: list[Tensor]
 
-    def to(self, dtype: torch.dtype) -> Arguments:
-        """Return the same numbers in another dtype."""
-        tensors = {name: v.to(dtype, copy=True).requires_grad_() for name, v in self.tensors.items()}
-        return Arguments(tensors, self.mask, [v.to(dtype) for v in self.noise])
-
 
 class Prepared(TorchFunctionMode):
     """Let torch.rand_like return numbers that were drawn before, one tensor (B, H) for each call."""
@@ -51,32 +47,25 @@ class Prepared(TorchFunctionMode):
         return next(self.numbers) if func is torch.rand_like else func(*args, **(kwargs or {}))
 
 
-def difference(cell: Cell, timed: bool, noises: int, run: Run, tolerance: float = TOLERANCE) -> str | None:
+def difference(cell: Cell, timed: bool, noises: int, run: Run) -> str | None:
     """Return what differs between `run` and the eager engine, in one line. Return None if nothing does.
 
     The output and every gradient are compared, with the cell's own parameters but random weights and biases.
 
-    Arguments:
-        timed: whether the sequence has dt.
-        noises: number of calls of torch.rand_like in a step.
-        tolerance: the largest difference, relative to the largest number of a tensor.
+    timed: whether the sequence has dt. noises: number of calls of torch.rand_like in a step.
     """
     # In a separate thread no mode of the caller is active: autocast, inference mode, hooks on saved tensors.
     with ThreadPoolExecutor(1) as thread:
-        return thread.submit(contextvars.copy_context().run, _difference, cell, timed, noises, run, tolerance).result()
+        return thread.submit(contextvars.copy_context().run, _difference, cell, timed, noises, run).result()
 
 
-def _difference(cell: Cell, timed: bool, noises: int, run: Run, tolerance: float) -> str | None:
-    arguments = _random_arguments(cell, timed, noises)
-
-    def results(run: Run, dtype: torch.dtype) -> dict[str, Tensor]:
-        return _results(cell, arguments.to(dtype), run, dtype)
-
+def _difference(cell: Cell, timed: bool, noises: int, run: Run) -> str | None:
+    results = functools.partial(_results, cell, _random_arguments(cell, timed, noises))
     found, expected = results(run, torch.float32), results(_eager, torch.float64)
-    if _furthest(found, expected)[1] <= tolerance:
+    if _furthest(found, expected)[1] <= TOLERANCE:
         return None
     name, error = _furthest(found, expected, results(_eager, torch.float32))
-    if error <= tolerance:
+    if error <= TOLERANCE:
         return None
     return f"its compiled {type(cell).__name__} is wrong: {name} differs by {error:.1e} of its largest number"
 
@@ -102,12 +91,13 @@ def _eager(cell: Cell, x: Tensor, weights: Any, state: Any, dt: Any, mask: Any, 
 
 
 def _results(cell: Cell, arguments: Arguments, run: Run, dtype: torch.dtype) -> dict[str, Tensor]:
-    """Return the output, the last state, and every gradient, by name, in float64."""
-    cell = copy_on_cpu(cell, dtype)
-    t = arguments.tensors
+    """Return the output, the last state, and every gradient of a run in a dtype, by name, in float64."""
+    cell = with_tensors(cell, tensors_on_cpu(cell, dtype))
+    t = {name: v.to(dtype, copy=True).requires_grad_() for name, v in arguments.tensors.items()}
     weights = Weights(t["weight_ih"], t.get("weight_hh"), t["bias_ih"], t.get("bias_hh"))
     state = cell.State(*(t[name] for name in cell.State._fields))
-    output, last = run(cell, t["x"], weights, state, t.get("dt"), arguments.mask, arguments.noise)
+    noise = [v.to(dtype) for v in arguments.noise]
+    output, last = run(cell, t["x"], weights, state, t.get("dt"), arguments.mask, noise)
     results = {"the output": output} | {f"the last {name}": v for name, v in last._asdict().items()}
     # Each number has another weight in the loss.
     losses = [(v * torch.linspace(-1.0, 1.5, v.numel(), dtype=dtype).view_as(v)).sum() for v in results.values()]

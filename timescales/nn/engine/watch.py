@@ -1,16 +1,13 @@
 """Detect that a cell's `step` no longer does what was compiled.
 
-Why: a compiled kernel is valid only while `step` makes the same torch operations on the same values. A step may read a
-Python attribute, a dataclass, an array or a global, any of which may change between two calls.
+A step may read a Python attribute, a dataclass, an array or a global, any of which may change between two calls. So
+tracing notes every torch call that the step makes: function, arguments, result. Before each use of the kernel the step
+is replayed with torch switched off: every call is compared with the noted call and answered with its result. Whatever
+the step reads is an argument of such a call or changes which calls are made. A replay takes a few µs for each call of
+torch. Cells whose signature determines their step (`equations.is_fixed`) are not watched.
 
-How: tracing notes every torch call that the step makes: function, arguments, result. Before each use of the kernel the
-step is replayed with torch switched off: every call is compared with the noted call and answered with its result.
-Whatever the step reads is an argument of such a call or changes which calls are made, so every change is noticed. The
-step is then compiled again. A replay takes a few µs for each call of torch. Cells whose signature determines their step
-(`equations.is_fixed`) are not watched.
-
-The backward pass follows from the noted calls, with two exceptions that are noted and replayed in the same way: the
-backward of custom `autograd.Function`s, and tensor hooks.
+The backward pass follows from the noted calls, except that of custom `autograd.Function`s and of tensor hooks: these
+are noted and replayed in the same way.
 """
 
 from __future__ import annotations
@@ -40,10 +37,6 @@ PLAIN += (torch.dtype, torch.device, torch.layout, torch.memory_format)
 
 CHANGED = "computes something else when it runs again"
 FIX = "numbers that change by themselves cannot be compiled; for random ones use torch.rand_like"
-STEP_WITHOUT_GRADIENTS = (
-    "computes something else under torch.no_grad(): do not ask for torch.is_grad_enabled(), "
-    "and in an autograd.Function that returns its argument return x.view_as(x)"
-)
 
 
 def random_state() -> Any:
@@ -282,6 +275,11 @@ class _CompareCalls(TorchFunctionMode):
     def check(self, same: bool, reason: str | None = None) -> None:
         """Store and raise an error if something is not the same."""
         if not same:
-            usual = f"{CHANGED}; {FIX}" if self.gradients else STEP_WITHOUT_GRADIENTS
+            usual = f"{CHANGED}; {FIX}"
+            if not self.gradients:
+                usual = (
+                    "computes something else under torch.no_grad(): do not ask for torch.is_grad_enabled(), "
+                    "and in an autograd.Function that returns its argument return x.view_as(x)"
+                )
             self.error = self.error or NotTraceable(reason or usual)
             raise self.error

@@ -10,14 +10,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from timescales.tasks.data.corpus import Corpus, whole
-from timescales.tasks.data.images import Images
-from timescales.tasks.data.places import File, Layout, Named
+from timescales.tasks.data.corpus import Corpus, Images, whole
+from timescales.tasks.data.places import Layout, Named
 
 ARCHIVE = "cifar-10-python.tar.gz"
-TRAIN, TEST = [f"data_batch_{k}" for k in range(1, 6)], ["test_batch"]
+FILES = (*(f"data_batch_{k}" for k in range(1, 6)), "test_batch")
 
 
 def load(root: str | os.PathLike | None = None, allow_partial: bool = False) -> Images:
@@ -33,11 +31,15 @@ def load(root: str | os.PathLike | None = None, allow_partial: bool = False) -> 
 
 def read(path: Path) -> Images:
     """Return the images of an archive or folder, complete or not. Raises ValueError if it is damaged."""
-    batches = [_batch(file) for file in CORPUS.files(path)]
-    (train, train_labels), (test, test_labels) = (
-        [torch.cat(tensors) for tensors in zip(*part, strict=True)] for part in (batches[:-1], batches[-1:])
-    )
-    return Images(train, train_labels, test, test_labels, partial=[])
+    images, labels = [], []
+    for file in CORPUS.files(path):
+        with CORPUS.reading(file.name):
+            content = _Plain(io.BytesIO(file.read()), encoding="bytes").load()
+            if not isinstance(content, dict) or not isinstance(content.get(b"data"), np.ndarray):
+                raise ValueError("it has no images")
+            images.append(torch.from_numpy(content[b"data"].reshape(-1, 3, 1024)))
+            labels.append(torch.tensor(content[b"labels"], dtype=torch.uint8))
+    return Images(torch.cat(images[:-1]), torch.cat(labels[:-1]), images[-1], labels[-1], partial=[])
 
 
 class _Plain(pickle.Unpickler):
@@ -49,16 +51,6 @@ class _Plain(pickle.Unpickler):
         if module in ("numpy.core.multiarray", "numpy._core.multiarray") and name == "_reconstruct":
             return np.empty(0).__reduce__()[0]
         raise pickle.UnpicklingError(f"it contains {module}.{name}")
-
-
-def _batch(file: File) -> tuple[Tensor, Tensor]:
-    """Return images (N, 3, 1024) and labels (N,) of one file."""
-    with CORPUS.reading(file.name):
-        content = _Plain(io.BytesIO(file.read()), encoding="bytes").load()
-        if not isinstance(content, dict) or not isinstance(content.get(b"data"), np.ndarray):
-            raise ValueError("it has no images")
-        images = torch.from_numpy(content[b"data"].reshape(-1, 3, 1024))
-        return images, torch.tensor(content[b"labels"], dtype=torch.uint8)
 
 
 def _count(images: Images) -> dict[str, int | str]:
@@ -76,7 +68,7 @@ def _download(base: Path) -> None:
 CORPUS = Corpus(
     name="cifar10",
     title="CIFAR-10",
-    layouts=(Layout({name: name for name in (*TRAIN, *TEST)}),),
+    layouts=(Layout({name: name for name in FILES}),),
     named=Named(folders=r"cifar[-_ ]?10(?!\d).*", archives=r"cifar-10-(?:python|batches-py).*"),
     counts={"training images": 50_000, "test images": 10_000},
     count=lambda path: _count(read(path)),

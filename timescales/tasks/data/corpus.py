@@ -12,8 +12,10 @@ import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
+from torch import Tensor
 
 from timescales.errors import MissingData, nearest
 from timescales.files import TEMPORARY, cache_dir, make_folder
@@ -180,6 +182,16 @@ class Corpus:
                 f"{self.refetch_hint[1:]}; or accept it, marked in the record, with task.allow_partial=true"
             )
         return [f"{self.title} subset: {', '.join(differs)}"] if differs else []
+
+
+class Images(NamedTuple):
+    """All images (N, ...) and labels (N,) of a data set, uint8. partial: see `Corpus.check`."""
+
+    train: Tensor
+    train_labels: Tensor
+    test: Tensor
+    test_labels: Tensor
+    partial: list[str]
 
 
 def digest(arrays: Iterable[np.ndarray], symbols: Sequence[str] = ()) -> str:

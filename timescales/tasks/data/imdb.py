@@ -134,10 +134,6 @@ def _tokenise(split: str, reviews: list[tuple[int, str]], number: dict[str, int]
     }
 
 
-def _count(path: Path) -> dict[str, int | str]:
-    return {f"{split} reviews": len(reviews) for split, reviews in read(path).items()}
-
-
 def _download(base: Path) -> None:
     import datasets
 
@@ -159,7 +155,7 @@ CORPUS = Corpus(
     ),
     named=Named(folders=r"(?:aclimdb|imdb|large.?movie).*", archives=r"aclimdb.*|imdb"),
     counts={"train reviews": 25_000, "test reviews": 25_000},
-    count=_count,
+    count=lambda path: {f"{split} reviews": len(reviews) for split, reviews in read(path).items()},
     url="https://huggingface.co/datasets/stanfordnlp/imdb",
     download=_download,
 )

@@ -9,16 +9,10 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from timescales.tasks.data.corpus import Corpus, digest
-from timescales.tasks.data.images import Images
+from timescales.tasks.data.corpus import Corpus, Images, digest
 from timescales.tasks.data.places import File, Layout, Named
 
-FILES = (
-    "train-images-idx3-ubyte",
-    "train-labels-idx1-ubyte",
-    "t10k-images-idx3-ubyte",
-    "t10k-labels-idx1-ubyte",
-)
+FILES = [f"{part}-{kind}-ubyte" for part in ("train", "t10k") for kind in ("images-idx3", "labels-idx1")]
 
 
 def load(root: str | os.PathLike | None = None) -> Images:

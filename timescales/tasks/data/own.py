@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from timescales.tasks.data.corpus import data_root
+from timescales.tasks.data.places import plain_text
 from timescales.tasks.data.text import EOS, Text
 
 UNKNOWN = "<unk>"  # the symbol for all that are rare in the training part, or not in it
@@ -58,7 +58,7 @@ def read_text(path: Path) -> str:
         raise ValueError(f"{path}, line {line:,} has a zero byte, so it is no plain text: save it as UTF-8 text")
     if not text.strip():
         raise ValueError(f"{path} has no text: give a file with more")
-    return text.replace("\r\n", "\n").replace("\r", "\n")
+    return plain_text(text)
 
 
 def tokens(text: str, unit: str) -> list[str]:
@@ -105,8 +105,3 @@ def check_fractions(valid_fraction: float, test_fraction: float) -> None:
             f"valid_fraction {valid_fraction} and test_fraction {test_fraction} leave nothing to train on: "
             "their sum must be below 1"
         )
-
-
-def share(part: Tensor, number: int = 0) -> float:
-    """Return the share of a number in a part of a text."""
-    return float((part == number).double().mean())

@@ -23,13 +23,10 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple, cast
 
 LARGEST = 1 << 30  # bytes; files in an archive that claim to be larger are not read
-DEEPEST = 6  # how many folders below the root are searched
 ZIPS = (".zip", ".npz")
 TARS = (".tar", ".tgz", ".tar.bz2", ".tbz", ".tbz2", ".tar.xz", ".txz")  # .tar.gz: `_plain` removes the .gz
 SHOWN_FOLDERS = ("..", ".data", ".vector_cache")  # the last two are the folders of torchtext
-GENERIC_FOLDERS = (
-    r"archive.*|datasets--.*"  # Kaggle calls every zip "archive"; the Hub's cache begins with "datasets--"
-)
+GENERIC_FOLDERS = r"archive.*|datasets--.*"  # Kaggle calls every zip "archive"; the Hub's cache has datasets--...
 PARQUET = ".parquet"
 # Errors that reading a damaged or encrypted file can raise.
 DAMAGE = (
@@ -237,7 +234,7 @@ def _under(base: Path, named: Named) -> tuple[list[str], list[str], list[str]]:
         above = path.split("/")
         return ours or any(named.folder(name) or re.fullmatch(GENERIC_FOLDERS, _stem(name)) for name in above)
 
-    for path in _tree(base, DEEPEST, lambda path: "/" not in path or enter(path)):
+    for path in _tree(base, 6, lambda path: "/" not in path or enter(path)):
         paths.append(path)
         if _is(path, TARS) and named.archive(Path(path).name):
             archives.append(path)
@@ -246,7 +243,7 @@ def _under(base: Path, named: Named) -> tuple[list[str], list[str], list[str]]:
                 paths.extend(f"{path}/{name}" for name, _ in _zipped(base / path))
                 zips.append(path)
             except DAMAGE:
-                archives.extend([path] if named.archive(Path(path).name) else [])
+                archives.extend([path] * named.archive(Path(path).name))
     return paths, zips, archives
 
 
@@ -281,10 +278,7 @@ def _entries(folder: Path) -> list[os.DirEntry[str]]:
 
 
 def _on_disk(path: Path) -> File:
-    def opened() -> IO[bytes]:
-        return path.open("rb")
-
-    return File(str(path), opened)
+    return File(str(path), lambda: path.open("rb"))
 
 
 def _zipped(path: Path) -> Iterator[tuple[str, File]]:

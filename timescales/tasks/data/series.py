@@ -19,9 +19,7 @@ from timescales.errors import nearest
 from timescales.tasks.data import own
 
 MISSING = ("nan", "na", "n/a", "null", "none", "nat")  # gaps in a column of numbers, also in upper case; else words
-DELIMITERS = ",;\t"
 OFFSET = "2024-10-27T02:30+01:00"  # a time with its UTC offset, for messages
-HOUR = 3600.0  # clocks go back by at most so many seconds
 
 
 class Columns(NamedTuple):
@@ -112,7 +110,7 @@ def _columns(path: Path, wanted: list[str]) -> Columns:
 def _csv(path: Path) -> tuple[list[str], Callable[[str], list[Any]], list[int]]:
     text = own.read_text(path)
     first = text.partition("\n")[0]
-    reader = csv.reader(io.StringIO(text), delimiter=max(DELIMITERS, key=first.count))
+    reader = csv.reader(io.StringIO(text), delimiter=max(",;\t", key=first.count))
     names = [name.strip() for name in next(reader)]
     if twice := [name for name in names if names.count(name) > 1]:
         raise ValueError(f"{path}, row 1: two columns are called {twice[0]!r}: give each its own name")
@@ -171,16 +169,13 @@ def _numbers(columns: Columns, name: str) -> np.ndarray:
             try:
                 found[k] = float(cell)
             except (TypeError, ValueError) as error:
-                raise columns.error(k, f"{name} is {cell!r}, which is no number: {_number_hint(cell)}") from error
+                fix = "write a number, or leave the cell empty if it is not known"
+                if isinstance(cell, str) and "," in cell:
+                    fix = "write a point for the decimal comma, and no commas between thousands"
+                raise columns.error(k, f"{name} is {cell!r}, which is no number: {fix}") from error
             if math.isinf(found[k]):
                 raise columns.error(k, f"{name} is infinite: leave the cell empty if the value is not known")
     return found
-
-
-def _number_hint(cell: Any) -> str:
-    if isinstance(cell, str) and "," in cell:
-        return "write a point for the decimal comma, and no commas between thousands"
-    return "write a number, or leave the cell empty if it is not known"
 
 
 class Times(NamedTuple):
@@ -197,13 +192,20 @@ class Times(NamedTuple):
 def _times(columns: Columns, name: str) -> Times:
     """Return the times of a column. Dates have a UTC offset in all rows or in none; without one they count as UTC."""
     cells = columns.cells[name]
-    dates = not _is_number(cells[0])
+    try:
+        float(cells[0])
+        dates = False
+    except (TypeError, ValueError):
+        dates = True
     found: list[Any] = []
     for k, cell in enumerate(cells):
         if _is_empty(cell):
             raise columns.error(k, f"{name} is empty: fill in the time, or leave the row out")
         try:
-            found.append(_date(cell) if dates else float(cell))
+            if dates:
+                found.append(datetime.fromisoformat(cell if isinstance(cell, str) else cell.isoformat()))
+            else:
+                found.append(float(cell))
         except (TypeError, ValueError) as error:
             kind = "date such as 2024-05-31 or 2024-05-31T12:30" if dates else "number"
             like = " as in the first row" if k else ", or a number"
@@ -223,18 +225,6 @@ def _times(columns: Columns, name: str) -> Times:
     return Times(seconds, True, not offset and any(date.time() != datetime.min.time() for date in found))
 
 
-def _is_number(cell: Any) -> bool:
-    try:
-        float(cell)
-    except (TypeError, ValueError):
-        return False
-    return True
-
-
-def _date(cell: Any) -> datetime:
-    return datetime.fromisoformat(cell if isinstance(cell, str) else cell.isoformat())
-
-
 def _check_order(columns: Columns, times: Times, of_row: np.ndarray, order: np.ndarray, names: list[str]) -> None:
     """Raise ValueError for the first row whose time does not come after that of the row before it.
 
@@ -251,7 +241,7 @@ def _check_order(columns: Columns, times: Times, of_row: np.ndarray, order: np.n
             fix = "leave one of them out" if len(names) > 1 else "leave one out, or name the series with task.id=COLUMN"
         else:
             what, fix = f"its time is before that of {row}{series}", "sort the file by time"
-        if times.local and steps[at] >= -HOUR:
+        if times.local and steps[at] >= -3600.0:  # clocks go back by at most an hour
             fix = f"if clocks went back here, write each time with its UTC offset, as in {OFFSET}; if not, {fix}"
         raise columns.error(k, f"{what}: {fix}")
 
@@ -262,14 +252,10 @@ def _classes(columns: Columns, name: str, of_row: np.ndarray, names: list[str]) 
     of_series: dict[int, str] = {}
     for k, label in enumerate(labels):
         if of_series.setdefault(of_row[k], label) != label:
-            was = of_series[of_row[k]]
-            raise columns.error(
-                k, f"{name} is {label!r} and was {was!r} before in series {names[of_row[k]]}: a series has one class"
-            )
+            was = f"and was {of_series[of_row[k]]!r} before in series {names[of_row[k]]}"
+            raise columns.error(k, f"{name} is {label!r} {was}: a series has one class")
     classes = sorted(set(labels))
     if len(classes) < 2:
-        raise ValueError(
-            f"{columns.path}: all series are of class {classes[0]!r}: give a file with two classes or more"
-        )
+        raise ValueError(f"{columns.path}: all series are of class {classes[0]!r}: give a file with two or more")
     number = {label: k for k, label in enumerate(classes)}
     return np.array([number[label] for label in labels], float), classes

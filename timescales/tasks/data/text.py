@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import codecs
 import dataclasses
-import functools
+import itertools
 import os
 import re
 from collections.abc import Iterable, Sequence
@@ -77,7 +77,14 @@ def words(corpus: str, root: str | os.PathLike | None = None, allow_partial: boo
     splits = content["splits"]
     if corpus != source.name:
         key = {"files": source.content_hash(path), "seed": MARKOV_SEED, "version": 2}
-        splits = cached("markov", key, lambda: _markov(splits, content["symbols"].index(EOS)))["splits"]
+        sizes, eos = [len(split) for split in splits], content["symbols"].index(EOS)
+
+        def drawn() -> dict[str, list[Tensor]]:
+            # torch.save would store the whole text with each view of it, so the splits are copies.
+            whole = markov(splits[0], eos, sum(sizes), MARKOV_SEED)
+            return {"splits": [part.clone() for part in whole.split(sizes)]}
+
+        splits = cached("markov", key, drawn)["splits"]
     train, valid, test = splits
     return Text(train, valid, test, content["symbols"], partial)
 
@@ -102,12 +109,6 @@ def article_begins(tokens: Tensor, symbols: Sequence[str]) -> Tensor:
 def _words(source: Corpus, path: Path) -> Words:
     key = {"files": source.content_hash(path), "version": 2}
     return cached("words", key, lambda: _tokenise(_lines(source, file) for file in source.files(path)))
-
-
-def _markov(splits: Sequence[Tensor], eos: int) -> dict[str, list[Tensor]]:
-    drawn = markov(splits[0], eos, sum(map(len, splits)), MARKOV_SEED)
-    # torch.save would store the whole text with each view of it, so the splits are copies.
-    return {"splits": [part.clone() for part in drawn.split([len(split) for split in splits])]}
 
 
 def markov(words: Tensor, eos: int, n: int, seed: int = 0) -> Tensor:
@@ -228,21 +229,10 @@ def _write(path: Path, rows: Sequence[str], end: str = "\n") -> None:
     write_atomic(path, data)
 
 
-def _download_ptb(base: Path) -> None:
-    splits = _rows("ptb-text-only/ptb_text_only", "penn_treebank", revision="refs/convert/parquet", column="sentence")
-    by_name = dict(zip(SPLITS, splits, strict=True))
-    for name, rows in by_name.items():
-        _write(base / "ptb" / f"ptb.{name}.txt", rows)
-
-
-def _download_wikitext(base: Path, folder: str) -> None:
-    splits = _rows("Salesforce/wikitext", f"{folder}-v1")
-    for name, rows in zip(SPLITS, splits, strict=True):
-        _write(base / folder / f"wiki.{name}.tokens", rows)
-
-
-def _download_text8(base: Path) -> None:
-    _write(base / "text8" / "text8", [row for rows in _rows("afmck/text8") for row in rows], end="")
+def _download(base: Path, name: str, *hub: str, **options: str) -> None:
+    """Download the three files of a corpus. name: their path, with {} for the split."""
+    for split, rows in zip(SPLITS, _rows(*hub, **options), strict=True):
+        _write(base / name.format(split), rows)
 
 
 def _counts(unit: str, *counts: int | str) -> dict[str, int | str]:
@@ -275,7 +265,14 @@ PTB: Corpus = Corpus(
     counts=_counts("words", 929_589, 73_760, 82_430, 10_000, "c0fd8e0d15c8debe"),
     count=lambda path: _count("words", **_words(PTB, path)),
     url=f"{HUB}/ptb-text-only/ptb_text_only",
-    download=_download_ptb,
+    download=lambda base: _download(
+        base,
+        "ptb/ptb.{}.txt",
+        "ptb-text-only/ptb_text_only",
+        "penn_treebank",
+        revision="refs/convert/parquet",
+        column="sentence",
+    ),
 )
 PTB_CHARACTERS = dataclasses.replace(
     PTB,
@@ -293,7 +290,7 @@ WIKITEXT2: Corpus = Corpus(
     counts=_counts("words", 2_088_628, 217_646, 245_569, 33_278, "46ae20547edac753"),
     count=lambda path: _count("words", **_words(WIKITEXT2, path)),
     url=f"{HUB}/Salesforce/wikitext",
-    download=functools.partial(_download_wikitext, folder="wikitext-2"),
+    download=lambda base: _download(base, "wikitext-2/wiki.{}.tokens", "Salesforce/wikitext", "wikitext-2-v1"),
 )
 WIKITEXT103: Corpus = Corpus(
     name="wt103",
@@ -308,7 +305,7 @@ WIKITEXT103: Corpus = Corpus(
     },
     count=lambda path: _count("words", **_words(WIKITEXT103, path)),
     url=f"{HUB}/Salesforce/wikitext",
-    download=functools.partial(_download_wikitext, folder="wikitext-103"),
+    download=lambda base: _download(base, "wikitext-103/wiki.{}.tokens", "Salesforce/wikitext", "wikitext-103-v1"),
 )
 TEXT8 = Corpus(
     name="text8",
@@ -318,7 +315,6 @@ TEXT8 = Corpus(
     counts={"characters": 100_000_000},
     count=lambda path: {"characters": len(_read_text8(path))},
     url=f"{HUB}/afmck/text8",
-    download=_download_text8,
+    download=lambda base: _write(base / "text8" / "text8", list(itertools.chain(*_rows("afmck/text8"))), end=""),
 )
 WORDS = {corpus.name: corpus for corpus in (PTB, WIKITEXT2, WIKITEXT103)}
-WORD_CORPORA = (*WORDS, "markov_ptb")  # the corpora of `words`

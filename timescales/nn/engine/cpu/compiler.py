@@ -18,9 +18,6 @@ from timescales.files import cache_dir, make_folder
 
 COMPILERS = ("g++", "c++", "clang++")
 FLAGS = ("-std=c++17", "-O3", "-march=native", "-ffp-contract=fast", "-fopenmp", "-fPIC", "-shared")
-# Which flags to leave out, in the order in which this is tried, until the compiler accepts the rest for PROBE. Without
-# -fopenmp the engine uses one thread; without -march=native it uses narrow vectors.
-OMITTED_FLAGS = ((), ("-fopenmp",), ("-march=native",), ("-fopenmp", "-march=native"))
 PROBE = """
 #ifdef _OPENMP
 #include <omp.h>
@@ -133,11 +130,8 @@ def is_whole(file: Path) -> bool:
 
 def products(compiler: list[str]) -> Path:
     """Return the compiled matrix products in the cache. With them a library takes half the time to compile."""
-
-    def compile_file(file: Path) -> None:
-        write_compiled(file, compiler, ["-c", str(PRODUCTS)])
-
-    return in_cache("", compiler, compile_file, "products", ".o")
+    arguments = ["-c", str(PRODUCTS)]
+    return in_cache("", compiler, lambda file: write_compiled(file, compiler, arguments), "products", ".o")
 
 
 def write_compiled(file: Path, compiler: list[str], arguments: list[str]) -> None:
@@ -163,7 +157,8 @@ def accepted_flags(*compiler: str) -> list[str]:
     library might fit, and later libraries would then be built with fewer flags too.
     """
     with tempfile.TemporaryDirectory() as scratch:
-        for omitted in OMITTED_FLAGS:
+        # Without -fopenmp the engine uses one thread; without -march=native it uses narrow vectors.
+        for omitted in ((), ("-fopenmp",), ("-march=native",), ("-fopenmp", "-march=native")):
             flags = [flag for flag in FLAGS if flag not in omitted]
             try:
                 run([*compiler], [*flags, "-x", "c++", "-", "-o", f"{scratch}/probe.so"], PROBE)

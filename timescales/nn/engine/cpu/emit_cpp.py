@@ -11,32 +11,23 @@ from typing import Any
 
 from timescales.nn.engine.equations import KINDS, Equations, substitute
 from timescales.nn.engine.render import Language, statements
-from timescales.nn.engine.scalar import Node, in_order, schedule
+from timescales.nn.engine.scalar import ARITHMETIC, COMPARISONS, Node, in_order, schedule
 
 OPERATIONS = {  # functions on vectors are those of vectors.h
-    "add": "{a} + {b}",
-    "sub": "{a} - {b}",
-    "mul": "{a} * {b}",
-    "div": "{a} / {b}",
+    **{op: f"{{a}} {sign} {{b}}" for op, sign in ARITHMETIC.items()},
+    **{op: f"{{A}} {sign} {{B}}" for op, sign in COMPARISONS.items()},
     "neg": "-{a}",
-    "gt": "{A} > {B}",
-    "ge": "{A} >= {B}",
-    "lt": "{A} < {B}",
-    "le": "{A} <= {B}",
-    "eq": "{A} == {B}",
-    "ne": "{A} != {B}",
     "and": "{a} & {b}",
     "or": "{a} | {b}",
     "not": "~{a}",
     "select": "select({a}, {B}, {C})",
+    **{op: f"{op}({{A}})" for op in ("sign", "sigmoid")},
     "abs": "absolute({A})",
-    "sign": "sign({A})",
     "sqrt": "square_root({A})",
     "exp": "exp_of({A})",
     "expm1": "exp_minus_one({A})",
     "log": "logarithm({A})",
     "log1p": "log_one_plus({A})",
-    "sigmoid": "sigmoid({A})",
     "tanh": "hyperbolic_tangent({A})",
     "sin": "sine({A})",
     "cos": "cosine({A})",
@@ -79,7 +70,7 @@ def cell_code(equations: Equations) -> str:
         f"H_ONLY = {kinds[2]}, FIELDS = {len(e.fields)},",
         f"                         VECTORS = {len(e.vectors)}, NOISES = {e.noises}, "
         f"MEANS = {means[-1]}, KEPT = {kept[-1]};",
-        f"    static constexpr bool READS_H = {_bool(e.reads_h)}, TIMED = {_bool(e.d_dt is not None)};",
+        f"    static constexpr bool READS_H = {str(e.reads_h).lower()}, TIMED = {str(e.d_dt is not None).lower()};",
         f"    static constexpr int gate(int block) {{ return {_choice([b.gate for b in e.blocks])}; }}",
         f"    static constexpr int divisor(int gate) {{ return {_choice(e.divisors, 'gate')}; }}",
         f"    static constexpr bool is_row(int block) {{ return {_choice([int(b.is_row) for b in e.blocks])}; }}",
@@ -197,10 +188,6 @@ def _needed(results: Sequence[Node], known: Container[Node], computed: Container
         else:
             stack += node.args
     return found
-
-
-def _bool(value: bool) -> str:
-    return "true" if value else "false"
 
 
 def _choice(values: Sequence[int], name: str = "block") -> str:

@@ -1,9 +1,6 @@
-"""The fused engine: run the time loop of any cell on the CPU in C++, as one autograd function.
+"""The fused engine: run the time loop of any cell on the CPU in C++, as one autograd function, in float32.
 
-Its code is generated from `Cell.step`: the equations of a step are traced (trace.py, equations.py), written as C++
-(emit_cpp.py) and compiled into the loop: loop.cpp, or scan.cpp for a cell without recurrent weights
-(shared_library.py). Before a cell's library is used, a small sequence through it is compared with the eager engine
-(trial.py). The engine needs float32 on the CPU and a C++ compiler.
+Before a cell's library is used, a small sequence through it is compared with the eager engine (trial.py).
 
 Small numbers are set to zero: denormal numbers (below 1.2e-38), and in backward the gradients of pre-activations whose
 size is below 1e-30. Products of denormal numbers would make vanishing gradients many times slower.
@@ -24,7 +21,7 @@ from torch import Tensor
 
 from timescales.nn.cells.cell import Cell, Weights
 from timescales.nn.engine import eager, equations, trial
-from timescales.nn.engine.caches import cached_on_equations, trial_result
+from timescales.nn.engine.caches import trial_result
 from timescales.nn.engine.cpu import emit_cpp, shared_library
 from timescales.nn.engine.cpu.compiler import BuildError
 from timescales.nn.engine.cpu.shared_library import Problem
@@ -35,10 +32,8 @@ from timescales.nn.engine.kernel import (
     address,
     address_of_rows,
     check_backward,
-    check_shape,
     in_memory,
     is_differentiated,
-    no_jvp,
     readable,
 )
 from timescales.nn.engine.reset import Resets
@@ -67,40 +62,39 @@ class Compiled(NamedTuple):
     arguments: tuple[Argument, ...]
     lists: tuple[slice, ...]
 
-    @classmethod
-    def of(cls, e: Equations, functions: ctypes.CDLL) -> Compiled:
-        """Describe the arguments of the library of these equations."""
-        recurrent = any(block.has_h for block in e.blocks)
-        single = [("ih", True), ("hh", recurrent), ("bias_ih", True), ("bias_hh", False), ("dt", e.reads_dt)]
-        arguments = [Argument(name, torch.float32, needed) for name, needed in single]
-        arguments += [Argument(name, dtype, False) for name, dtype in OTHER_DTYPES.items()]
-        lists, sizes = [], (len(e.fields), len(e.vectors), e.noises, len(e.fields))
-        for name, n in zip(("state", "vectors", "noise", "initial"), sizes, strict=True):
-            lists.append(slice(1 + len(arguments), 1 + len(arguments) + n))
-            arguments += [Argument(name, torch.float32, True)] * n
-        return cls(e, functions, tuple(arguments), tuple(lists))
 
-
-OTHER_DTYPES = {"mask": torch.bool, "order": torch.int64, "reset_after": torch.bool}
 MASK, ORDER, SINGLE = 6, 7, 9  # places of mask and order among all tensors, and of the first list
 
 
 def compiled(cell: Cell, timed: bool) -> Compiled | str:
     """Return the compiled form of a cell, or the reason why there is none. timed: whether the step gets dt."""
     found = equations.known(cell, timed)
-    return found if isinstance(found, str) else _compile(found, cell)
+    if isinstance(found, str):
+        return found
+    if "compiled" not in vars(found):
+        vars(found)["compiled"] = _compile(found, cell)
+    return vars(found)["compiled"]
 
 
-@cached_on_equations
-def _compile(found: Equations, cell: Cell) -> Compiled | str:
-    code = emit_cpp.cell_code(found)
+def _compile(e: Equations, cell: Cell) -> Compiled | str:
+    code = emit_cpp.cell_code(e)
     try:
-        made = Compiled.of(found, shared_library.load(code, type(cell).__name__, found.is_scan))
+        functions = shared_library.load(code, type(cell).__name__, e.is_scan)
     except BuildError as error:
         return str(error)
+    recurrent = any(block.kind != "x" for block in e.blocks)
+    single = [("ih", True), ("hh", recurrent), ("bias_ih", True), ("bias_hh", False), ("dt", e.reads_dt)]
+    arguments = [Argument(name, torch.float32, needed) for name, needed in single]
+    others = {"mask": torch.bool, "order": torch.int64, "reset_after": torch.bool}
+    arguments += [Argument(name, dtype, False) for name, dtype in others.items()]
+    lists, sizes = [], (len(e.fields), len(e.vectors), e.noises, len(e.fields))
+    for name, n in zip(("state", "vectors", "noise", "initial"), sizes, strict=True):
+        lists.append(slice(1 + len(arguments), 1 + len(arguments) + n))
+        arguments += [Argument(name, torch.float32, True)] * n
+    made = Compiled(e, functions, tuple(arguments), tuple(lists))
     run_there = functools.partial(_run, made)
-    key = code, found.hoisted.description()
-    return trial_result(key, lambda: trial.difference(cell, found.reads_dt, found.noises, run_there)) or made
+    key = code, e.hoisted.description()
+    return trial_result(key, lambda: trial.difference(cell, e.reads_dt, e.noises, run_there)) or made
 
 
 def call_reason(cell: Cell, x: Tensor, others: Named = ()) -> str | None:
@@ -136,7 +130,10 @@ def run(
         return eager.run(cell, x, weights, state, dt, mask, resets, states)
     found = given or compiled(cell, dt is not None)
     assert isinstance(found, Compiled), found
-    noise = equations.draw_noise(found.equations, cell, S, B, x)
+    noise: list[Tensor] = []
+    if noises := found.equations.noises:  # in the order of the eager engine
+        drawn = torch.rand((S, noises, B, cell.hidden_size), dtype=x.dtype, device=x.device)
+        noise = [numbers.contiguous() for numbers in drawn.unbind(1)]
     return _run(found, cell, x, weights, state, dt, mask, noise, resets, states)
 
 
@@ -190,14 +187,9 @@ class Plan(NamedTuple):
     states: bool
     cell: weakref.ref[Cell] | None
 
-    @property
-    def equations(self) -> Equations:
-        """Return the equations of the cell."""
-        return self.code.equations
-
     def shapes(self, x: Tensor) -> list[Shape]:
         """Return the shapes of x and the other arguments. Their gradients have the same shapes."""
-        (S, B, I), H, e = x.shape, self.hidden_size, self.equations  # noqa: E741
+        (S, B, I), H, e = x.shape, self.hidden_size, self.code.equations  # noqa: E741
         rows = sum(H // divisor for divisor in e.divisors)
         single: list[Shape] = [(S, B, I), (rows, I), (rows, H), (rows,), (rows,), (S, B), (S, B), (B,), (S, B)]
         state: list[Shape] = [(B, H)] * len(e.fields)
@@ -256,7 +248,10 @@ class FusedFunction(torch.autograd.Function):
         workspace.release()
         return None, *results
 
-    jvp = staticmethod(no_jvp)
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> None:
+        """Raise RuntimeError."""
+        raise RuntimeError("this engine has no forward-mode derivatives: use engine='eager'")
 
 
 def _in_torch(
@@ -273,17 +268,10 @@ def _in_torch(
         weights, state = Weights(ih, hh, bias_ih, bias_hh), cell.State(*others[:fields])
         output, last, *every = eager.run(cell, x, weights, state, dt, mask, resets, plan.states)
     found = (output, *last, *(every[0][1:] if every else ()))
-    results = [(y, grad) for y, grad in zip(found, grads, strict=True) if grad is not None]
+    pairs = [(y, grad) for y, grad in zip(found, grads, strict=True) if grad is not None]
+    results, given, create = [y for y, _ in pairs], [grad for _, grad in pairs], torch.is_grad_enabled()
     sources = [v for v, want in zip(inputs, wanted, strict=True) if want and v is not None]
-    of_sources = iter(
-        torch.autograd.grad(
-            [y for y, _ in results],
-            sources,
-            [grad for _, grad in results],
-            create_graph=torch.is_grad_enabled(),
-            allow_unused=True,
-        )
-    )
+    of_sources = iter(torch.autograd.grad(results, sources, given, create_graph=create, allow_unused=True))
     return [next(of_sources) if want and v is not None else None for v, want in zip(inputs, wanted, strict=True)]
 
 
@@ -317,7 +305,7 @@ def _problem(plan: Plan, keep: bool, tensors: Sequence[Any], shapes: Sequence[Sh
         if tensor is not None:
             tensor, place = readable(argument.name, tensor, shape, argument.dtype)
         elif argument.needed:
-            check_shape("fused", argument.name, None, shape)
+            raise RuntimeError(f"the fused engine needs {argument.name} {shape}; it is missing: use engine='eager'")
         read.append(tensor)
         places.append(place)
     *lists, initial = (_array(places[part]) for part in plan.code.lists)
@@ -330,7 +318,7 @@ def _forward(plan: Plan, problem: Problem, x: Tensor) -> tuple[Workspace, tuple[
     functions, (S, B, _), H = plan.code.functions, x.shape, plan.hidden_size
     workspace = Workspace(functions.timescales_workspace(ctypes.byref(problem)))
     output = x.new_empty(S, B, H)
-    last = [output.new_empty(B, H) for _ in plan.equations.fields]
+    last = [output.new_empty(B, H) for _ in plan.code.equations.fields]
     every = [torch.empty_like(output) if plan.states else None for _ in last[1:]]
     problem.workspace = workspace.address
     problem.output = address("the output", output, (S, B, H))
@@ -352,7 +340,7 @@ def _backward(
     """Run the library backward: from the gradients of the output and the last state to those of the inputs."""
     d_output, *rest = grads
     rest = [None if d is None else in_memory(d, torch.float32).contiguous() for d in rest]
-    (S, B, _), H, fields = shapes[0], plan.hidden_size, len(plan.equations.fields)
+    (S, B, _), H, fields = shapes[0], plan.hidden_size, len(plan.code.equations.fields)
     problem.workspace = workspace.address
     problem.output = address("the output", output, (S, B, H))
     if d_output is not None:

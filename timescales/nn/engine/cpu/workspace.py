@@ -14,8 +14,7 @@ class Workspace:
     memory is reused for the next call.
 
     There is no lock: the garbage collector may call `__del__` at any time, even in the thread that would hold the lock.
-        The
-    `append` and `popleft` of a deque are atomic. At the end of the process, `__del__` cannot read the module's names.
+    The `append` and `popleft` of a deque are atomic. At the process's end `__del__` cannot read the module's names.
     """
 
     _unused: collections.deque[tuple[mmap.mmap, int]] = collections.deque()  # memory and its address
@@ -38,7 +37,9 @@ class Workspace:
         if memory is not None:
             self._unused.append(memory)
             if len(self._unused) > self.MAX_UNUSED:
-                self._drop_largest()
+                pieces = self._take_all()
+                largest = max(pieces, key=lambda piece: len(piece[0]), default=None)
+                self._unused.extend(piece for piece in pieces if piece is not largest)
 
     def __del__(self) -> None:
         self.release()
@@ -51,12 +52,6 @@ class Workspace:
         best = min(fits, key=lambda piece: len(piece[0]), default=None)
         cls._unused.extend(piece for piece in pieces if piece is not best)
         return best
-
-    @classmethod
-    def _drop_largest(cls) -> None:
-        pieces = cls._take_all()
-        largest = max(pieces, key=lambda piece: len(piece[0]), default=None)
-        cls._unused.extend(piece for piece in pieces if piece is not largest)
 
     @classmethod
     def _take_all(cls) -> list[tuple[mmap.mmap, int]]:
