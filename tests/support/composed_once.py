@@ -1,0 +1,81 @@
+"""What Hydra reads and composes for every configuration, done once in a process that imports this module.
+
+The results are Hydra's own. It imports no torch: tests/faults/random_overrides.py uses it, too.
+"""
+
+import contextlib
+import functools
+import pickle
+from pathlib import Path
+
+import omegaconf.base
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from hydra._internal.hydra import Hydra
+from omegaconf import OmegaConf
+
+from timescales.config import compose, folders
+
+READ: dict[str, bytes] = {}
+load_file = OmegaConf.load
+
+
+def load_once(file):
+    """What OmegaConf.load gives. Each text is parsed once: Hydra reads the same files for every configuration."""
+    if not hasattr(file, "read"):
+        return load_file(file)
+    text = file.read()
+    if text not in READ:
+        file.seek(0)  # an error names the file
+        READ[text] = pickle.dumps(load_file(file))
+    return pickle.loads(READ[text])
+
+
+OmegaConf.load = load_once
+omegaconf.base.parse = functools.lru_cache(maxsize=1000)(omegaconf.base.parse)  # of an interpolation
+read_mode = Hydra.get_mode
+
+
+def get_mode(hydra, config_name, overrides):
+    """What Hydra's own gives. It composes a whole configuration to read hydra.mode, which no file of ours sets."""
+    return read_mode(hydra, config_name, overrides) if "hydra.mode" in " ".join(overrides) else None
+
+
+Hydra.get_mode = get_mode
+
+
+def state_of(places):
+    """The files of configurations in some folders, and what changes with their content."""
+    files = [(file, file.stat()) for place in places for file in sorted(Path(place).rglob("*.yaml"))]
+    return tuple((file, status.st_mtime_ns, status.st_size) for file, status in files)
+
+
+COMPOSED: dict[tuple, bytes] = {}
+compose_files = ConfigLoaderImpl._compose_config_from_defaults_list
+
+
+def compose_once(loader, defaults, repo):
+    """What Hydra's own gives: the files that a command chooses, composed once while they are as they are."""
+    key = (str(defaults), state_of(source.path for source in repo.get_sources() if source.scheme() == "file"))
+    if key not in COMPOSED:
+        COMPOSED[key] = pickle.dumps(compose_files(loader, defaults, repo))
+    return pickle.loads(COMPOSED[key])
+
+
+ConfigLoaderImpl._compose_config_from_defaults_list = compose_once
+really_composing = compose.composing
+
+
+@functools.lru_cache(maxsize=8)
+def composer(files):
+    """A composer, for all tests: it keeps what it has composed, for which Hydra takes a tenth of a second."""
+    with really_composing() as made:
+        return made
+
+
+@contextlib.contextmanager
+def composing():
+    """What `compose.composing` gives, kept while the files of configurations are as they are."""
+    yield composer(state_of(folders.places()))
+
+
+compose.composing = composing
