@@ -76,8 +76,10 @@ def test_a_learned_state_of_any_shape_that_broadcasts(kind, shape):
 
 
 @pytest.mark.parametrize("name", ENGINES)
-def test_a_number_as_the_state(name):
-    close(run(with_start(cells.LSTMCell, 0.5), name)[0], run(with_start(cells.LSTMCell, numbers(1) * 5), "eager")[0])
+@pytest.mark.parametrize("start", [0.5, torch.tensor(0.5, dtype=torch.float64)], ids=str)
+def test_a_number_as_the_state(name, start):
+    """Also a tensor of one number of another type, which torch's operations take as a number."""
+    close(run(with_start(cells.LSTMCell, start), name)[0], run(with_start(cells.LSTMCell, numbers(1) * 5), "eager")[0])
 
 
 WRONG = [

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+import re
 import signal
 import time
 from types import SimpleNamespace
@@ -14,7 +15,7 @@ from quick import QUICK, records
 from trainings import fit_small as fit
 from trainings import quiet, small_parts
 
-from timescales import LSTM, paths
+from timescales import LSTM
 from timescales.config.schema import LoopSettings
 from timescales.errors import ConfigError
 from timescales.tasks import Copy
@@ -305,18 +306,18 @@ def test_quantiles_of_time_scales_are_named_by_the_share_below(monkeypatch):
 
 
 @pytest.mark.slow
-def test_the_demos_point(train, tmp_path, monkeypatch):
+def test_the_demos_point(script, tmp_path, monkeypatch):
     """On irregularly sampled waves a pLSTM tells the periods apart and an LSTM does not (93.0 and 70.2 %)."""
-    monkeypatch.syspath_prepend(str(paths.ROOT / "scripts"))
     import demo
 
-    assert train("-m", "model=lstm,plstm", *demo.SCALED, *demo.FULL, "logger=none").status == 0
-    accuracy = {}
-    for path in (tmp_path / "runs").glob("*/record.json"):
-        record = json.loads(path.read_text())
-        accuracy[record["config"]["model"]["name"]] = record["metrics"]["test/accuracy"]
+    monkeypatch.setattr(demo, "FOLDER", tmp_path / "demo")
+    said = script("demo")
+    accuracy = {saved["config"]["model"]["name"]: saved["metrics"]["test/accuracy"] for saved in records(demo.FOLDER)}
     assert accuracy["plstm"] > 0.85
     assert accuracy["lstm"] < 0.80
+    shown = re.findall(r"^  (LSTM|power-law LSTM) +([\d.]+) %", said, re.M)
+    assert shown == [(demo.MODELS[name], f"{100 * accuracy[name]:.1f}") for name in ("lstm", "plstm")]
+    assert (demo.FOLDER / "demo.png").stat().st_size > 0
 
 
 @pytest.mark.slow
