@@ -215,7 +215,7 @@ def test_calls_of_random_tensors_have_the_eager_loops_numbers_or_one_line():
 
 @pytest.mark.slow
 def test_thousands_of_calls_of_random_tensors():
-    fuzz(int(os.environ.get("FUZZED_CALLS", "10000")), first=120)
+    fuzz(int(os.environ.get("FUZZED_CALLS", "2500")), first=120)
 
 
 def sanitized(tmp_path, *arguments):
@@ -251,4 +251,4 @@ needs_sanitizer = pytest.mark.skipif(not has_sanitizer(), reason="g++ has no add
 @pytest.mark.slow
 @needs_sanitizer
 def test_the_address_sanitizer_sees_none_in_any_kind_of_cell(tmp_path):
-    sanitized(tmp_path, os.environ.get("FUZZED_CALLS", "3000"), "0")
+    sanitized(tmp_path, os.environ.get("FUZZED_CALLS", "1000"), "0")
