@@ -193,8 +193,8 @@ def test_every_evaluation_is_shortened_alike(tmp_path, monkeypatch):
     assert calls == [("valid", 3), ("valid", 3), ("test", 3), ("test", 3)]
 
 
-@pytest.mark.parametrize(("bad_step", "noticed"), [(8, 9), (9, 9), (7, 9)])
-def test_a_loss_that_is_not_finite_ends_the_run_as_diverged(tmp_path, monkeypatch, bad_step, noticed):
+def with_a_bad_loss(monkeypatch, bad_step):
+    """The loss of one training step is NaN. Returns a list, which grows by one with each training step."""
     original, trained = Copy.loss, []
 
     def loss(self, logits, batch):
@@ -202,6 +202,12 @@ def test_a_loss_that_is_not_finite_ends_the_run_as_diverged(tmp_path, monkeypatc
         return original(self, logits, batch) * (math.nan if torch.is_grad_enabled() and len(trained) == bad_step else 1)
 
     monkeypatch.setattr(Copy, "loss", loss)
+    return trained
+
+
+@pytest.mark.parametrize(("bad_step", "noticed"), [(8, 9), (9, 9), (7, 9)])
+def test_a_loss_that_is_not_finite_ends_the_run_as_diverged(tmp_path, monkeypatch, bad_step, noticed):
+    with_a_bad_loss(monkeypatch, bad_step)
     run = fit(tmp_path / "run", LoopSettings(max_epochs=9, eval_every=5, log_every=3))
     assert run.progress.stopped == "diverged"
     assert (run.progress.step, run.progress.diverged_at) == (noticed, bad_step)
@@ -214,16 +220,11 @@ def test_a_loss_that_is_not_finite_ends_the_run_as_diverged(tmp_path, monkeypatc
 @pytest.mark.parametrize(("bad_step", "log_every", "found"), [(8, 6, 8), (10, 6, 10), (7, 100, 7), (None, 3, 10)])
 def test_a_validation_that_is_not_finite_names_the_step_that_was_not(tmp_path, monkeypatch, bad_step, log_every, found):
     """Validations come at steps 5 and 10, before the losses since the last log step were looked at."""
-    original, evaluate, trained = Copy.loss, loop.evaluate, []
-
-    def loss(self, logits, batch):
-        trained.extend([1] * torch.is_grad_enabled())
-        return original(self, logits, batch) * (math.nan if torch.is_grad_enabled() and len(trained) == bad_step else 1)
+    evaluate, trained = loop.evaluate, with_a_bad_loss(monkeypatch, bad_step)
 
     def validated(*args):
         return evaluate(*args) | ({"loss": math.nan} if len(trained) == 10 else {})
 
-    monkeypatch.setattr(Copy, "loss", loss)
     monkeypatch.setattr(loop, "evaluate", validated)
     run = fit(tmp_path / "run", LoopSettings(max_epochs=9, eval_every=5, log_every=log_every))
     assert (run.progress.stopped, run.progress.step, run.progress.diverged_at) == ("diverged", 10, found)
