@@ -9,8 +9,10 @@ import pickle
 from pathlib import Path
 
 import omegaconf.base
+from hydra._internal import defaults_list
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.hydra import Hydra
+from hydra.core.config_store import ConfigStore
 from omegaconf import OmegaConf
 
 from timescales.config import compose, folders
@@ -41,6 +43,8 @@ def get_mode(hydra, config_name, overrides):
 
 
 Hydra.get_mode = get_mode
+# Hydra copies its sources of files for each configuration, and with them its store, which nothing changes.
+ConfigStore.__deepcopy__ = lambda store, memo: store
 
 
 def state_of(places):
@@ -49,13 +53,38 @@ def state_of(places):
     return tuple((file, status.st_mtime_ns, status.st_size) for file, status in files)
 
 
+def files_of(repo):
+    return state_of(source.path for source in repo.get_sources() if source.scheme() == "file")
+
+
+LISTED: dict[tuple, bytes] = {}
+list_files = defaults_list._create_defaults_list
+
+
+def choices_in(overrides):
+    """What overrides say of groups. Hydra notes there which of them it has used."""
+    return {name: value for name, value in vars(overrides).items() if name != "config_overrides"}
+
+
+def list_once(repo, config_name, overrides, **options):
+    """What Hydra's own gives: the files that choices of groups stand for, listed once while they are as they are."""
+    key = (config_name, str(choices_in(overrides)), str(options), files_of(repo))
+    if key not in LISTED:
+        found = list_files(repo, config_name, overrides, **options)
+        LISTED[key] = pickle.dumps((found, choices_in(overrides)))
+    found, noted = pickle.loads(LISTED[key])
+    vars(overrides).update(noted)
+    return found
+
+
+defaults_list._create_defaults_list = list_once
 COMPOSED: dict[tuple, bytes] = {}
 compose_files = ConfigLoaderImpl._compose_config_from_defaults_list
 
 
 def compose_once(loader, defaults, repo):
     """What Hydra's own gives: the files that a command chooses, composed once while they are as they are."""
-    key = (str(defaults), state_of(source.path for source in repo.get_sources() if source.scheme() == "file"))
+    key = (str(defaults), files_of(repo))
     if key not in COMPOSED:
         COMPOSED[key] = pickle.dumps(compose_files(loader, defaults, repo))
     return pickle.loads(COMPOSED[key])
