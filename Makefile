@@ -86,7 +86,7 @@ test: .venv/installed lint ## check code and types and run the quick tests, whic
 
 # Most of a sweep on SLURM is waiting: it runs beside the tour, where SLURM can be installed (apt, root).
 test-slow: .venv/installed ## run the slow tests, a sweep on a SLURM of one node and the tour: at most 12 minutes
-	$(PYTEST) -m slow
+	$(PYTEST) -m slow --no-loadscope-reorder
 	@mkdir -p runs; $(PY) tests/slurm/sweep.py > runs/slurm.log 2>&1 & slurm=$$!; \
 	$(PY) scripts/notebooks.py; status=$$?; \
 	wait $$slurm || { cat runs/slurm.log; exit 1; }; tail -n 3 runs/slurm.log; exit $$status

@@ -35,6 +35,14 @@ for number in (signal.SIGINT, signal.SIGQUIT):
         signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
 
 
+LONGEST = ("test_loop.py", "test_call_shapes.py", "test_docs.py", "test_gpu.py")  # of the slow tests: minutes each
+
+
+def pytest_collection_modifyitems(items):
+    """The longest files come first: a worker that began one of them last would run alone to the end."""
+    items.sort(key=lambda item: item.path.name not in LONGEST)
+
+
 def pytest_collection_finish():
     """A garbage collection takes seconds while it looks through all modules: from here on it does not."""
     gc.collect()
