@@ -17,6 +17,7 @@ from omegaconf import OmegaConf
 
 from timescales.config import compose, folders
 
+CONF = Path(__file__).resolve().parents[2] / "conf"
 READ: dict[str, bytes] = {}
 load_file = OmegaConf.load
 
@@ -48,9 +49,10 @@ ConfigStore.__deepcopy__ = lambda store, memo: store
 
 
 def state_of(places):
-    """The files of configurations in some folders, and what changes with their content."""
-    files = [(file, file.stat()) for place in places for file in sorted(Path(place).rglob("*.yaml"))]
-    return tuple((file, status.st_mtime_ns, status.st_size) for file, status in files)
+    """Some folders, their files of configurations, and what changes with their content. Those of CONF never change."""
+    roots = tuple(map(Path, places))
+    files = [(file, file.stat()) for root in roots if root != CONF for file in sorted(root.rglob("*.yaml"))]
+    return roots, *((file, status.st_mtime_ns, status.st_size) for file, status in files)
 
 
 def files_of(repo):
