@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import time
@@ -86,7 +87,7 @@ def main() -> None:
     records = train()
     picture = draw(records)
     print_results(records)
-    print(f"\nThe curves: {picture.relative_to(ROOT)}   ({time.monotonic() - start:.0f} s in all)\n")
+    print(f"\nThe curves: {os.path.relpath(picture)}   ({time.monotonic() - start:.0f} s in all)\n")
     print("Next:")
     print("  make tour                                        # look at what networks remember: two minutes")
     print("  make small TABLE=chien_copy                      # a paper's experiment in a quarter of an hour")

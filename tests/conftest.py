@@ -1,12 +1,10 @@
 import contextlib
 import ctypes
-import functools
 import gc
 import importlib
 import io
 import logging
 import os
-import pickle
 import signal
 import subprocess
 import sys
@@ -15,83 +13,14 @@ from pathlib import Path
 # Before torch is loaded. Threads that wait sleep: where processes share the cores, to spin costs fifty times the time.
 os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
 
-import omegaconf.base
+import composed_once  # noqa: F401  # what Hydra reads and composes again and again, it does once
 import pytest
 import synthetic
 import texts
 import torch
-from hydra._internal.config_loader_impl import ConfigLoaderImpl
-from hydra._internal.hydra import Hydra
-from omegaconf import OmegaConf
-
-from timescales.config import compose, folders
 
 ROOT = Path(__file__).resolve().parents[1]
-READ: dict[str, bytes] = {}
-load_file = OmegaConf.load
-
-
-def load_once(file):
-    """What OmegaConf.load gives. Each text is parsed once: Hydra reads the same files for every configuration."""
-    if not hasattr(file, "read"):
-        return load_file(file)
-    text = file.read()
-    if text not in READ:
-        file.seek(0)  # an error names the file
-        READ[text] = pickle.dumps(load_file(file))
-    return pickle.loads(READ[text])
-
-
-OmegaConf.load = load_once
-omegaconf.base.parse = functools.lru_cache(maxsize=1000)(omegaconf.base.parse)  # of an interpolation
-read_mode = Hydra.get_mode
-
-
-def get_mode(hydra, config_name, overrides):
-    """What Hydra's own gives. It composes a whole configuration to read hydra.mode, which no file of ours sets."""
-    return read_mode(hydra, config_name, overrides) if "hydra.mode" in " ".join(overrides) else None
-
-
-Hydra.get_mode = get_mode
 sys.path.insert(0, str(ROOT))
-
-
-def state_of(places):
-    """The files of configurations in some folders, and what changes with their content."""
-    files = [(file, file.stat()) for place in places for file in sorted(Path(place).rglob("*.yaml"))]
-    return tuple((file, status.st_mtime_ns, status.st_size) for file, status in files)
-
-
-COMPOSED: dict[tuple, bytes] = {}
-compose_files = ConfigLoaderImpl._compose_config_from_defaults_list
-
-
-def compose_once(loader, defaults, repo):
-    """What Hydra's own gives: the files that a command chooses, composed once while they are as they are."""
-    key = (str(defaults), state_of(source.path for source in repo.get_sources() if source.scheme() == "file"))
-    if key not in COMPOSED:
-        COMPOSED[key] = pickle.dumps(compose_files(loader, defaults, repo))
-    return pickle.loads(COMPOSED[key])
-
-
-ConfigLoaderImpl._compose_config_from_defaults_list = compose_once
-really_composing = compose.composing
-
-
-@functools.lru_cache(maxsize=8)
-def composer(files):
-    """A composer, for all tests: it keeps what it has composed, for which Hydra takes a tenth of a second."""
-    with really_composing() as made:
-        return made
-
-
-@contextlib.contextmanager
-def composing():
-    """What `compose.composing` gives, kept while the files of configurations are as they are."""
-    yield composer(state_of(folders.places()))
-
-
-compose.composing = composing
 C = ctypes.CDLL(None)
 
 # Tensors here are tiny: a second thread costs three times the time of the whole suite.
@@ -104,6 +33,14 @@ os.environ["WANDB_MODE"] = "offline"
 for number in (signal.SIGINT, signal.SIGQUIT):
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+
+
+LONGEST = ("test_loop.py", "test_call_shapes.py", "test_docs.py", "test_gpu.py")  # of the slow tests: minutes each
+
+
+def pytest_collection_modifyitems(items):
+    """The longest files come first: a worker that began one of them last would run alone to the end."""
+    items.sort(key=lambda item: item.path.name not in LONGEST)
 
 
 def pytest_collection_finish():

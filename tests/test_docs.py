@@ -117,10 +117,9 @@ class Browser:
 def built(tmp_path_factory):
     """What `make site` writes; a warning of Sphinx, such as a dead link, fails it."""
     site = tmp_path_factory.mktemp("site")
-    done = subprocess.run(
-        [sys.executable, ROOT / "scripts" / "docs.py", site], cwd=site, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(sys, "argv", ["docs.py", str(site)])
+        docs.main()
     return site
 
 
@@ -243,19 +242,17 @@ def made_run(folder, name):
 
 
 @pytest.mark.slow
-def test_a_gallery_has_the_pages_of_its_runs_alone(tmp_path):
+def test_a_gallery_has_the_pages_of_its_runs_alone(tmp_path, script):
     runs = [made_run(tmp_path / "runs", name) for name in ("copy-plstm-s0-1", "copy-plstm-s1-2")]
-    command = [sys.executable, ROOT / "scripts" / "docs.py", tmp_path / "site", "--runs"]
-    done = subprocess.run([*command, *runs], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    assert script("docs", tmp_path / "site", "--runs", *runs).startswith("written: ")
     pages = {page.relative_to(tmp_path / "site").as_posix() for page in (tmp_path / "site").rglob("*.html")}
     pages = {page for page in pages if not page.startswith("_static/")}
     assert pages - {"index.html", "search.html", "genindex.html"} == {f"runs/{run.name}/README.html" for run in runs}
     index = (tmp_path / "site" / "index.html").read_text()
     assert all(f'href="runs/{run.name}/README.html"' in index for run in runs)
     assert index.count(Record.read(runs[0]).summary) == 2
-    none = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert none.stderr == "error: no run is given: train one, or name its directory\n"
+    none = script("docs", tmp_path / "site", "--runs")
+    assert none == "error: no run is given: train one, or name its directory"
 
 
 def test_a_curve_of_one_validation_is_a_dot(tmp_path, monkeypatch):

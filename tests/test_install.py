@@ -11,7 +11,6 @@ import venv
 import zipfile
 from pathlib import Path
 
-import packaged
 import pytest
 
 import timescales
@@ -20,16 +19,8 @@ from timescales.config.run import run_of
 
 pytestmark = pytest.mark.slow  # a wheel is built and installed
 ROOT = Path(__file__).resolve().parents[1]
-SMALL = [
-    "task.train_size=8",
-    "task.valid_size=4",
-    "task.test_size=4",
-    "task.batch_size=4",
-    "model.hidden_size=4",
-    "loop.max_steps=2",
-    "logger=none",
-    "device=cpu",
-]
+SMALL = ["task.train_size=8", "task.valid_size=4", "task.test_size=4", "task.batch_size=4", "model.hidden_size=4"]
+SMALL += ["loop.max_steps=2", "logger=none", "device=cpu"]
 
 
 @pytest.fixture(scope="module")
@@ -63,32 +54,6 @@ def call(installed, folder, *arguments, **environment):
         [installed / arguments[0], *arguments[1:]], cwd=folder, env=clean, capture_output=True, text=True, check=False
     )
     return done.returncode, done.stdout, done.stderr
-
-
-@pytest.fixture(scope="module")
-def light(wheel, tmp_path_factory):
-    """The programs of an environment with the wheel, torch, numpy and what these two need, as links, and no more."""
-    folder = tmp_path_factory.mktemp("light")
-    venv.create(folder, with_pip=False)
-    (packages,) = folder.glob("lib/*/site-packages")
-    for found in packaged.needed(packaged.PROJECT["dependencies"]).values():
-        for top in {path.parts[0] for path in found.files or [] if path.parts[0] not in ("..", "__pycache__")}:
-            if not (packages / top).exists():
-                (packages / top).symlink_to(found.locate_file(top))
-    command = ["-m", "pip", "--python", str(folder / "bin" / "python"), "install", "--quiet", "--no-deps", "--no-index"]
-    subprocess.run([sys.executable, *command, str(wheel)], check=True)
-    return folder / "bin"
-
-
-def test_the_layers_need_torch_and_numpy_alone(light, tmp_path):
-    code = "from timescales import PLSTM; import torch; rnn = PLSTM(3, 8, engine='eager')\n"
-    code += "output, state = rnn(torch.randn(5, 2, 3)); output.sum().backward(); print(*output.shape)"
-    status, out, err = call(light, tmp_path, "python", "-c", code)
-    assert (status, out) == (0, "5 2 8\n"), err
-    for name in ("timescales-train", "timescales-status", "timescales-report"):
-        status, _, err = call(light, tmp_path, name, "--help")
-        assert (status, len(err.strip().splitlines())) == (1, 1), err
-        assert "pip install 'timescales-rnn[train]'" in err
 
 
 def test_the_wheel_holds_what_runs_need(wheel):

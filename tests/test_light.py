@@ -74,8 +74,9 @@ def test_layers_work_with_torch_and_numpy_alone(blocker, tmp_path):
 
 
 COMMANDS = {
-    "train.py": f"import runpy; runpy.run_path({str(ROOT / 'train.py')!r}, run_name='__main__')",
+    "timescales-train": "from timescales.__main__ import main; main()",
     "timescales-report": "from timescales.commands import report; report()",
+    "timescales-status": "from timescales.commands import show_status; show_status()",
 }
 
 

@@ -164,10 +164,7 @@ def test_a_run_that_diverged_has_no_value_even_if_an_earlier_validation_was_good
 
 def test_the_second_map_scores_by_other_metrics_and_leaves_out_what_tells_no_cells_apart(small):
     """By accuracy both cells have 1 on "keep", by loss not. On "slower" seeds differ more than cells."""
-    second = {
-        "metrics": {"keep": {"metric": "test/loss", "chance": 1.0, "best": 0.0}},
-        "spread": 2,
-    }
+    second = {"metrics": {"keep": {"metric": "test/loss", "chance": 1.0, "best": 0.0}}, "spread": 2}
     values = {
         ("lstm", 0): (0.50, 0.9, 0.33),
         ("lstm", 1): (0.52, 0.8, 1.00),

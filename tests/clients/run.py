@@ -27,16 +27,8 @@ WITHOUT = (
     "flair and neuralhydrology have tests of their LSTMs, but not the texts, embeddings and modules that these tests",
     "read, and that of pytorch-forecasting lacks the table that tests of its other models read.",
 )
-TRAININGS = (
-    "torchrl",
-    "darts",
-    "neuralhydrology",
-    "pytorch_forecasting",
-    "flair",
-    "sb3_contrib",
-    "sb3_contrib_episodes",
-    "speechbrain",
-)
+TRAININGS = ("torchrl", "darts", "neuralhydrology", "pytorch_forecasting", "flair", "sb3_contrib")
+TRAININGS += ("sb3_contrib_episodes", "speechbrain")
 SECONDS = 600  # a suite, or a training
 
 

@@ -19,33 +19,11 @@ from timescales.experiment import plan
 from timescales.papers import load
 from timescales.runs.record import Record
 
+VALUES = [1, 1.5, 1e-05, -3, True, None, "ur", "-", "a b", "it's", "a,b", "null", "1.5", "", "a\\", "ünï", "$x", "a=b"]
+VALUES += [[1150, 1150, 400], [[1], []], {"law": "chrono", "T_max": 750}]
 
-@pytest.mark.parametrize(
-    "value",
-    [
-        1,
-        1.5,
-        1e-05,
-        -3,
-        True,
-        None,
-        "ur",
-        "-",
-        "a b",
-        "it's",
-        "a,b",
-        "null",
-        "1.5",
-        "",
-        [1150, 1150, 400],
-        [[1], []],
-        {"law": "chrono", "T_max": 750},
-        "a\\",
-        "ünï",
-        "$x",
-        "a=b",
-    ],
-)
+
+@pytest.mark.parametrize("value", VALUES)
 def test_a_value_survives_being_spelled_as_an_override(value):
     assert compose.parse(f"task.name={values.spell(value)}").value() == value
 

@@ -24,8 +24,9 @@ from types import FrameType
 from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))
+sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "support")]
 
+import composed_once  # noqa: E402, F401
 from hydra.core.global_hydra import GlobalHydra  # noqa: E402
 
 import train  # noqa: E402

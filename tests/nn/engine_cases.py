@@ -200,6 +200,13 @@ def some_state(model, B):
     ]
 
 
+def some_resets(S, B):
+    """Some in each row: before the first step, twice in succession, before the last step."""
+    reset = torch.rand(S, B) < 0.2
+    reset[0, 0] = reset[1:3, -1] = reset[-1, 0] = True
+    return reset
+
+
 def learned_start(kind):
     """A class of cells that begin from a learned vector, the same one in every field but for a factor."""
 

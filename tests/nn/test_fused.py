@@ -19,6 +19,7 @@ from engine_cases import (
     evaluate,
     learned_start,
     model,
+    some_resets,
     some_state,
 )
 from torch import Tensor, nn
@@ -52,13 +53,6 @@ def of(name, inputs, H):
     if name == "lru":  # the rounding of a phase grows with the steps that a unit remembers
         rnn.layers[0].nu_log.data.clamp_(min=-3.0)
     return rnn
-
-
-def some_resets(S, B):
-    """Some in each row: before the first step, twice in succession, before the last step."""
-    reset = torch.rand(S, B) < 0.2
-    reset[0, 0] = reset[1:3, -1] = reset[-1, 0] = True
-    return reset
 
 
 # --- cells and shapes -------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 import torch
-from engine_cases import close, gradient, learned_start, some_state
+from engine_cases import close, gradient, learned_start, some_resets, some_state
 from rnn_cases import B, H, I, S, layered, random_input
 from torch.utils._pytree import tree_leaves
 
@@ -20,13 +20,6 @@ ENGINES = ("eager", "fused")
 @pytest.fixture(autouse=True)
 def _seed():
     torch.manual_seed(1)
-
-
-def some_resets(S, B):
-    """Some in each row: before the first step, twice in succession, before the last step."""
-    reset = torch.rand(S, B) < 0.2
-    reset[0, 0] = reset[1:3, -1] = reset[-1, 0] = True
-    return reset
 
 
 def by_parts(rnn, x, state, dt, mask, reset):

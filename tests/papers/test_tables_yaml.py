@@ -11,7 +11,7 @@ from configs import config
 from made_up import made_row, report_of
 
 from timescales import analysis, paths
-from timescales.config import compose, folders, identity
+from timescales.config import compose, identity
 from timescales.config.run import run_of
 from timescales.experiment import plan
 from timescales.papers import judge, load
@@ -24,50 +24,43 @@ NAMES = sorted(path.stem for path in FOLDER.glob("*.yaml"))
 TABLES = {name: load.table(name) for name in NAMES}
 OF_PAPERS = [name for name in NAMES if not name.startswith("ours_")]
 WITH_RUNGS = [name for name in NAMES if len(TABLES[name].sizes) > 1]
-# Of the hundreds of settings of the atlas ids.csv has the ids.
 BUT_ATLAS = [name for name in NAMES if not name.startswith("ours_atlas")]
 
 
-@pytest.fixture(scope="module")
-def id_of():
-    """id_of(table, axes): of a run of a table; each is composed once."""
+@functools.cache
+def runs_of(name, size=PAPER):
+    """The runs of a table, each as its axes and its id, name and family: whole configurations would take a GB."""
     with compose.composing() as composer:
-
-        @functools.cache
-        def of_text(name, text):
-            return run_of(composer(load.request(json.loads(text)))).id
-
-        yield lambda name, axes: of_text(name, text_of(axes))
-
-
-@pytest.fixture(scope="module")
-def identities(id_of):
-    """identities(table, size): the ids of its runs by their axes, of one seed only, that exist in this tree."""
-    known = {name: folders.choices(name) for name in ("task", "model", "optimizer")}
-
-    @functools.cache
-    def identities(name, size=PAPER):
-        ids = {}
-        for axes in expand(TABLES[name], size):
-            exists = all(axes.get(key, known[key][0]) in known[key] for key in known)
-            if exists and (key := group(axes)) not in ids:
-                ids[key] = id_of(name, axes)
-        return ids
-
-    return identities
+        runs, wrong = plan.table_runs(TABLES[name], size, composer)
+    assert wrong == []
+    return [(run.axes, run.id, run.name, run.family) for run in runs]
 
 
 def text_of(axes):
     return json.dumps(axes, sort_keys=True)
 
 
+@functools.cache
+def ids_of(name, size=PAPER):
+    """The ids of a table's runs by their axes."""
+    return {text_of(axes): id for axes, id, *_ in runs_of(name, size)}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_table_still_asks_for_every_run_that_is_committed_with_it(name):
+    """What is composed today has the id under which it was committed."""
+    for row in store.read_rows(paths.RESULTS / name / "runs.csv"):
+        assert ids_of(name, row.rung)[text_of(row.axes)] == row.id
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", BUT_ATLAS)
-def test_a_table_still_asks_for_every_run_that_is_committed_with_it(name, id_of):
-    """What is composed today has the id under which it was committed."""
-    asked = {(size, text_of(axes)): axes for size in TABLES[name].sizes for axes in expand(TABLES[name], size)}
-    for row in store.read_rows(paths.RESULTS / name / "runs.csv"):
-        assert id_of(name, asked[row.rung, text_of(row.axes)]) == row.id
+def test_a_committed_run_has_its_id_if_it_is_composed_by_itself(name):
+    """As a launcher's process composes it; of each setting one seed."""
+    rows = {(row.rung, group(row.axes)): row for row in store.read_rows(paths.RESULTS / name / "runs.csv")}
+    with compose.composing() as composer:
+        for row in rows.values():
+            assert run_of(composer(load.request(row.axes))).id == row.id
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -167,17 +160,16 @@ def test_claims_of_a_rung_are_judged_once_each(name):
     assert {step.name for judged in ladder_claims for step in judged.steps} == set(TABLES[name].ladder.rungs)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", BUT_ATLAS)
-def test_every_run_has_an_identity_of_its_own(name, identities):
-    sizes = {size: identities(name, size) for size in TABLES[name].sizes}
+@pytest.mark.parametrize("name", NAMES)
+def test_every_run_has_an_identity_of_its_own(name):
+    sizes = {size: ids_of(name, size) for size in TABLES[name].sizes}
     for ids in sizes.values():
         assert len(set(ids.values())) == len(ids), "two configurations of the table are one run"
     for size, ids in sizes.items():
         assert size == PAPER or not set(sizes[PAPER].values()) & set(ids.values()), "a rung would fill a paper's cell"
 
 
-def test_a_setting_is_composed_once_for_all_its_seeds(id_of):
+def test_a_setting_is_composed_once_for_all_its_seeds():
     """The ids are those of each run composed by itself."""
     with compose.composing() as composer:
         for name, size in (("chien_copy", "t20"), ("gu_figure6", "h32"), ("mahto_table1", "units64")):
@@ -185,16 +177,16 @@ def test_a_setting_is_composed_once_for_all_its_seeds(id_of):
             assert wrong == []
             assert [run.axes for run in runs] == expand(TABLES[name], size)
             for run in runs[::3]:
-                assert run.id == id_of(name, run.axes)
+                assert run.id == run_of(composer(load.request(run.axes))).id
                 assert run.config["seed"] == run.axes["seed"]
                 assert run.directory.name.endswith(f"-s{run.axes['seed']}-{run.id}")
 
 
-def test_a_table_shares_runs_with_the_command_line(identities):
+def test_a_table_shares_runs_with_the_command_line():
     """The tables' copy runs are those of `train.py task=copy task.T=200 model=plstm`, without any other setting."""
     alone = run_of(config("model=plstm", "task=copy", "task.T=200")).id
     assert alone == "13403dd51704"
-    assert alone in identities("chien_copy").values()
+    assert alone in ids_of("chien_copy").values()
 
 
 # --- The ids of committed records, and of all runs of all tables ------------------------------------------------------
@@ -225,12 +217,11 @@ IDS = list(csv.DictReader(Path(__file__).with_name("ids.csv").open()))
 @pytest.mark.parametrize("table", sorted({row["table"] for row in IDS}))
 def test_runs_of_a_table_keep_their_ids_names_and_families(table):
     """A run that gets another id is trained again, by everybody. ids.csv has a digest of each table's runs by size."""
-    with compose.composing() as composer:
-        for row in (row for row in IDS if row["table"] == table):
-            runs, wrong = plan.table_runs(load.table(table), row["size"], composer)
-            assert (wrong, len(runs)) == ([], int(row["runs"]))
-            text = "\n".join(f"{run.id} {run.name} {run.family}" for run in runs)
-            assert hashlib.sha256(text.encode()).hexdigest()[:16] == row["sha256"], row["size"]
+    for row in (row for row in IDS if row["table"] == table):
+        runs = runs_of(table, row["size"])
+        assert len(runs) == int(row["runs"])
+        text = "\n".join(" ".join(described) for _, *described in runs)
+        assert hashlib.sha256(text.encode()).hexdigest()[:16] == row["sha256"], row["size"]
 
 
 def test_every_table_of_conf_is_in_the_list():

@@ -90,8 +90,7 @@ def test_a_run_that_cannot_be_built_keeps_what_is_there(train, tmp_path, monkeyp
     finished, interrupted = tmp_path / "finished", tmp_path / "interrupted"
     assert train(*QUICK, f"run_dir={finished}").status == 0
     assert train(*QUICK, f"run_dir={interrupted}").status == 0
-    path = interrupted / "record.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "status": "interrupted", "sha256": None}))
+    record.update(interrupted, status="interrupted")
     there = (finished / "record.json", finished / "last.pt", interrupted / "last.pt")
     kept = {path: path.read_bytes() for path in there}
     with monkeypatch.context() as patched:

@@ -1,6 +1,5 @@
 """The source of a class of one's own: a run is stale once it has changed."""
 
-import json
 import shutil
 import sys
 from dataclasses import replace
@@ -53,8 +52,7 @@ def test_an_interrupted_run_does_not_continue_with_another_source(train, folder)
     cell = folder / "decay.py"
     shutil.copy(TUTORIAL / "decay.py", cell)
     assert train(*DECAY, "run_dir=out").status == 0
-    path = Path("out/record.json")
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"status": "interrupted", "sha256": None}))
+    record.update(Path("out"), status="interrupted")
     cell.write_text(cell.read_text().replace("1 / softplus", "2 / softplus"))
     outcome = train(*DECAY, "run_dir=out")
     assert outcome.err == (
@@ -109,17 +107,8 @@ def test_a_word_of_the_source_is_said_where_there_is_one(tmp_path, monkeypatch):
 # --- Files of one's own as data: a record names them, and a run whose file has changed is not continued ---------------
 
 
-SMALL = [
-    *(
-        "task=text",
-        "task.data=book.txt",
-        "task.batch_size=4",
-        "task.length=10",
-        "task.embedding=4",
-        "model.hidden_size=4",
-    ),
-    *("loop.max_epochs=1", "logger=none", "device=cpu", "run_dir=out"),
-]
+SMALL = ["task=text", "task.data=book.txt", "task.batch_size=4", "task.length=10", "task.embedding=4"]
+SMALL += ["model.hidden_size=4", "loop.max_epochs=1", "logger=none", "device=cpu", "run_dir=out"]
 
 
 @pytest.fixture
@@ -152,17 +141,10 @@ def test_a_finished_run_on_a_file_that_has_changed_is_stale(train, book):
     assert "(force=true runs it again)" in train(*SMALL).out
 
 
-def interrupted(out):
-    """Make a finished run look like one that was stopped before its end."""
-    content = json.loads((out / "record.json").read_text())
-    del content["sha256"]
-    (out / "record.json").write_text(json.dumps(content | {"status": "interrupted"}))
-
-
 def test_a_run_is_not_continued_on_a_file_that_has_changed(train, book):
     assert train(*SMALL).status == 0
     out = book.parent / "out"
-    interrupted(out)
+    record.update(out, status="interrupted")
     text = book.read_text()
     book.write_text(text.replace("night", "month"))
     done = train(*SMALL, "loop.max_epochs=1")
@@ -177,9 +159,8 @@ def test_a_checkpoint_knows_its_file_where_the_record_does_not(train, book, tmp_
     """As after a move: the file is elsewhere, under the path of another one."""
     assert train(*SMALL).status == 0
     out = book.parent / "out"
-    interrupted(out)
-    content = json.loads((out / "record.json").read_text())
-    (out / "record.json").write_text(json.dumps(content | {"data": {str(tmp_path / "moved.txt"): "0" * 16}}))
+    record.update(out, status="interrupted")
+    record.update(out, data={str(tmp_path / "moved.txt"): "0" * 16})
     book.write_text("a unit that forgets slowly\n" * 80)
     done = train(*SMALL)
     assert done.status == 1

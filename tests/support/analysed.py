@@ -15,15 +15,8 @@ from timescales.models.sequence import SequenceModel
 from timescales.runs.record import Record
 from timescales.tasks import Copy, Dyck2, Frequency, VariableCopy, Words
 
-SMALL = [
-    "task=copy",
-    "task.T=5",
-    "model.hidden_size=8",
-    "task.train_size=64",
-    "task.valid_size=16",
-    "task.test_size=16",
-    "loop.max_steps=4",
-]
+SMALL = ["task=copy", "task.T=5", "task.train_size=64", "task.valid_size=16", "task.test_size=16", "loop.max_steps=4"]
+SMALL += ["model.hidden_size=8"]
 
 
 def copy_task(T=8, test_size=6, **arguments):

@@ -74,14 +74,8 @@ TASKS = {
 
 COPIES = [name for name, (kind, _) in TASKS.items() if issubclass(kind, Copy)]
 
-SAME_SET = [
-    "smnist",
-    "pmnist",
-    "pmnist_random",
-    "scifar",
-    "dyck2",
-    "dyck2_short",
-]  # a seed shuffles them, it does not choose them
+# A seed shuffles them, it does not choose them.
+SAME_SET = ["smnist", "pmnist", "pmnist_random", "scifar", "dyck2", "dyck2_short"]
 
 each_task = pytest.mark.parametrize("name", TASKS)
 

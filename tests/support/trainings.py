@@ -1,6 +1,8 @@
 """Trainings of small models."""
 
+import contextlib
 import dataclasses
+import os
 import signal
 
 import pytest
@@ -50,6 +52,29 @@ def fit_small(directory, settings, log=quiet, **kwargs):
 def signal_at(stop):
     """A log that interrupts at a step."""
     return lambda values, step: step == stop and signal.raise_signal(signal.SIGINT)
+
+
+def interrupted_and_resumed(fit, folder, *stops):
+    """Two runs of fit(directory, log): an undisturbed one, and one that is interrupted after each of these steps.
+
+    Asserts that both have the same weights and curve and log the same. Returns both, and what they log.
+    """
+    logged, parts = [], []
+    whole = fit(folder / "whole", lambda values, step: logged.append((step, values)))
+    for stop in (*stops, None):
+
+        def log(values, step, stop=stop):
+            parts.append((step, values))
+            if step == stop:
+                os.kill(os.getpid(), signal.SIGINT)
+
+        with pytest.raises(KeyboardInterrupt) if stop else contextlib.nullcontext():
+            resumed = fit(folder / "parts", log)
+        torch.rand(3)  # whatever happens in between does not matter
+    assert parts == logged
+    assert resumed.progress.curve == whole.progress.curve
+    assert same_weights(whole.model, resumed.model)
+    return whole, resumed, logged
 
 
 def same_weights(a, b):

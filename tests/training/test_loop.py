@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+import re
 import signal
 import time
 from types import SimpleNamespace
@@ -14,7 +15,7 @@ from quick import QUICK, records
 from trainings import fit_small as fit
 from trainings import quiet, small_parts
 
-from timescales import LSTM, paths
+from timescales import LSTM
 from timescales.config.schema import LoopSettings
 from timescales.errors import ConfigError
 from timescales.tasks import Copy
@@ -192,8 +193,8 @@ def test_every_evaluation_is_shortened_alike(tmp_path, monkeypatch):
     assert calls == [("valid", 3), ("valid", 3), ("test", 3), ("test", 3)]
 
 
-@pytest.mark.parametrize(("bad_step", "noticed"), [(8, 9), (9, 9), (7, 9)])
-def test_a_loss_that_is_not_finite_ends_the_run_as_diverged(tmp_path, monkeypatch, bad_step, noticed):
+def with_a_bad_loss(monkeypatch, bad_step):
+    """The loss of one training step is NaN. Returns a list, which grows by one with each training step."""
     original, trained = Copy.loss, []
 
     def loss(self, logits, batch):
@@ -201,6 +202,12 @@ def test_a_loss_that_is_not_finite_ends_the_run_as_diverged(tmp_path, monkeypatc
         return original(self, logits, batch) * (math.nan if torch.is_grad_enabled() and len(trained) == bad_step else 1)
 
     monkeypatch.setattr(Copy, "loss", loss)
+    return trained
+
+
+@pytest.mark.parametrize(("bad_step", "noticed"), [(8, 9), (9, 9), (7, 9)])
+def test_a_loss_that_is_not_finite_ends_the_run_as_diverged(tmp_path, monkeypatch, bad_step, noticed):
+    with_a_bad_loss(monkeypatch, bad_step)
     run = fit(tmp_path / "run", LoopSettings(max_epochs=9, eval_every=5, log_every=3))
     assert run.progress.stopped == "diverged"
     assert (run.progress.step, run.progress.diverged_at) == (noticed, bad_step)
@@ -213,16 +220,11 @@ def test_a_loss_that_is_not_finite_ends_the_run_as_diverged(tmp_path, monkeypatc
 @pytest.mark.parametrize(("bad_step", "log_every", "found"), [(8, 6, 8), (10, 6, 10), (7, 100, 7), (None, 3, 10)])
 def test_a_validation_that_is_not_finite_names_the_step_that_was_not(tmp_path, monkeypatch, bad_step, log_every, found):
     """Validations come at steps 5 and 10, before the losses since the last log step were looked at."""
-    original, evaluate, trained = Copy.loss, loop.evaluate, []
-
-    def loss(self, logits, batch):
-        trained.extend([1] * torch.is_grad_enabled())
-        return original(self, logits, batch) * (math.nan if torch.is_grad_enabled() and len(trained) == bad_step else 1)
+    evaluate, trained = loop.evaluate, with_a_bad_loss(monkeypatch, bad_step)
 
     def validated(*args):
         return evaluate(*args) | ({"loss": math.nan} if len(trained) == 10 else {})
 
-    monkeypatch.setattr(Copy, "loss", loss)
     monkeypatch.setattr(loop, "evaluate", validated)
     run = fit(tmp_path / "run", LoopSettings(max_epochs=9, eval_every=5, log_every=log_every))
     assert (run.progress.stopped, run.progress.step, run.progress.diverged_at) == ("diverged", 10, found)
@@ -305,18 +307,18 @@ def test_quantiles_of_time_scales_are_named_by_the_share_below(monkeypatch):
 
 
 @pytest.mark.slow
-def test_the_demos_point(train, tmp_path, monkeypatch):
+def test_the_demos_point(script, tmp_path, monkeypatch):
     """On irregularly sampled waves a pLSTM tells the periods apart and an LSTM does not (93.0 and 70.2 %)."""
-    monkeypatch.syspath_prepend(str(paths.ROOT / "scripts"))
     import demo
 
-    assert train("-m", "model=lstm,plstm", *demo.SCALED, *demo.FULL, "logger=none").status == 0
-    accuracy = {}
-    for path in (tmp_path / "runs").glob("*/record.json"):
-        record = json.loads(path.read_text())
-        accuracy[record["config"]["model"]["name"]] = record["metrics"]["test/accuracy"]
+    monkeypatch.setattr(demo, "FOLDER", tmp_path / "demo")
+    said = script("demo")
+    accuracy = {saved["config"]["model"]["name"]: saved["metrics"]["test/accuracy"] for saved in records(demo.FOLDER)}
     assert accuracy["plstm"] > 0.85
     assert accuracy["lstm"] < 0.80
+    shown = re.findall(r"^  (LSTM|power-law LSTM) +([\d.]+) %", said, re.M)
+    assert shown == [(demo.MODELS[name], f"{100 * accuracy[name]:.1f}") for name in ("lstm", "plstm")]
+    assert (demo.FOLDER / "demo.png").stat().st_size > 0
 
 
 @pytest.mark.slow

@@ -1,13 +1,12 @@
 """Checkpoints: a run that is interrupted or killed and goes on is the run that was not."""
 
 import os
-import signal
 import time
 
 import pytest
 import torch
 from trainings import fit_small as fit
-from trainings import quiet, same_weights, signal_at, small_parts
+from trainings import interrupted_and_resumed, quiet, same_weights, signal_at, small_parts
 
 from timescales.config.schema import LoopSettings
 from timescales.errors import ConfigError
@@ -18,22 +17,8 @@ from timescales.training.run import TrainingRun
 @pytest.mark.parametrize("stop_after", [1, 5, 7])
 def test_interrupted_and_resumed_is_bitwise_equal_to_undisturbed(tmp_path, stop_after):
     settings = LoopSettings(max_epochs=3, log_every=2, checkpoint_every=1e9)
-    whole_log, parts_log = [], []
-    whole = fit(tmp_path / "whole", settings, lambda v, s: whole_log.append((s, v)))
-
-    def log(values, step):
-        parts_log.append((step, values))
-        if step == stop_after:
-            os.kill(os.getpid(), signal.SIGINT)
-
-    with pytest.raises(KeyboardInterrupt):
-        fit(tmp_path / "parts", settings, log)
-    torch.rand(3)  # whatever happens in between does not matter
-    resumed = fit(tmp_path / "parts", settings, lambda v, s: parts_log.append((s, v)))
-    assert same_weights(whole.model, resumed.model)
-    assert resumed.progress.curve == whole.progress.curve
+    whole, resumed, _ = interrupted_and_resumed(lambda place, log: fit(place, settings, log), tmp_path, stop_after)
     assert resumed.progress.best == whole.progress.best
-    assert parts_log == whole_log
 
 
 def test_patience_goes_on_counting_after_an_interruption(tmp_path, monkeypatch):

@@ -7,7 +7,7 @@ import torch
 import trainings
 from torch.optim import lr_scheduler
 from trainings import fit_small as fit
-from trainings import quiet, same_weights, signal_at, small_parts
+from trainings import interrupted_and_resumed, quiet, same_weights, small_parts
 
 from timescales.config import identity
 from timescales.config.schema import LoopSettings
@@ -86,19 +86,7 @@ def test_a_warm_up_that_never_ends_is_told():
 @pytest.mark.parametrize(("given", "stop"), list(zip(SCHEDULES, [5, 3, 7, 3, 5, 7, 3], strict=True)), ids=IDS)
 def test_interrupted_and_resumed_is_bitwise_equal(tmp_path, given, stop):
     settings = LoopSettings(max_epochs=3, log_every=2, **given)
-    logged, parts = [], []
-    whole = fit(tmp_path / "whole", settings, lambda v, s: logged.append((s, v)))
-
-    def log(values, step):
-        parts.append((step, values))
-        signal_at(stop)(values, step)
-
-    with pytest.raises(KeyboardInterrupt):
-        fit(tmp_path / "parts", settings, log)
-    resumed = fit(tmp_path / "parts", settings, lambda v, s: parts.append((s, v)))
-    assert same_weights(whole.model, resumed.model)
-    assert resumed.progress.curve == whole.progress.curve
-    assert parts == logged
+    *_, logged = interrupted_and_resumed(lambda place, log: fit(place, settings, log), tmp_path, stop)
     rates_logged = {step: values["train/lr"] for step, values in logged if "train/lr" in values}
     assert list(rates_logged) == [2, 4, 6, 8, 10, 12, 14, 15]
     expected = rates(15, **given)
