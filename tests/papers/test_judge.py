@@ -38,6 +38,9 @@ def test_a_difference_of_means_has_the_interval_of_welch(n, m, spread):
     close(judge.contrast_of(a, b), told.low, a.mean() - b.mean(), told.high)
     alone = stats.ttest_1samp(a, 0).confidence_interval(0.95)
     close(judge.contrast([a], [1]), alone.low, a.mean(), alone.high)
+    for level in (0.5, 0.999):
+        told = stats.ttest_ind(a, b, equal_var=False).confidence_interval(level)
+        close(judge.contrast([a, b], (1, -1), level), told.low, a.mean() - b.mean(), told.high)
 
 
 def test_runs_without_a_spread_have_no_interval_or_a_sure_one():
@@ -55,9 +58,13 @@ def wilson(failed, runs, z=1.959963984540054):
     return middle - half, p, middle + half
 
 
-@pytest.mark.parametrize(("failed", "runs"), [(0, 3), (3, 3), (1, 5), (4, 10)])
-def test_a_share_has_the_interval_of_wilson(failed, runs):
-    assert tuple(judge.rate(failed, runs)) == pytest.approx(wilson(failed, runs), abs=1e-12)
+@pytest.mark.parametrize("failed_of", [(0, 1), (1, 1), (0, 3), (3, 3), (1, 5), (4, 10), (1, 999), (998, 999)])
+def test_a_share_has_the_interval_of_wilson(failed_of):
+    assert tuple(judge.rate(*failed_of)) == pytest.approx(wilson(*failed_of), abs=1e-12)
+    for level in (0.5, 0.95, 0.999):
+        told, ends = judge.rate(*failed_of, level), stats.binomtest(*failed_of).proportion_ci(level, "wilson")
+        assert (told.low, told.high) == pytest.approx((ends.low, ends.high), abs=1e-14)
+        assert (told.low == 0.0, told.high == 1.0) == (ends.low == 0.0, ends.high == 1.0)
 
 
 @pytest.mark.parametrize(("a", "b"), [((56, 70), (48, 80)), ((9, 10), (3, 10)), ((5, 5), (0, 5))])

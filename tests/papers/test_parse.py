@@ -230,6 +230,7 @@ def test_a_table_that_cannot_be_reported_is_not_trained(quick, train, table_text
     [
         ({"probe": ["stops"]}, "table.probe: no analysis stops; did you mean steps?"),
         ({"cells": [{"value": 1, "compute": "reset_units.nope"}]}, "no function reset_units.nope in "),
+        ({"cells": [{"value": 1, "compute": "reset_units.t"}]}, "timescales/analysis; did you mean two_delays.t?"),
     ],
 )
 def test_an_analysis_that_is_not_there_is_named(quick, table_text, change, words):

@@ -78,6 +78,11 @@ def test_pictures_are_drawn_again_if_runs_or_pictures_or_code_change(made, monke
     assert [drawn(found), drawn(found)] == [True, False]
     monkeypatch.setattr(pictures, "_code", lambda: ["other code"])
     assert [drawn(found), drawn(found)] == [True, False]
+    # What simple rules reach may depend on data, or on a task of the user's.
+    rules = {"figure": {"kind": "curves", "trivial_baselines": True}}
+    assert [drawn(made(**rules)), drawn(made(**rules))] == [True, False]
+    for changing in (made(**rules, needs=["mnist"]), made(**rules, own=True)):
+        assert [drawn(changing), drawn(changing)] == [True, True]
 
 
 @pytest.fixture

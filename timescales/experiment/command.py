@@ -61,7 +61,7 @@ def _of_extended(wanted: Config, run_id: str) -> list[str]:
     origin = found.find(wanted["extend"])
     saved = Record.read(origin) if origin else None
     if saved is None:
-        raise ConfigError(f"{run_id} continues the run {wanted['extend']}, which is not here: put it into {paths.RUNS}")
+        raise ConfigError(f"{run_id} continues the run {wanted['extend']}, which is not here: put it in {paths.RUNS}/")
     before, after = identity.settings(saved.config), identity.settings(wanted)
     longer = [f"{key}={spell(after[key])}" for key in extend.LONGER if after[key] != before[key]]
     return [f"extend={wanted['extend']}", *longer]

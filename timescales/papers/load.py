@@ -30,8 +30,9 @@ def table(name: str) -> Table:
         raise ConfigError(f"{path}: table.probe: no analysis {unknown[0]}{nearest(unknown[0], known)}")
     for cell in found.cells:
         module, _, function = cell.compute.partition(".")
-        if cell.compute and module not in analysis.names(function or "?"):
-            raise ConfigError(f"{path}: table.cells: no function {cell.compute} in timescales/analysis")
+        if cell.compute and module not in (modules := analysis.names(function or "?")):
+            near = f"; did you mean {modules[0]}.{function}?" if len(modules) == 1 else ""
+            raise ConfigError(f"{path}: table.cells: no function {cell.compute} in timescales/analysis{near}")
     return found
 
 

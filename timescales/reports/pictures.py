@@ -23,7 +23,11 @@ def draw(report: Report) -> None:
         figures.draw(report)
         forest.draw(report)
 
-    unless_drawn(report.folder, ("figure.png", "verdicts.png", "ladder.png"), shown(report), all_three)
+    baselines = any(figure.trivial_baselines for figure in report.table.figure)
+    if baselines and (report.own or report.table.needs):  # by data, or by a task of the user's: `shown` has neither
+        all_three()
+    else:
+        unless_drawn(report.folder, ("figure.png", "verdicts.png", "ladder.png"), shown(report), all_three)
 
 
 def shown(report: Report) -> list[object]:

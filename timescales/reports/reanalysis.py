@@ -67,4 +67,5 @@ def page(sources: Sequence[Source], reports: Sequence[Report]) -> str:
     of_tables = [(report.table.name, in_words(report.reanalysed)) for report in reports if report.reanalysed]
     lines = [INTRO, UNITS, *grid(["model", *UNIT_COLUMNS], body), "", JUDGED]
     lines += [f"{in_words(every)}. Each is on the page of its table:", ""]
-    return "\n".join([*lines, *(f"- [{name}](../{name}/table.md): {words}" for name, words in of_tables), ""])
+    lines += [f"- [{name}](../{name}/table.md#without-a-training): {words}" for name, words in of_tables]
+    return "\n".join([*lines, ""])
