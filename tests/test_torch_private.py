@@ -1,5 +1,6 @@
 """What this package uses of torch's private interface is there, in the versions that it was written for."""
 
+import functools
 import subprocess
 import sys
 from typing import NamedTuple
@@ -7,6 +8,7 @@ from typing import NamedTuple
 import pytest
 import torch
 from torch import Tensor
+from torch.optim.optimizer import _use_grad_for_differentiable
 
 from timescales import torch_private as private
 
@@ -90,6 +92,65 @@ def test_an_optimizer_without_the_compiler_is_the_same_optimizer(used_before):
     kind = private.without_compiler(Own)
     assert issubclass(kind, Own)
     assert (kind.__module__, kind.__qualname__) == (Own.__module__, Own.__qualname__)
+
+
+def test_what_a_user_s_optimizer_does_is_not_left_out():
+    calls = []
+
+    class Wrapped(torch.optim.SGD):
+        @functools.wraps(torch.optim.SGD.step)
+        def step(self, closure=None):
+            calls.append("mine")
+            return super().step(closure)
+
+    class Named(torch.optim.SGD):
+        @_use_grad_for_differentiable
+        def step(self, closure=None, *, scale=1.0):
+            calls.append(scale)
+
+    class Partial(torch.optim.SGD):
+        step = functools.partialmethod(torch.optim.SGD.step)
+        zero_grad = functools.partialmethod(torch.optim.SGD.zero_grad, set_to_none=False)
+
+    class OfObject(torch.optim.SGD):
+        step = type("Step", (), {"__call__": lambda step, optimizer: calls.append("object")})()
+
+    class Sealed(torch.optim.SGD):
+        def __init_subclass__(cls):
+            raise TypeError("no subclasses")
+
+    def made(kind):
+        w = torch.ones(3, requires_grad=True)
+        w.grad = torch.ones(3)
+        return private.without_compiler(kind)([w], lr=0.5), w
+
+    made(Wrapped)[0].step()
+    made(Named)[0].step(scale=2.0)
+    made(OfObject)[0].step()
+    assert calls == ["mine", 2.0, "object"]
+    for kind in (Partial, Sealed):
+        optimizer, w = made(kind)
+        optimizer.step()
+        assert w.tolist() == [0.5] * 3
+        optimizer.zero_grad()
+    assert private.without_compiler(Sealed) is Sealed
+
+
+@pytest.mark.parametrize("name", ["Adafactor", "LBFGS"])
+def test_closures_and_settings_reach_optimizers_of_other_forms(name):
+    found = []
+    for kind in (private.without_compiler(getattr(torch.optim, name)), getattr(torch.optim, name)):
+        w = torch.arange(4.0).reshape(2, 2).requires_grad_()
+        optimizer = kind([w], lr=0.1)
+
+        def closure(w=w, optimizer=optimizer):
+            optimizer.zero_grad()
+            loss = (w * w).sum()
+            loss.backward()
+            return loss
+
+        found.append(([optimizer.step(closure).item() for _ in range(3)], w.tolist()))
+    assert found[0] == found[1]
 
 
 @pytest.mark.filterwarnings("ignore:`torch.jit.trace")

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.optim import Optimizer
+from torch.optim.optimizer import Optimizer, _use_grad_for_differentiable
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import (
     SUPPORTED_NODES,
@@ -145,21 +145,30 @@ def without_compiler(kind: type[Optimizer]) -> type[Optimizer]:
     """Return an optimizer's class whose methods do not import torch's compiler, which takes two seconds.
 
     torch wraps these methods for programs that compile an optimizer. Ours never do, so they call what is wrapped.
+    Methods that are not torch's wrappers stay as they are, and so does a class that cannot have a subclass like this.
     """
 
-    def step(self: Optimizer, closure: Any = None) -> Any:
-        with torch.set_grad_enabled(self.defaults["differentiable"]):
-            return wrapped_step(self, closure)
+    def is_wrapper(method: Any, wrap: Callable[[Any], Any]) -> bool:
+        # All functions that a decorator makes have the same code. A user's function may have their __wrapped__.
+        return getattr(method, "__code__", None) is wrap(lambda: None).__code__
 
     methods: dict[str, Any] = {"__module__": kind.__module__, "__qualname__": kind.__qualname__}
     for name in ("add_param_group", "zero_grad", "state_dict", "load_state_dict"):
         method: Any = getattr(kind, name)
-        if method.__code__ is Optimizer.zero_grad.__code__:  # the wrapper of torch._disable_dynamo
+        if is_wrapper(method, torch._disable_dynamo):
             methods[name] = method.__wrapped__
     wrapped_step: Any = kind.step
-    while wrapped_step.__code__.co_name != "_use_grad" and hasattr(wrapped_step, "__wrapped__"):
-        wrapped_step = wrapped_step.__wrapped__  # the hooks, which a new class gets again
-    if wrapped_step.__code__.co_name == "_use_grad":
+    while is_wrapper(wrapped_step, Optimizer.profile_hook_step):
+        wrapped_step = wrapped_step.__wrapped__  # without the hooks, which a new class gets again
+    if is_wrapper(wrapped_step, _use_grad_for_differentiable):
         wrapped_step = wrapped_step.__wrapped__
+
+        def step(self: Optimizer, *arguments: Any, **named: Any) -> Any:
+            with torch.set_grad_enabled(self.defaults["differentiable"]):
+                return wrapped_step(self, *arguments, **named)
+
         methods["step"] = step
-    return type(kind.__name__, (kind,), methods)
+    try:
+        return type(kind.__name__, (kind,), methods)
+    except Exception:  # of __init_subclass__ or a metaclass
+        return kind

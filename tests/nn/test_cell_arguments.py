@@ -103,6 +103,22 @@ def test_wrong_arguments_say_what_to_write(layer, arguments, fix):
     assert "\n" not in str(raised.value)
 
 
+@pytest.mark.parametrize(
+    ("name", "arguments", "shown"),
+    [
+        ("GRUCell", {}, ""),
+        ("CoRNNCell", {"gamma": 1.0}, ", delta=0.042, gamma=1.0, epsilon=4.7"),
+        ("EURNNCell", {"capacity": 3}, ", capacity=3"),
+        ("EURNNCell", {"style": "fft"}, ", style=fft"),  # which has no capacity
+        ("GORUCell", {}, ", capacity=2"),
+        ("GORUCell", {"style": "fft"}, ", style=fft"),
+        ("PhasedLSTMCell", {"leak": 0.0}, ", leak=0, peephole=True"),
+    ],
+)
+def test_a_cell_shows_its_sizes_and_settings(name, arguments, shown):
+    assert repr(getattr(timescales, name)(I, 8, **arguments)) == f"{name}(4, 8{shown})"
+
+
 INITIALIZERS = [
     *((spec, "chrono") for spec in ("chrno", True, {"T_max": 750}, {"law": None}, ["chrono"], {"law": ["chrono"]})),
     *((spec, "T_max") for spec in ("chrono", {"law": "chrono"}, {"law": "chrono", "t_max": 750})),

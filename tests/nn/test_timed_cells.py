@@ -26,6 +26,15 @@ def test_time_scales_of_a_lem(delta):
     assert cell.timescales().tolist() == pytest.approx(expected)
 
 
+def test_a_gate_of_a_lem_is_its_formula_bit_for_bit():
+    """On the chunk of the pre-activations itself: records of trainings depend on the last bits."""
+    cell, s = LEMCell(I, 50, delta=0.3), torch.randn(7, 150).chunk(3, -1)[1]
+    f, one_minus_f = cell.forget_and_input(s, 1.0)
+    log_f = (-0.3 * s.sigmoid()).log1p()
+    assert torch.equal(f, log_f.exp())
+    assert torch.equal(one_minus_f, -log_f.expm1())
+
+
 def test_an_oscillator_of_a_cornn_that_nothing_drives():
     """Weakly damped: a cosine of the frequency sqrt(gamma - epsilon^2 / 4), whose amplitude has the time scale."""
     gamma, epsilon, delta, steps = 4.0, 0.1, 1e-3, 3000

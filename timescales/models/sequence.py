@@ -82,7 +82,8 @@ class SequenceModel(nn.Module):
         if head_dropout and not sizes:
             raise ValueError("head_dropout is for the head: give head_size too")
         if getattr(rnn, "bidirectional", False) and (block != "plain" or spec.readout == "all"):
-            raise ValueError("bidirectional is for block=plain and a final state that is read: leave out bidirectional")
+            fix = "leave out bidirectional"
+            raise ValueError(f"bidirectional is for block=plain and tasks that read only the final state: {fix}")
         self.rnn = cast(RNN, rnn)  # a Baseline has everything that this class needs
         self.head_sizes = sizes
         widths = [rnn.hidden_size, *sizes]

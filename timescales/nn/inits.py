@@ -145,7 +145,7 @@ class Chrono(Initializer):
 
     def __post_init__(self) -> None:
         if not is_number(self.T_max) or not self.T_max > 2:
-            raise ValueError(f"chrono's T_max must be a number above 2 (a time scale in steps), not {self.T_max!r}")
+            raise ValueError(f"chrono's T_max, the longest time scale in steps, must be above 2, not {self.T_max!r}")
 
     def bias(self, n: int) -> Tensor:
         return torch.empty(n, dtype=torch.float64).uniform_(1.0, self.T_max - 1.0).log()

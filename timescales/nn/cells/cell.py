@@ -75,7 +75,7 @@ class Cell(nn.Module):
     recurrent: ClassVar[bool] = True
     weight_drop: float = 0.0
     compiled: ClassVar[bool] = True
-    shown: ClassVar[tuple[str, ...]] = ()  # names of attributes that `repr` shows after the sizes
+    shown: tuple[str, ...] = ()  # names of attributes that `repr` shows after the sizes
     _torch_layer: ClassVar[str]  # "LSTM" or "GRU" in a class that has the equations of torch's layer
     changes_biases: bool = False  # whether `weights` gives other biases than the parameters
     weight_ih: nn.Parameter
@@ -304,8 +304,8 @@ class Cell(nn.Module):
 
 
 def sigmoid_timescales(cell: Cell) -> Tensor:
-    """Return -1 / ln f at zero input and state and dt = 1, (H,), for the gate f = sigmoid(pre-activation of forget).
+    """Return the characteristic time of each unit in steps, (H,): -1 / ln f at zero input and state, and dt = 1.
 
-    It is the method `timescales` of many cells.
+    It is the method `timescales` of cells whose forget gate is f = sigmoid(pre-activation).
     """
     return timescale_of_bias(cell.bias_total("forget"))

@@ -40,13 +40,13 @@ class EURNNCell(URNNCell):
     parts). The released code multiplies the second unit of a pair by exp(i phi), not the first.
     """
 
-    shown = ("capacity", "style")
     theta: nn.Parameter
     phi: nn.Parameter
 
     def __init__(self, input_size: int, hidden_size: int, *, capacity: int = 2, style: str = "tunable") -> None:
         check_chain(capacity, style)
         self.capacity, self.style = capacity, style
+        self.shown = ("capacity",) if style == "tunable" else ("style",)  # fft reads no capacity
         super().__init__(input_size, hidden_size)
         nn.init.uniform_(self.weight_ih, -0.01, 0.01)
         nn.init.zeros_(self.bias)

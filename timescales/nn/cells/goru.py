@@ -37,7 +37,6 @@ class GORUCell(Cell):
     """
 
     gates = ("forget", "reset", "cell")
-    shown = ("capacity", "style")
     theta: nn.Parameter
 
     class State(NamedTuple):
@@ -51,6 +50,7 @@ class GORUCell(Cell):
     def __init__(self, input_size: int, hidden_size: int, *, capacity: int = 2, style: str = "tunable") -> None:
         check_chain(capacity, style)
         self.capacity, self.style = capacity, style
+        self.shown = ("capacity",) if style == "tunable" else ("style",)  # fft reads no capacity
         super().__init__(input_size, hidden_size)
 
     def make_parameters(self) -> None:

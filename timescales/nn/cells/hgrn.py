@@ -66,9 +66,9 @@ class HGRNCell(Cell):
         return self.Act(f, one_minus_f, silu(u), o.sigmoid())
 
     @property
-    def most(self) -> Tensor | float:
-        """Return 1 - gamma: (H,), or 1 without a bound."""
-        return 1.0 if self.bound is None else (-self.bound).sigmoid()
+    def most(self) -> Tensor | None:
+        """Return 1 - gamma, (H,); None without a bound."""
+        return None if self.bound is None else (-self.bound).sigmoid()
 
     def step(self, gx: Tensor, gh: None, state: State, dt: Tensor | float = 1.0) -> State:
         f, i, u, o = self.act(gx, gh, state, dt)

@@ -65,9 +65,17 @@ class LEMCell(Cell):
         """Return the shares of z that are kept and written, the new value, and the same shares of y; (..., H) each."""
         three = 3 * self.hidden_size
         step_y, step_z, u = (gx[..., :three] + gh[..., :three]).chunk(3, -1)
-        f_y, i_y = retained(-step_y, dt, self.delta)
-        f, i = retained(-step_z, dt, self.delta)
+        f_y, i_y = self.forget_and_input(step_y, dt)
+        f, i = self.forget_and_input(step_z, dt)
         return self.Act(f, i, u.tanh(), f_y, i_y)
+
+    def forget_and_input(self, s: Tensor, dt: Tensor | float) -> tuple[Tensor, Tensor]:
+        """Return f = (1 - delta sigmoid(s))^dt, and 1 - f."""
+        # Not retained(-s, dt, delta): on a CPU the sigmoid of a contiguous copy has other last bits than that of s.
+        if self.delta == 1.0:
+            return retained(-s, dt)
+        log_f = (-self.delta * s.sigmoid()).log1p() * dt
+        return log_f.exp(), -log_f.expm1()
 
     def step(self, gx: Tensor, gh: Tensor, state: State, dt: Tensor | float = 1.0) -> State:
         f, i, u, f_y, i_y = self.act(gx, gh, state, dt)
@@ -77,7 +85,7 @@ class LEMCell(Cell):
 
     def timescales(self) -> Tensor:
         """Return -1 / ln(1 - d_z) at zero input and state and dt = 1, (H,)."""
-        f, _ = retained(-self.bias_total("step_z"), 1.0, self.delta)
+        f, _ = self.forget_and_input(self.bias_total("step_z"), 1.0)
         return -1.0 / f.log()
 
 

@@ -82,14 +82,13 @@ class MinGRU(CellRNN):
     cell_class = MinGRUCell
 
 
-def retained(s: Tensor, dt: Tensor | float, most: Tensor | float = 1.0) -> tuple[Tensor, Tensor]:
+def retained(s: Tensor, dt: Tensor | float, most: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """Return the share f = (1 - most sigmoid(-s))^dt that a gate with the pre-activation s keeps during dt, and 1 - f.
 
-    s: (..., H). dt: (..., 1) or a number, at least 0. most: what dt = 1 forgets at most, (H,) or a number above 0, at
-    most 1. Returns: f, which is sigmoid(s)^dt by default, and 1 - f, (..., H) each. Both keep their digits where f is
-    near 0 or 1.
+    s: (..., H). dt: (..., 1) or a number, at least 0. most: what dt = 1 forgets at most, (H,), above 0, at most 1; None
+    for 1, where f = sigmoid(s)^dt. Returns: f and 1 - f, (..., H) each. Both keep their digits where f is near 0 or 1.
     """
-    if isinstance(most, Tensor) or most != 1.0:
+    if most is not None:
         log_f = (-most * (-s).sigmoid()).log1p() * dt
     elif not isinstance(dt, Tensor) and dt == 1.0:
         return s.sigmoid(), (-s).sigmoid()

@@ -50,7 +50,6 @@ class PhasedLSTMCell(Cell):
     """
 
     gates = ("input", "forget", "cell", "output")
-    shown = ("leak", "peephole")
     period: nn.Parameter
     shift: nn.Parameter
     open_ratio: Tensor
@@ -141,6 +140,9 @@ class PhasedLSTMCell(Cell):
         q = (-b.double()).clamp(max=700.0).exp()  # (1 - f) / f
         mean = torch.where(q < 1e-6, q / 2.0, 1.0 - q.log1p() / q)
         return (1.0 / (self.open_ratio.abs().clamp(max=1.0) * mean)).to(b.dtype)
+
+    def extra_repr(self) -> str:
+        return f"{super().extra_repr()}, leak={self.leak:g}, peephole={self.peephole}"
 
 
 class PhasedLSTM(CellRNN):

@@ -18,7 +18,6 @@ from timescales.nn.engine.scalar import Expressions, Node
 from timescales.torch_private import DispatchMode, operation, schema, tree_leaves, tree_map
 
 READS = ("any", "all", "_local_scalar_dense", "is_nonzero", "equal", "nonzero", "item", "allclose")
-EAGER = "such a step is not compiled: set compiled = False in the cell's class"
 READ = "reads a number from a tensor, as .item() or `if` do; use torch.where"
 LIKE_CUMAX = ("_softmax", "_log_softmax", "cumsum")
 MIXES = (
@@ -342,12 +341,12 @@ class Recorder(DispatchMode):
             node, at = self.nodes[number], pattern == number
             if node.op == "constant":
                 if node.value != 0.0:
-                    raise NotTraceable(f"has a gradient whose sum no kernel can compute; {EAGER}")
+                    raise NotTraceable("has a gradient whose sum no kernel can compute")
                 continue
             first, end = unit[:, at].amin(-1), (unit + span)[:, at].amax(-1)
             sequences = max(1, len(sequence[:, at][0].unique()))
             if not bool((span[:, at].sum(-1) == (end - first) * sequences).all()):
-                raise NotTraceable(f"has a gradient whose sum no kernel can compute; {EAGER}")
+                raise NotTraceable("has a gradient whose sum no kernel can compute")
             terms.append((node, first, end - first, sequence[:, at].amax(-1) if sequences == 1 else None))
         if not terms:
             zero = self.constant(unit.shape[:1], 0.0)
@@ -385,7 +384,7 @@ class Mean(torch.autograd.Function):
             traced = recorder.traced(d)  # summed over the units only at the very end (`Recorder._sum`): here
             numbers = traced.node.unique().tolist()
             if len(numbers) > 1 or not recorder.places(traced, torch.zeros(1, dtype=torch.int64), recorder.H):
-                raise NotTraceable(f"has a gradient whose sum no kernel can compute; {EAGER}")
+                raise NotTraceable("has a gradient whose sum no kernel can compute")
             out = d.expand(ctx.shape) / n
             recorder.remember_rows(out, recorder.expressions("mean", recorder.nodes[numbers[0]]) / (n // recorder.H))
         return out, None
@@ -416,7 +415,7 @@ class Cumax(torch.autograd.Function):
             gradient = recorder.traced(d)
             numbers = gradient.node.unique()
             if len(numbers) != 1:
-                raise NotTraceable(f"treats the units of a gate differently; {EAGER}")
+                raise NotTraceable("treats the units of a gate differently")
             node = recorder.expressions.make("row_gradient", recorder.nodes[int(numbers[0])], value=ctx.gate)
             out = torch.empty_like(d)
             recorder.remember(out, ctx.source._replace(node=torch.full_like(gradient.node, recorder.number(node))))

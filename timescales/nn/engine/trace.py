@@ -16,7 +16,7 @@ from torch import Tensor
 from timescales.nn.cells.cell import Cell
 from timescales.nn.engine.copies import tensors_on_cpu, with_tensors
 from timescales.nn.engine.hoisting import Hoisted, Hoisting
-from timescales.nn.engine.recorder import EAGER, NotTraceable, Recorder
+from timescales.nn.engine.recorder import NotTraceable, Recorder
 from timescales.nn.engine.scalar import Expressions, Node
 from timescales.nn.engine.watch import Watch
 
@@ -221,7 +221,7 @@ def _only(recorder: Recorder, hoisting: Hoisting, cell: Cell, value: Any, name: 
     if value.dtype != float_type(cell):
         raise NotTraceable(f"changes the type: {name} is {value.dtype}")
     if len(numbers) != 1:
-        raise NotTraceable(f"treats units differently: {name} has several expressions; {EAGER}")
+        raise NotTraceable(f"treats units differently: {name} has several expressions")
     units = (traced.unit <= torch.arange(H)) & (torch.arange(H) < traced.unit + traced.span)
     sequences = (traced.sequence < 0) | (traced.sequence == torch.arange(BATCH).unsqueeze(1))
     if not bool((units & sequences).all()):
@@ -249,6 +249,6 @@ def _gradient(recorder: Recorder, gradient: Tensor | None, like: Tensor) -> list
         node = recorder.nodes[int(found[0])]
         aligned = (traced.unit <= blocks.unit)[at] & (blocks.unit < traced.unit + traced.span)[at]
         if len(found) != 1 or not (node.op == "constant" or bool(aligned.all())):
-            raise NotTraceable(f"treats the units of a gate differently; {EAGER}")
+            raise NotTraceable("treats the units of a gate differently")
         nodes.append(node)
     return nodes
