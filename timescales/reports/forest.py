@@ -241,7 +241,10 @@ def _ladder_claim_on(ax: Any, judged: LadderClaim, report: Report) -> None:
     place = f" ({wording.in_words(own.place)})" if own is not None and own.place else ""
     names.append(f"paper's size{place}" + ("" if paper is not None or lead else ": open"))
     _rows(ax, names, _title(judged), LETTERS)
-    if judged.ratio:
+    ax.set_yticks(range(len(names)), [textwrap.fill(name, 24) for name in names], fontsize=8)
+    if not judged.ratio:
+        ax.locator_params(axis="x", nbins=5)
+    else:
         spacing = 0.5 if high - low < 2 else max(1, round((high - low) / 4))  # powers of 2 between two ticks
         ticks = [k * spacing for k in range(math.ceil(low / spacing), math.floor(high / spacing) + 1)]
         ax.set_xticks(ticks, [f"{2.0**t:.2g}" for t in ticks])
