@@ -317,7 +317,7 @@ def test_steps_that_do_not_exist_have_no_gradients():
 def test_gates_that_hang_on_other_units_are_refused():
     task = copy_task()
     for gate in ("o", "om", "um", "or"):
-        model = model_for(task, GatedRNN, hidden_size=16, gate=gate)
+        model = model_for(task, GatedRNN, hidden_size=32, gate=gate)
         with pytest.raises(ConfigError, match=f"those of gate={gate} depend on other units"):
             gate_gradients.observed(model, task)
 

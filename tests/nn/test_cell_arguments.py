@@ -27,6 +27,8 @@ WRONG = [
     ("GatedRNN", {"gate": "urr"}, "gate must be one of -, c, o, u, r, om, um, or, ur; not 'urr'"),
     ("GatedRNN", {"core": "rnn"}, "core must be lstm or gru"),
     ("GatedRNN", {"gate": "om", "downsize": 4}, "hidden_size 6 must be a multiple of downsize 4, or give downsize=1"),
+    *(("GatedRNN", {"gate": "om", "downsize": 6, "core": core}, "a smaller downsize") for core in ("lstm", "gru")),
+    ("RMC", {"hidden_size": 32, "gate": "om"}, "a smaller downsize"),
     ("GatedRNN", {"downsize": 0}, "downsize must be a whole number"),
     *(("GatedRNN", {"T_max": v, "gate": "c"}, "hidden_size, unknown, or a number above 2") for v in ("auto", 2, True)),
     ("GatedRNN", {"forget_bias": math.nan, "gate": "-"}, "finite number"),

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from timescales.nn.cells.cell import Cell, Weights
-from timescales.nn.cells.gates import MECHANISMS, cumax, refined, with_master_gates
+from timescales.nn.cells.gates import MECHANISMS, check_rows, cumax, refined, with_master_gates
 from timescales.nn.cells.lstm import LSTMCell
 from timescales.nn.cells.ur import URLSTMCell
 from timescales.nn.inits import (
@@ -44,7 +44,8 @@ class GatedCell(Cell):
         om      F = cumax(.), I = 1 - cumax(.)              f, i = sigmoid(.)     as um (ON-LSTM, Shen et al. 2018)
 
     with g = 2 r f + (1 - 2 r) f^2 and w = F I. The master gates F and I have H / downsize rows; each row serves
-    `downsize` neighbouring units.
+    `downsize` neighbouring units. A cumax ends at 1. So with gate om the last `downsize` units remember nothing: half
+    of them for H = 32, one in 32 for the paper's 512. With gates o and or it is the last unit.
 
     Arguments:
         input_size, hidden_size: sizes I and H.
@@ -100,6 +101,7 @@ class GatedCell(Cell):
             raise ValueError(f"hidden_size {hidden_size} must be a multiple of downsize {downsize}, or give downsize=1")
         self.zoneout_h = _probability("zoneout_h", zoneout_h)
         self.main = "master_forget" if auxiliary == "master" else "forget"
+        check_rows(self.mechanism, self.gate_rows(self.main))
         opposite = {"none": "input", "refine": "refine", "master": "master_input"}[auxiliary]
         subtract = gate != "-" if subtract_bias is None else subtract_bias
         self.opposite = opposite if subtract and opposite in self.gates else None
