@@ -20,28 +20,6 @@ SIZES = ["task.T=2", "task.train_size=16", "task.valid_size=8", "task.test_size=
 QUICK = ["task=copy", *SIZES, "model.hidden_size=4", "loop.max_steps=4", "loop.log_every=1", "logger=csv"]
 
 
-FOUND = [
-    ("seeds=1000000000000", "seeds must be at most 1000"),
-    ("loop=${seed}", "loop holds keys such as loop.max_epochs; not 0"),
-    ("optimizer=[a,1,true]", "bool"),
-    ("loop='${oc.env:NOPE,null}' loop.max_steps=3", "Unexpected type for root"),
-    ("task='one\ntwo'", "Could not find 'task/one two'"),
-    ("~deterministic", "deterministic must not be deleted"),
-    ("task._target_=..", "task._target_ must be module.class, such as timescales.LSTM; not '..'"),
-    ("task.name=../../up", "task.name must be a word of letters"),
-    ("model.name=[1]", "model.name must be a word of letters"),
-    (f"run_dir={'x' * 300}", "choose another place with run_dir=DIR"),
-]
-
-
-@pytest.mark.parametrize(("overrides", "message"), FOUND)
-def test_what_the_random_overrides_found(train, tmp_path, overrides, message):
-    outcome = train(*QUICK, *overrides.split(" "))
-    (line,) = outcome.err.strip().splitlines()
-    assert outcome.status == 1
-    assert message in line
-
-
 # --- full and damaged disks -----------------------------------------------------------------------------------------
 
 
