@@ -90,36 +90,25 @@ def test_the_time_that_is_left_is_no_more_than_the_cap_allows(monkeypatch, cap, 
         assert f"{left} left" in str(bar)
 
 
+STEP = """\
+import torch
+from typing import NamedTuple
+from timescales import Cell
+class MyCell(Cell):
+    gates = ("a",)
+    compiled = False
+    class State(NamedTuple):
+        h: torch.Tensor
+    def step(self, gx, gh, state, dt=1.0):
+        return self.State("""
 BROKEN = {
     "SyntaxError: invalid syntax (broken.py, line 2)": "import torch\ndef = 3\n",
     "ModuleNotFoundError: No module named 'not_there'": "import not_there\n",
     "broken.py has no MyCell; did you mean MyCells?": "class MyCells: pass\n",
     "is neither a timescales.Cell nor a timescales.RNN": "import torch\nclass MyCell(torch.nn.LSTM): pass\n",
     "cannot be built: TypeError": "from timescales import Cell\nclass MyCell(Cell):\n    def __init__(self): pass\n",
-    "RuntimeError: The size of tensor a (8) must match the size of tensor b (3)": """\
-import torch
-from typing import NamedTuple
-from timescales import Cell
-class MyCell(Cell):
-    gates = ("a",)
-    compiled = False
-    class State(NamedTuple):
-        h: torch.Tensor
-    def step(self, gx, gh, state, dt=1.0):
-        return self.State(gx + gh + torch.ones(3))
-""",
-    "no gradient reaches its parameters": """\
-import torch
-from typing import NamedTuple
-from timescales import Cell
-class MyCell(Cell):
-    gates = ("a",)
-    compiled = False
-    class State(NamedTuple):
-        h: torch.Tensor
-    def step(self, gx, gh, state, dt=1.0):
-        return self.State((gx + gh).detach())
-""",
+    "RuntimeError: The size of tensor a (8) must match the size of tensor b (3)": STEP + "gx + gh + torch.ones(3))\n",
+    "no gradient reaches its parameters": STEP + "(gx + gh).detach())\n",
 }
 
 
