@@ -1,6 +1,5 @@
 """Faults that injection has found (test_injection.py): full disks, damaged files, nonsense on the command line."""
 
-import csv
 import errno
 import fcntl
 import json
@@ -114,16 +113,6 @@ def test_a_changed_number_of_a_curve_is_detected(tmp_path, capsys):
         path.write_text(cut)
         loggers.Curve(path, 5, 1)
         assert "to step 5 are lost" in capsys.readouterr().err or not cut
-
-
-def test_a_row_that_is_written_twice_is_stored_once(tmp_path):
-    """A run that was killed between the last row and the record logs its end again."""
-    path = tmp_path / "curve.csv"
-    for step in (0, 5):
-        curve = loggers.Curve(path, step)
-        curve.log({"timescale/layer1/q50": 3.25}, 5)
-    with open(path, newline="") as file:
-        assert [row["step"] for row in csv.DictReader(file)] == ["5"]
 
 
 def test_leftovers_of_a_killed_compilation_are_removed(tmp_path, monkeypatch):
