@@ -216,12 +216,8 @@ def test_links_of_a_page_hold_on_the_site(tmp_path):
 
 
 def test_the_page_of_a_run_has_its_outcome_curve_and_pictures(tmp_path):
-    run = tmp_path / "copy-plstm-s0-1"
-    (run / "analysis").mkdir(parents=True)
-    values = {"id": "1", "status": "finished", "metrics": {"test/accuracy": 0.5}}
-    values["config"] = {"model": {"name": "plstm"}}
-    curve = [{"step": 5, "valid/accuracy": 0.5}, {"step": 10, "valid/accuracy": 0.7}]
-    (run / "record.json").write_text(json.dumps({**values, "seconds": 3.0, "curve": curve}))
+    run = made_run(tmp_path, "copy-plstm-s0-1")
+    (run / "analysis").mkdir()
     shutil.copy(ROOT / "results" / "front.png", run / "analysis" / "reset_units.png")
     (run / "analysis" / "reset_units.csv").write_text("unit,T\n0,3.5\n")
     result_pages.write_run(run, tmp_path / "site")

@@ -31,36 +31,22 @@ def test_without_results_a_checkout_is_told_how_they_come_back(without_results):
         timescales.load("chien_table3/plstm")
 
 
-@pytest.mark.parametrize("options", [["chien_copy"], ["--check"]])
-def test_no_report_is_written_or_called_right_without_results(without_results, script, options):
-    assert re.fullmatch(f"error: {without_results}", script("report", *options))
-    assert not paths.RESULTS.exists()
-
-
-@pytest.fixture
-def results_deleted(monkeypatch, tmp_path):
-    """This checkout, its results/ deleted, in a folder without runs: the advice."""
-    monkeypatch.setattr(paths, "RESULTS", tmp_path / "results")
-    monkeypatch.chdir(tmp_path)
-    return f"{tmp_path}/results is missing: run `git checkout -- results` in {paths.ROOT}"
-
-
 @pytest.mark.parametrize(
     ("words", "begin"),
     [
-        (["chien_copy"], "without committed runs and costs: "),
-        (["chien_copy", "--measure"], "error: "),
-        (["13403dd51704"], "error: 13403dd51704: no such run in runs/ or results/: "),
+        *((words, "") for words in ("report chien_copy", "report --check", "status chien_copy --measure")),
+        *((words, "") for words in ("pages atlas", "pages atlas --check", "pages atlas --price")),
+        ("status 13403dd51704", "13403dd51704: no such run in runs/ or results/: "),
+        ("status chien_copy", None),
     ],
 )
-def test_status_says_how_results_come_back(results_deleted, script, words, begin):
-    assert script("status", *words).splitlines()[-1] == f"{begin}{results_deleted}"
-    assert not paths.RESULTS.exists()
-
-
-@pytest.mark.parametrize("options", [["atlas"], ["atlas", "--check"], ["atlas", "--price"]])
-def test_the_atlas_is_not_called_open_without_results(results_deleted, script, options):
-    assert script("pages", *options) == f"error: {results_deleted}"
+def test_scripts_say_how_results_come_back_and_write_none(monkeypatch, tmp_path, script, words, begin):
+    """In this checkout with its results/ deleted, in a folder without runs."""
+    monkeypatch.setattr(paths, "RESULTS", tmp_path / "results")
+    monkeypatch.chdir(tmp_path)
+    advice = f"{tmp_path}/results is missing: run `git checkout -- results` in {paths.ROOT}"
+    begin = "without committed runs and costs: " if begin is None else f"error: {begin}"
+    assert script(*words.split()).splitlines()[-1] == begin + advice
     assert not paths.RESULTS.exists()
 
 

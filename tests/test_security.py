@@ -3,7 +3,6 @@
 import ast
 import functools
 import io
-import json
 import os
 import re
 import subprocess
@@ -100,18 +99,13 @@ def test_a_checkpoint_with_code_is_refused(tmp_path, content):
 # --- what a configuration may name ----------------------------------------------------------------------------------
 
 
-FOREIGN = ["os.system", "builtins.eval", "torch.load", "torch.hub.load", "torch.nn.LSTM", "torch.optim.Adam"]
+CODE = ("os.system", "torch.load", "torch.hub.load", "builtins.eval")
+OTHERS = ("torch.nn.LSTM", "torch.optim.Adam", "timescales.training.build.build", "timescales.tasks.Copy")
 
 
-@pytest.mark.parametrize("target", [*FOREIGN, "timescales.training.build.build", "timescales.tasks.Copy"])
-def test_a_model_is_an_rnn_and_nothing_else(target):
-    with pytest.raises(ConfigError, match="is not a subclass of RNN"):
-        build.locate("model", target)
-
-
-@pytest.mark.parametrize("group", ["model", "task", "optimizer"])
-def test_a_target_that_is_no_class_of_its_group_is_refused(group):
-    for target in ("os.system", "torch.load", "torch.hub.load", "builtins.eval"):
+@pytest.mark.parametrize(("group", "targets"), [("model", CODE + OTHERS), ("task", CODE), ("optimizer", CODE)])
+def test_a_target_that_is_no_class_of_its_group_is_refused(group, targets):
+    for target in targets:
         with pytest.raises(ConfigError, match=f"{target} is not a subclass of "):
             build.locate(group, target)
 
@@ -192,14 +186,6 @@ def test_downloads_go_over_tls():
     assert loose == []
 
 
-def test_what_is_downloaded_has_a_checksum():
-    """MNIST and CIFAR-10: torchvision's md5; GloVe: the archive's CRC; texts: the digest of what they hold."""
-    from timescales.tasks.data import mnist
-
-    assert all("digest" in c.counts for c in (mnist.CORPUS, text.PTB, text.PTB_CHARACTERS, text.WIKITEXT2))
-    assert "tgz_md5" in (ROOT / "timescales" / "tasks" / "data" / "cifar.py").read_text()
-
-
 # --- secrets --------------------------------------------------------------------------------------------------------
 
 SECRET = "0123456789abcdef" * 2 + "01234567"
@@ -239,14 +225,6 @@ def test_the_shipped_configuration_reads_one_variable():
     assert found == {"TIMESCALES_DATA"}
     resolvers = {word for p in paths.conf().rglob("*.yaml") for word in re.findall(r"\$\{([\w.]+):", p.read_text())}
     assert resolvers <= {"oc.env", "run_dir", "if_paper", "lr_for", "matched"}
-
-
-def test_the_record_holds_no_environment(train, tmp_path):
-    assert train(*QUICK, "logger=csv", f"run_dir={tmp_path}/mine").status == 0
-    record = json.loads((tmp_path / "mine" / "record.json").read_text())
-    assert set(record) & {"environment", "env", "argv", "user", "hostname", "host"} == set()
-    home = os.path.expanduser("~")
-    assert home == "/" or f'"{home}' not in json.dumps({k: v for k, v in record.items() if k != "config"})
 
 
 def test_no_secret_is_tracked():

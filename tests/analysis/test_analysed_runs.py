@@ -129,6 +129,7 @@ def test_measures_of_a_run_on_disk(trained, probe, script, tmp_path, monkeypatch
     assert "for language models of words, not for Copy" in probe(run, "bins")
     assert "--record=forgetin: no such analysis; did you mean forgetting?" in probe(run, "forgetin")
     assert "has no record.json: give the directory of a run" in probe(tmp_path, "forgetting")
+    assert "no such analysis; did you mean timescale_law? (there are " in script("analyse", run, "--only=timescal_law")
     assert "--record is for one run" in script("analyse", run, tmp_path, "--record=forgetting")
     for weights, name in (("best.pt", "reset_units"), ("last.pt", "forgetting")):
         (run / weights).unlink()
@@ -177,13 +178,3 @@ def test_several_runs_go_into_one_picture(trained, train, analyse, tmp_path):
     other = tmp_path / "adding"
     assert train("task=adding", "task.T=6", *SMALL[2:], "logger=none", f"run_dir={other}").status == 0
     assert "give runs of one task" in analyse(runs[0], other, "--only=timescale_law", f"--to={tmp_path / 'both'}")
-
-
-def test_what_is_no_run_or_no_analysis(trained, analyse, tmp_path):
-    assert "has no record.json: give the directory of a run" in analyse(tmp_path)
-    run = trained("lstm")
-    assert "no such analysis; did you mean timescale_law? (there are " in analyse(run, "--only=timescal_law")
-    assert "error: " in analyse(run, "--only=word_ablation")
-    (run / "best.pt").unlink()
-    (run / "last.pt").unlink()
-    assert "best.pt is missing: force=true retrains the run" in analyse(run)

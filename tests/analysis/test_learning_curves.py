@@ -150,19 +150,6 @@ def test_what_no_skill_reaches(task, metric, value):
     assert skill.no_skill(task, metric, 0.7) == pytest.approx(value)
 
 
-def test_a_legend_of_mixed_settings_stays_on_the_page():
-    runs = [made(name, a_setting="x" * n, another_setting=n) for name in "ab" for n in (1, 90, 180)]
-    figure = drawn(runs)
-    figure.draw_without_rendering()
-    (legend,) = figure.legends
-    box = legend.get_window_extent()
-    assert box.x0 >= 0
-    assert box.y0 >= 0
-    assert box.x1 <= figure.bbox.x1
-    assert min(axes.get_window_extent().y0 for axes in figure.axes) > box.y1
-    assert min(axes.get_window_extent().height for axes in figure.axes) > 250
-
-
 PIXELS = ["task=pmnist", "task.permutation=random", "model.hidden_size=256"]
 OFTEN = ["loop.eval_every=100", "loop.log_every=1", "loop.max_eval_batches=2"]
 

@@ -258,21 +258,6 @@ def test_a_whole_atlas_from_its_tables_to_its_page(small, train, tmp_path, monke
     assert (results / "small_atlas" / "atlas.png").stat().st_size > 5_000
 
 
-def test_before_the_first_run_the_page_says_so_for_one_atlas_or_two(small, tmp_path, monkeypatch):
-    monkeypatch.setattr(page, "PAGE", tmp_path / "atlas.md")
-    shutil.copy(ROOT / "docs" / "atlas.md", page.PAGE)
-    with composing() as composer:
-        run = run_of(composer(["task=copy"]))
-        tables = Tables(small, Sizes(small, composer), {})
-        shown = [page.Shown(small, tables, {("lstm", "keep"): run}, [], {}, of) for of in ("", "plain_")]
-        one, two = (next(iter(page.texts(*some).values())) for some in (shown[:1], shown))
-    begin, end = page.BEGIN.format("says"), page.END.format("says")
-    assert one.split(begin)[1].split(end)[0].strip() == page.NOT_RUN
-    assert "Not priced yet: lstm." in one
-    assert (two.count(page.NOT_RUN), one.count("Not chosen yet."), two.count("Not chosen yet.")) == (4, 1, 2)
-    page.draw(shown[0])
-
-
 def test_check_writes_nothing_and_fails_where_a_file_is_not_what_it_should_be(small, tmp_path, monkeypatch):
     """`scripts/pages.py atlas --check`, before the first run: of the table of rates and of the page."""
     monkeypatch.syspath_prepend(str(ROOT / "scripts"))

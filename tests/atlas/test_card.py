@@ -2,7 +2,6 @@
 
 import re
 import sys
-import types
 
 import pytest
 import torch
@@ -70,16 +69,6 @@ def csv_lines(path):
     return path.read_text().splitlines()[1:]
 
 
-def test_without_committed_scores_a_card_says_so(small):
-    trial = types.SimpleNamespace(quick=True, atlas=small, rungs=small.rungs)
-    head, _, row, *note = card.abilities(trial, None, {"hold": Interval(0.5, None, None)}, None, {})
-    assert head == "| ability | what it is | score |"  # no columns without numbers
-    assert row.startswith("| hold |")
-    assert note[-1].startswith("No scores are committed yet")
-    assert "`timescales-card timescales.LSTM --quick` makes the LSTM's card." in note[-1]
-    assert card.beside(trial, None, None, {}) == ["No scores are committed yet."]
-
-
 def test_what_the_time_did_not_allow_is_named_and_continues(small, mine):
     trial = Trial("mine.py:DecayCell", {}, mine / "card", True, small, minutes=1e-4)
     trial.train()
@@ -101,36 +90,25 @@ def test_the_time_that_is_left_is_no_more_than_the_cap_allows(monkeypatch, cap, 
         assert f"{left} left" in str(bar)
 
 
+STEP = """\
+import torch
+from typing import NamedTuple
+from timescales import Cell
+class MyCell(Cell):
+    gates = ("a",)
+    compiled = False
+    class State(NamedTuple):
+        h: torch.Tensor
+    def step(self, gx, gh, state, dt=1.0):
+        return self.State("""
 BROKEN = {
     "SyntaxError: invalid syntax (broken.py, line 2)": "import torch\ndef = 3\n",
     "ModuleNotFoundError: No module named 'not_there'": "import not_there\n",
     "broken.py has no MyCell; did you mean MyCells?": "class MyCells: pass\n",
     "is neither a timescales.Cell nor a timescales.RNN": "import torch\nclass MyCell(torch.nn.LSTM): pass\n",
     "cannot be built: TypeError": "from timescales import Cell\nclass MyCell(Cell):\n    def __init__(self): pass\n",
-    "RuntimeError: The size of tensor a (8) must match the size of tensor b (3)": """\
-import torch
-from typing import NamedTuple
-from timescales import Cell
-class MyCell(Cell):
-    gates = ("a",)
-    compiled = False
-    class State(NamedTuple):
-        h: torch.Tensor
-    def step(self, gx, gh, state, dt=1.0):
-        return self.State(gx + gh + torch.ones(3))
-""",
-    "no gradient reaches its parameters": """\
-import torch
-from typing import NamedTuple
-from timescales import Cell
-class MyCell(Cell):
-    gates = ("a",)
-    compiled = False
-    class State(NamedTuple):
-        h: torch.Tensor
-    def step(self, gx, gh, state, dt=1.0):
-        return self.State((gx + gh).detach())
-""",
+    "RuntimeError: The size of tensor a (8) must match the size of tensor b (3)": STEP + "gx + gh + torch.ones(3))\n",
+    "no gradient reaches its parameters": STEP + "(gx + gh).detach())\n",
 }
 
 

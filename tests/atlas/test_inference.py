@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from timescales.atlas.inference import Bootstrap, Interval, joined, ranks, spread
+from timescales.atlas.inference import Bootstrap, Interval, ranks, spread
 
 SCORES = {"a": np.array([[0.2, 0.3, 0.4], [0.7, 0.8, 0.9]]), "b": np.array([[0.5, 0.5, 0.8]])}
 
@@ -80,7 +80,3 @@ def test_the_spread_compares_cells_with_seeds():
     assert spread([[0, 2], [4, 6], [8, 10]]) == pytest.approx(4 / np.sqrt(2))
     assert spread([[0, 0], [1, 1]]) == np.inf
     assert spread([[0, 2], [4, 6], [7, 8, 9, 10, 11]]) > 0, "cells may have different numbers of seeds"
-
-
-def test_words_are_joined_as_in_a_sentence():
-    assert [joined(list(words)) for words in ("", "a", "ab", "abc")] == ["none", "a", "a and b", "a, b and c"]

@@ -36,6 +36,8 @@ LINES = [
     ("-m seed=0,-1", "seed must be at least 0 and below 2^63; not -1"),
     ("seed=99999999999999999999999", "seed must be at least 0 and below 2^63"),
     ("seeds=1001", "seeds must be at most 1000"),
+    ("seeds=-2", "seeds must be at least 1"),
+    ("seeds=many", "could not be converted to Integer"),
     ("force=stalle", "force must be true, false or stale"),
     ("logger.name=wand", "logger.name must be one of wandb"),
     ("device=gpu", "did you mean cuda?"),
@@ -51,6 +53,17 @@ LINES = [
     ("-m optimizer.lr=${oc.env:HOME}", "${oc.env:...} is for data_root and run_dir only"),
     ("hydra/launcher=joblib", "hydra/launcher=joblib is for sweeps: add -m"),
     ("-m extend=runs/x", "extend=runs/x continues one run: give it without -m"),
+    # Found by random overrides, tests/faults/random_overrides.py.
+    ("seeds=1000000000000", "seeds must be at most 1000"),
+    ("loop=${seed}", "loop holds keys such as loop.max_epochs; not 0"),
+    ("optimizer=[a,1,true]", "bool"),
+    ("loop='${oc.env:NOPE,null}' loop.max_steps=3", "Unexpected type for root"),
+    ("task='one\ntwo'", "Could not find 'task/one two'"),
+    ("~deterministic", "deterministic must not be deleted"),
+    ("task._target_=..", "task._target_ must be module.class, such as timescales.LSTM; not '..'"),
+    ("task.name=../../up", "task.name must be a word of letters"),
+    ("model.name=[1]", "model.name must be a word of letters"),
+    (f"run_dir={'x' * 300}", "choose another place with run_dir=DIR"),
     # What a class says of its arguments.
     ("task.T=-4", "T must be at least 0"),
     ("task.T=1.5", "task.T must be a whole number; not 1.5"),
@@ -90,7 +103,7 @@ LINES = [
 @pytest.mark.parametrize(("wrong", "right"), LINES)
 def test_one_clear_line(train, tmp_path, wrong, right):
     quick = ["logger=none"] if wrong.startswith(("task=", "table=", "-m table=")) else QUICK  # other tasks have no T
-    outcome = train(*quick, *wrong.split())
+    outcome = train(*quick, *wrong.split(" "))
     assert outcome.status == 1, outcome
     assert len(outcome.err.strip().splitlines()) == 1, outcome
     assert outcome.err.startswith("error: ")

@@ -82,21 +82,18 @@ def test_the_direction_is_checked(direction, select, fix):
         check_direction(select, given)
 
 
-def test_the_direction_is_checked_for_a_run_that_has_finished_too(train):
-    """Nothing is trained of it, and its value would be taken the wrong way round."""
-    assert train(*QUICK).status == 0
+def test_the_direction_is_checked_before_the_first_step_and_of_a_run_that_has_finished(train):
+    """Nothing is trained of the latter, and its value would be taken the wrong way round."""
     with composing() as composer:
         cfg = composer(QUICK)
+    with pytest.raises(ConfigError, match="direction=maximize"):
+        train_all(cfg, QUICK, "minimize")
+    assert not list(Path().glob("runs/*"))
+    assert train(*QUICK).status == 0
     (path,) = Path("runs").iterdir()
     assert train_all(cfg, QUICK, "maximize") == Record.read(path).best.value
     with pytest.raises(ConfigError, match="direction=maximize"):
         train_all(cfg, QUICK, "minimize")
-
-
-def test_a_wrong_direction_is_found_before_the_first_step(train):
-    with composing() as composer, pytest.raises(ConfigError, match="direction=maximize"):
-        train_all(composer(QUICK), QUICK, "minimize")
-    assert not list(Path().glob("runs/*"))
 
 
 def test_one_suggestion_that_cannot_be_trained_is_a_failure_beside_the_others(train, monkeypatch):

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import nn
 from torch.autograd import forward_ad
-from torch.nn.utils import parametrizations, parametrize, prune
+from torch.nn.utils import parametrize
 
 import timescales
 from timescales.nn import accelerate
@@ -185,42 +185,12 @@ def test_subclasses():
     assert type(timescales.accelerate(ours)) is timescales.LSTM
 
 
-@pytest.mark.parametrize("how", ["parametrized", "pruned", "weight drop", "functional_call"])
-def test_weights_that_are_computed(how):
-    torch.manual_seed(0)
-    rnn = nn.LSTM(I, H)
-    if how == "parametrized":
-        parametrizations.weight_norm(rnn, "weight_hh_l0")
-    if how == "pruned":
-        prune.random_unstructured(rnn, "weight_hh_l0", 0.5)
-    if how == "weight drop":
-        raw = rnn._parameters.pop("weight_hh_l0")
-        rnn.weight_hh_l0 = raw.detach() / 2
-    expected = rnn(X)[0]
-    timescales.accelerate(rnn)
-    if how == "functional_call":
-        half = {name: value / 2 for name, value in rnn.named_parameters()}
-        found = torch.func.functional_call(rnn, half, (X,))[0]
-        expected = torch.func.functional_call(timescales.restore(rnn), half, (X,))[0]
-    else:
-        found = rnn(X)[0]
-    close(found, expected)
-
-
-def test_second_derivatives_and_batched_gradients():
-    torch.manual_seed(0)
-    plain = nn.LSTM(I, H, 2)
-    for rnn in (timescales.accelerate(copy.deepcopy(plain)), timescales.LSTM.from_torch(plain)):
-        found = []
-        for one in (plain, rnn):
-            x = X.clone().requires_grad_()
-            output = one(x)[0]
-            (first,) = torch.autograd.grad(output.sin().sum(), x, create_graph=True)
-            second = torch.autograd.grad(first.square().sum(), [x, *one.parameters()])
-            directions = torch.eye(3).repeat_interleave(S * B * H // 3, 1)[:, : S * B * H].view(3, S, B, H)
-            batched = torch.autograd.grad(one(x)[0], x, directions, is_grads_batched=True)
-            found.append([first, *second, *batched])
-        close(found[1], found[0])
+def test_weights_of_a_functional_call():
+    """Weights that are computed: tests/nn/test_torch_lstm.py."""
+    rnn = timescales.accelerate(nn.LSTM(I, H))
+    half = {name: value / 2 for name, value in rnn.named_parameters()}
+    found = torch.func.functional_call(rnn, half, (X,))[0]
+    close(found, torch.func.functional_call(timescales.restore(rnn), half, (X,))[0])
 
 
 def test_exporters_and_compilers(model):

@@ -1,6 +1,5 @@
 """logger=trackio, with the real library: pip install -e '.[trackio]'. Read back from its database."""
 
-import csv
 import json
 import os
 import signal
@@ -11,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from quick import QUICK
+from quick import QUICK, curve
 
 ROOT = Path(__file__).resolve().parents[2]
 QUICK = [*QUICK, "model=plstm", "logger=trackio", "loop.max_steps=4", "loop.log_every=2", "engine=eager"]
@@ -97,16 +96,6 @@ def points(rows):
             if name not in ("step", "timestamp") and not isinstance(value, dict):
                 assert row["step"] not in found.setdefault(name, {}), (name, row["step"])
                 found[name][row["step"]] = value
-    return found
-
-
-def curve(directory):
-    """The same of curve.csv."""
-    found = {}
-    with open(directory / "curve.csv", newline="") as file:
-        for row in csv.DictReader(file):
-            for name in [name for name in row if name not in ("step", "crc32") and row[name]]:
-                found.setdefault(name, {})[int(row["step"])] = float(row[name])
     return found
 
 

@@ -1,6 +1,5 @@
 """Faults that injection has found (test_injection.py): full disks, damaged files, nonsense on the command line."""
 
-import csv
 import errno
 import fcntl
 import json
@@ -18,28 +17,6 @@ from timescales.training import checkpoint
 
 SIZES = ["task.T=2", "task.train_size=16", "task.valid_size=8", "task.test_size=8", "task.batch_size=8"]
 QUICK = ["task=copy", *SIZES, "model.hidden_size=4", "loop.max_steps=4", "loop.log_every=1", "logger=csv"]
-
-
-FOUND = [
-    ("seeds=1000000000000", "seeds must be at most 1000"),
-    ("loop=${seed}", "loop holds keys such as loop.max_epochs; not 0"),
-    ("optimizer=[a,1,true]", "bool"),
-    ("loop='${oc.env:NOPE,null}' loop.max_steps=3", "Unexpected type for root"),
-    ("task='one\ntwo'", "Could not find 'task/one two'"),
-    ("~deterministic", "deterministic must not be deleted"),
-    ("task._target_=..", "task._target_ must be module.class, such as timescales.LSTM; not '..'"),
-    ("task.name=../../up", "task.name must be a word of letters"),
-    ("model.name=[1]", "model.name must be a word of letters"),
-    (f"run_dir={'x' * 300}", "choose another place with run_dir=DIR"),
-]
-
-
-@pytest.mark.parametrize(("overrides", "message"), FOUND)
-def test_what_the_random_overrides_found(train, tmp_path, overrides, message):
-    outcome = train(*QUICK, *overrides.split(" "))
-    (line,) = outcome.err.strip().splitlines()
-    assert outcome.status == 1
-    assert message in line
 
 
 # --- full and damaged disks -----------------------------------------------------------------------------------------
@@ -136,16 +113,6 @@ def test_a_changed_number_of_a_curve_is_detected(tmp_path, capsys):
         path.write_text(cut)
         loggers.Curve(path, 5, 1)
         assert "to step 5 are lost" in capsys.readouterr().err or not cut
-
-
-def test_a_row_that_is_written_twice_is_stored_once(tmp_path):
-    """A run that was killed between the last row and the record logs its end again."""
-    path = tmp_path / "curve.csv"
-    for step in (0, 5):
-        curve = loggers.Curve(path, step)
-        curve.log({"timescale/layer1/q50": 3.25}, 5)
-    with open(path, newline="") as file:
-        assert [row["step"] for row in csv.DictReader(file)] == ["5"]
 
 
 def test_leftovers_of_a_killed_compilation_are_removed(tmp_path, monkeypatch):

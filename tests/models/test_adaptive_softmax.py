@@ -110,18 +110,6 @@ def test_dropout_between_layers_has_one_mask_for_a_window_with_resets(text_root)
     assert dropped.any()
 
 
-def test_without_resets_it_is_the_rnn_itself(text_root):
-    model = model_for(wikitext103(text_root))
-    x = torch.randn(5, 3, 8)
-    nowhere = torch.zeros(5, 3, dtype=torch.bool)
-    for reset in (None, nowhere):
-        assert torch.equal(model.rnn(x, reset=reset)[0], model.rnn(x)[0])
-    at_once = nowhere.clone()
-    at_once[0] = True
-    state = model.rnn(x)[1]
-    torch.testing.assert_close(model.rnn(x, state, reset=at_once)[0], model.rnn(x)[0])
-
-
 def test_an_engine_without_resets_is_refused_before_the_first_of_them_comes(text_root, monkeypatch):
     task = wikitext103(text_root)
     later = [batch._replace(reset=None) for batch in task.batches("train")]

@@ -13,8 +13,6 @@ import numpy as np
 
 from timescales.nn import cells
 
-GATES_OF_GU = ("-", "c", "o", "u", "r", "om", "um", "or", "ur")
-
 
 def unrolled(cell, arguments, x, state, dt, mask, initial=None):
     """Run the reference of a cell: the outputs (S, B, H), and the state after the last step by name.

@@ -88,6 +88,7 @@ WRONG = [
     ("ChronoLSTM", {"T_max": 9, "forget_init": 1.0}, "ChronoLSTM chooses forget_init .* to LSTM"),
     ("MTSLSTM", {"frozen": ("input",)}, r"frozen itself: give frozen=\('input',\) to LSTM"),
     ("MTSLSTM", {"num_layers": 3, "forget_init": [1.0] * 3}, "MTSLSTM chooses forget_init itself"),
+    *(("LSTM", {"frozen": [(gate,)]}, "input, forget, cell, output") for gate in ("forgot", "refine", 3)),
     ("LSTM", {"frozen": "forget"}, r"frozen is a list of gates: write \['forget'\]"),
     ("LSTM", {"num_layers": 2, "frozen": [["forget"], "input"]}, r"frozen is a list of gates: write \['input'\]"),
     ("LSTM", {"hidden_size": [3, 4]}, "lists 2 layers, num_layers is 1"),

@@ -111,16 +111,6 @@ def test_masked_steps_hold_every_field(name):
     assert torch.equal(output[:, 0], before.h[0].expand(S, H))
 
 
-@pytest.mark.parametrize("name", [name for name in CELLS if name not in ("rmc", "urnn", "slstm")])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_starts_at_zero_in_the_parameters_type(name, dtype):
-    cell = build(name, dtype=dtype)
-    for field, value in cell.initial_state(2, 3)._asdict().items():
-        assert value.shape == (2, 3, cell.width(field))
-        assert value.dtype == dtype
-        assert not value.any()
-
-
 @pytest.mark.parametrize("name", [*CELLS, "plstm_authors", "gated_lstm_ur", "gated_gru_om", "rmc_um"])
 @pytest.mark.parametrize(("level", "dtype"), [(1e4, torch.float32), (-1e4, torch.float32), (1e4, torch.float64)])
 def test_saturated_gates_stay_finite_forward_and_backward(name, level, dtype):
@@ -265,12 +255,6 @@ def test_frozen_rows_do_not_move(name, decay):
     for gate, before in zip(cell.gates, start, strict=True):
         change = (cell.bias_total(gate) - before).abs()
         assert (change == 0).all() if gate in cell.frozen else (change > 0).all(), gate
-
-
-@pytest.mark.parametrize("bad", ["forgot", "refine", 3])
-def test_frozen_names_existing_gates(bad):
-    with pytest.raises(ValueError, match=r"input, forget, cell, output"):
-        LSTMCell(2, 3, frozen=(bad,))
 
 
 @pytest.mark.parametrize("size", [0, -1, 2.5, "4", True, None])

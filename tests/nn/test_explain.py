@@ -11,7 +11,6 @@ import torch
 
 import timescales
 from timescales.nn.cells import LSTMCell
-from timescales.nn.engine import gpu
 from timescales.nn.engine.cpu.emit_cpp import CPP
 
 
@@ -62,11 +61,6 @@ def test_what_is_explained(capsys):
     assert (empty, other) == ("", "tracers and exporters, projections; and on a GPU what cuDNN can run")
 
 
-def test_which_calls_an_engine_does_not_take(capsys, monkeypatch):
-    monkeypatch.setattr(gpu, "cudnn_reason", lambda *call: "it cannot begin again" if call[-1] else None)
-    assert "cudnn: yes; no call with reset= or states=True\n" in printed(capsys, timescales.LSTM(3, 4))
-
-
 def test_why_an_engine_cannot_run(capsys):
     class Mixed(LSTMCell):
         def step(self, gx, gh, state, dt=1.0):
@@ -96,18 +90,6 @@ def test_what_cannot_be_explained():
             timescales.explain(module)
     with pytest.raises(ValueError, match=r"^dt must be True or False, .*; not Tensor$"):
         timescales.explain(timescales.PLSTM(2, 3), torch.zeros(4, 2, 2))
-
-
-@pytest.mark.parametrize(
-    ("kind", "line"),
-    [
-        ("MinGRU", "nothing but the output; 0 bytes (fused computes the pre-activations again)"),
-        ("PLScan", "128 of c, 128 of age; 1,024 bytes (fused computes the pre-activations again)"),
-    ],
-)
-def test_scan_cells_keep_no_pre_activations(kind, line, capsys):
-    timescales.explain(getattr(timescales, kind)(10, 128))
-    assert f"Kept for backward, for each step and sequence: {line}" in capsys.readouterr().out.splitlines()
 
 
 class Constants(timescales.Cell):

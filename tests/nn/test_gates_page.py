@@ -43,6 +43,3 @@ def test_the_complete_example_trains_and_is_analysed(mine, train):
     assert analysis.study_run(run, "one_over_e").values["median"] > 0
     assert observed(run.model, run.task).gate.numel() > 0
     assert "note:" not in done.out
-    without = [word for word in words[3:] if not word.startswith("model.hidden_size")]
-    done = train(*without, *SMALL, "logger=none", "device=cpu", "run_dir=other")
-    assert "note: model.hidden_size=110 comes from the recipe chien/frequency; your leak.yaml has 32" in done.out

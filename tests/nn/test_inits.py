@@ -1,5 +1,6 @@
 """Initializers of the forget bias against their distributions and the papers' printed values."""
 
+import functools
 import math
 
 import numpy as np
@@ -9,33 +10,7 @@ from cell_cases import same_distribution
 from scipy import stats
 
 import timescales
-from timescales.nn.cells import (
-    ELSTMCell,
-    EURNNCell,
-    ExpRNNCell,
-    GORUCell,
-    GRUCell,
-    IndRNNCell,
-    JANETCell,
-    LeakyRNNCell,
-    LRUCell,
-    LSTMCell,
-    MinGRUCell,
-    MinLSTMCell,
-    NRUCell,
-    ParaGRUCell,
-    ParaLSTMCell,
-    PGRUCell,
-    PhasedLSTMCell,
-    PLSTMCell,
-    RGLRUCell,
-    RMCCell,
-    SLSTMCell,
-    SRUCell,
-    SuRNNCell,
-    URLSTMCell,
-    URNNCell,
-)
+from timescales.nn import cells
 from timescales.nn.inits import (
     Assigned,
     Chrono,
@@ -68,7 +43,7 @@ def test_chrono_is_the_log_of_a_uniform(width, T_max):
 @pytest.mark.parametrize("width", [2, 1151])
 def test_chrono_reaches_the_cells_biases(width):
     def cell():
-        return LSTMCell(1, width, forget_init={"law": "chrono", "T_max": 50})
+        return cells.LSTMCell(1, width, forget_init={"law": "chrono", "T_max": 50})
 
     same_distribution(draws(width, lambda: cell().bias_total("forget").exp()), stats.uniform(1, 48))
     same_distribution(draws(width, lambda: (-cell().bias_total("input")).exp()), stats.uniform(1, 48))
@@ -89,7 +64,7 @@ def test_uniform_gate_init(width):
 @pytest.mark.parametrize(("width", "low", "high"), [(2, 0.0, 1.0), (1151, 0.0, 1.0), (1151, 0.2, 0.4)])
 def test_powers_are_uniform(width, low, high):
     def powers():
-        return PLSTMCell(1, width, power_init=(low, high)).p
+        return cells.PLSTMCell(1, width, power_init=(low, high)).p
 
     p = draws(width, powers)
     same_distribution(p, stats.uniform(low, high - low))
@@ -98,20 +73,22 @@ def test_powers_are_uniform(width, low, high):
 
 
 def test_powers_stay_inside_the_open_interval():
-    cells = [PLSTMCell(1, 50, power_init=ends) for ends in ((0.0, 0.0), (1.0, 1.0))]
-    assert torch.isfinite(torch.cat([cell.power for cell in cells])).all()
-    torch.testing.assert_close(cells[0].p, torch.full((50,), 1e-4), rtol=1e-3, atol=0)
-    torch.testing.assert_close(cells[1].p, torch.full((50,), 1 - 1e-4), rtol=1e-6, atol=0)
+    made = [cells.PLSTMCell(1, 50, power_init=ends) for ends in ((0.0, 0.0), (1.0, 1.0))]
+    assert torch.isfinite(torch.cat([cell.power for cell in made])).all()
+    torch.testing.assert_close(made[0].p, torch.full((50,), 1e-4), rtol=1e-3, atol=0)
+    torch.testing.assert_close(made[1].p, torch.full((50,), 1 - 1e-4), rtol=1e-6, atol=0)
 
 
 @pytest.mark.parametrize("width", [2, 400])
-@pytest.mark.parametrize("kind", [LSTMCell, URLSTMCell, PLSTMCell, GRUCell, JANETCell, PGRUCell])
+@pytest.mark.parametrize(
+    "kind", [cells.LSTMCell, cells.URLSTMCell, cells.PLSTMCell, cells.GRUCell, cells.JANETCell, cells.PGRUCell]
+)
 def test_everything_else_is_uniform_on_1_over_sqrt_h(kind, width):
     torch.manual_seed(width)
-    cells = [kind(3, width) for _ in range(-(-400 // width))]
+    made = [kind(3, width) for _ in range(-(-400 // width))]
     bound = 1 / math.sqrt(width)
-    for key in {key for key, _ in cells[0].named_parameters()} - {"power", "gate_bias"}:
-        sample = torch.cat([getattr(cell, key).detach().flatten()[:4000] for cell in cells]).double().numpy()
+    for key in {key for key, _ in made[0].named_parameters()} - {"power", "gate_bias"}:
+        sample = torch.cat([getattr(cell, key).detach().flatten()[:4000] for cell in made]).double().numpy()
         assert abs(sample).max() <= bound
         same_distribution(sample, stats.uniform(-bound, 2 * bound))
 
@@ -203,10 +180,10 @@ def test_ends_of_the_time_scales():
 
 @pytest.mark.parametrize("b", [1.0, -2.5, 0])
 def test_constant(b):
-    cell = LSTMCell(2, 3, forget_init=b)
+    cell = cells.LSTMCell(2, 3, forget_init=b)
     assert cell.bias_total("forget").tolist() == [b] * 3
     same_distribution(
-        draws(3, lambda: LSTMCell(2, 3, forget_init=b).bias_ih[:3]), stats.uniform(-(3**-0.5), 2 * 3**-0.5)
+        draws(3, lambda: cells.LSTMCell(2, 3, forget_init=b).bias_ih[:3]), stats.uniform(-(3**-0.5), 2 * 3**-0.5)
     )
 
 
@@ -218,9 +195,9 @@ def test_constant(b):
 )
 def test_a_tied_initializer_fills_one_bias_and_zeroes_the_other(init):
     torch.manual_seed(0)
-    plain = LSTMCell(4, 6)
+    plain = cells.LSTMCell(4, 6)
     torch.manual_seed(0)
-    cell = LSTMCell(4, 6, forget_init=init)
+    cell = cells.LSTMCell(4, 6, forget_init=init)
     forget, entry = cell.rows("forget"), cell.rows("input")
     assert not cell.bias_ih[forget].any()
     assert not cell.bias_ih[entry].any()
@@ -233,7 +210,7 @@ def test_a_tied_initializer_fills_one_bias_and_zeroes_the_other(init):
     assert all(p.requires_grad for p in cell.parameters())
 
 
-@pytest.mark.parametrize(("kind", "counter"), [(LSTMCell, "input"), (URLSTMCell, "refine")])
+@pytest.mark.parametrize(("kind", "counter"), [(cells.LSTMCell, "input"), (cells.URLSTMCell, "refine")])
 def test_uniform_is_a_separate_vector(kind, counter):
     cell = kind(4, 6, forget_init="uniform")
     bare = kind(4, 6, forget_init="default")
@@ -368,70 +345,56 @@ def decays(cell):
 
 
 BOUND = 190**-0.5
+URNN = functools.partial(cells.URNNCell, 20, 600)
+NRU = functools.partial(cells.NRUCell, 3, 90, memory_size=100, heads=4)
 # The cell, the numbers of it, and their distribution.
 DRAWN = {
-    "janet": (lambda: JANETCell(1, 1151, **CHRONO), lambda c: c.bias_total("forget").exp(), uniform(1, 49)),
-    "elstm": (lambda: ELSTMCell(1, 1151, **CHRONO), lambda c: c.bias_total("forget").exp(), uniform(1, 49)),
-    "mingru": (lambda: MinGRUCell(1, 1151, **CHRONO), lambda c: c.bias_total("forget").exp(), uniform(1, 49)),
+    "janet": (lambda: cells.JANETCell(1, 1151, **CHRONO), lambda c: c.bias_total("forget").exp(), uniform(1, 49)),
+    "elstm": (lambda: cells.ELSTMCell(1, 1151, **CHRONO), lambda c: c.bias_total("forget").exp(), uniform(1, 49)),
+    "mingru": (lambda: cells.MinGRUCell(1, 1151, **CHRONO), lambda c: c.bias_total("forget").exp(), uniform(1, 49)),
     "minlstm": (
-        lambda: MinLSTMCell(1, 1151, **CHRONO),
+        lambda: cells.MinLSTMCell(1, 1151, **CHRONO),
         lambda c: 1.0 / torch.expm1(1.0 / c.timescales()),
         uniform(1, 49),
     ),
-    "slstm": (lambda: SLSTMCell(1, 1151, **CHRONO), lambda c: c.bias_total("forget").exp(), uniform(1, 49)),
-    "leaky": (lambda: LeakyRNNCell(1, 2001, T_max=400.0), lambda c: c.log_tau, uniform(0, math.log(400))),
-    "indrnn": (lambda: IndRNNCell(3, 20_000, u_init=(0.2, 0.7)), lambda c: c.u, uniform(0.2, 0.7)),
+    "slstm": (lambda: cells.SLSTMCell(1, 1151, **CHRONO), lambda c: c.bias_total("forget").exp(), uniform(1, 49)),
+    "leaky": (lambda: cells.LeakyRNNCell(1, 2001, T_max=400.0), lambda c: c.log_tau, uniform(0, math.log(400))),
+    "indrnn": (lambda: cells.IndRNNCell(3, 20_000, u_init=(0.2, 0.7)), lambda c: c.u, uniform(0.2, 0.7)),
     "rglru": (
-        lambda: RGLRUCell(3, 20_000, decay_init=(0.2, 0.7)),
+        lambda: cells.RGLRUCell(3, 20_000, decay_init=(0.2, 0.7)),
         lambda c: c.decay.double().sigmoid() ** 8,
         uniform(0.2, 0.7),
     ),
-    "paragru": (lambda: ParaGRUCell(2, 10_000), lambda c: c.diagonal, stats.norm(0, 0.01)),
-    "paralstm": (lambda: ParaLSTMCell(2, 10_000), lambda c: c.diagonal, stats.norm(0, 0.01)),
-    "paralstm's peephole": (lambda: ParaLSTMCell(2, 10_000), lambda c: c.peephole, stats.norm(0, 0.01)),
-    "lru": (lambda: LRUCell(3, 2001, r_min=0.5, r_max=0.9, max_phase=1.0), decays, uniform(0.25, 0.81)),
-    "lru's phase": (lambda: LRUCell(3, 2001, max_phase=1.0), lambda c: c.theta_log.double().exp(), uniform(0, 1)),
-    "lru's B": (lambda: LRUCell(3, 2001), lambda c: c.weight_ih, stats.norm(0, 6**-0.5)),
-    "sru": (lambda: SRUCell(3, 80), lambda c: c.weight_output, uniform(-0.05, 0.05)),
-    "urnn's phases": (lambda: URNNCell(20, 600), lambda c: c.phases, uniform(-math.pi, math.pi)),
-    "urnn's reflections": (
-        lambda: URNNCell(20, 600),
-        lambda c: c.reflections,
-        uniform(-((3 / 301) ** 0.5), (3 / 301) ** 0.5),
-    ),
-    "urnn's start": (lambda: URNNCell(20, 600), lambda c: c.start, uniform(-(0.005**0.5), 0.005**0.5)),
-    "urnn's input": (lambda: URNNCell(20, 600), lambda c: c.weight_ih, uniform(-((6 / 620) ** 0.5), (6 / 620) ** 0.5)),
-    "eurnn": (lambda: EURNNCell(20, 800), lambda c: c.theta, uniform(-math.pi, math.pi)),
-    "eurnn's phi": (lambda: EURNNCell(20, 800), lambda c: c.phi, uniform(-math.pi, math.pi)),
-    "eurnn's phases": (lambda: EURNNCell(20, 800), lambda c: c.phases, uniform(-math.pi, math.pi)),
-    "eurnn's input": (lambda: EURNNCell(20, 800), lambda c: c.weight_ih, uniform(-0.01, 0.01)),
-    "goru": (lambda: GORUCell(20, 200, capacity=4), lambda c: c.theta, uniform(-math.pi, math.pi)),
-    "goru's weights": (lambda: GORUCell(20, 200), lambda c: c.weight_hh, uniform(-0.01, 0.01)),
-    "nru's strengths": (
-        lambda: NRUCell(3, 90, memory_size=100, heads=4),
-        lambda c: 10 * c.weight_heads[:8],
-        uniform(-BOUND, BOUND),
-    ),
-    "nru's factors": (
-        lambda: NRUCell(3, 90, memory_size=100, heads=4),
-        lambda c: c.weight_heads[8:],
-        uniform(-BOUND, BOUND),
-    ),
-    "nru's memory": (
-        lambda: NRUCell(3, 90, memory_size=100, heads=4),
-        lambda c: c.weight_memory,
-        uniform(-(193**-0.5), 193**-0.5),
-    ),
-    "phased": (lambda: PhasedLSTMCell(1, 1_000), lambda c: c.period.log(), uniform(0, 3)),
-    "phased's shift": (lambda: PhasedLSTMCell(1, 1_000), lambda c: c.shift / c.period, uniform(0, 1)),
-    "phased's peephole": (lambda: PhasedLSTMCell(1, 1_000), lambda c: c.peephole_forget, stats.norm(0, 0.1)),
+    "paragru": (lambda: cells.ParaGRUCell(2, 10_000), lambda c: c.diagonal, stats.norm(0, 0.01)),
+    "paralstm": (lambda: cells.ParaLSTMCell(2, 10_000), lambda c: c.diagonal, stats.norm(0, 0.01)),
+    "paralstm's peephole": (lambda: cells.ParaLSTMCell(2, 10_000), lambda c: c.peephole, stats.norm(0, 0.01)),
+    "lru": (lambda: cells.LRUCell(3, 2001, r_min=0.5, r_max=0.9, max_phase=1.0), decays, uniform(0.25, 0.81)),
+    "lru's phase": (lambda: cells.LRUCell(3, 2001, max_phase=1.0), lambda c: c.theta_log.double().exp(), uniform(0, 1)),
+    "lru's B": (lambda: cells.LRUCell(3, 2001), lambda c: c.weight_ih, stats.norm(0, 6**-0.5)),
+    "sru": (lambda: cells.SRUCell(3, 80), lambda c: c.weight_output, uniform(-0.05, 0.05)),
+    "urnn's phases": (URNN, lambda c: c.phases, uniform(-math.pi, math.pi)),
+    "urnn's reflections": (URNN, lambda c: c.reflections, uniform(-((3 / 301) ** 0.5), (3 / 301) ** 0.5)),
+    "urnn's start": (URNN, lambda c: c.start, uniform(-(0.005**0.5), 0.005**0.5)),
+    "urnn's input": (URNN, lambda c: c.weight_ih, uniform(-((6 / 620) ** 0.5), (6 / 620) ** 0.5)),
+    "eurnn": (lambda: cells.EURNNCell(20, 800), lambda c: c.theta, uniform(-math.pi, math.pi)),
+    "eurnn's phi": (lambda: cells.EURNNCell(20, 800), lambda c: c.phi, uniform(-math.pi, math.pi)),
+    "eurnn's phases": (lambda: cells.EURNNCell(20, 800), lambda c: c.phases, uniform(-math.pi, math.pi)),
+    "eurnn's input": (lambda: cells.EURNNCell(20, 800), lambda c: c.weight_ih, uniform(-0.01, 0.01)),
+    "goru": (lambda: cells.GORUCell(20, 200, capacity=4), lambda c: c.theta, uniform(-math.pi, math.pi)),
+    "goru's weights": (lambda: cells.GORUCell(20, 200), lambda c: c.weight_hh, uniform(-0.01, 0.01)),
+    "nru's strengths": (NRU, lambda c: 10 * c.weight_heads[:8], uniform(-BOUND, BOUND)),
+    "nru's factors": (NRU, lambda c: c.weight_heads[8:], uniform(-BOUND, BOUND)),
+    "nru's memory": (NRU, lambda c: c.weight_memory, uniform(-(193**-0.5), 193**-0.5)),
+    "phased": (lambda: cells.PhasedLSTMCell(1, 1_000), lambda c: c.period.log(), uniform(0, 3)),
+    "phased's shift": (lambda: cells.PhasedLSTMCell(1, 1_000), lambda c: c.shift / c.period, uniform(0, 1)),
+    "phased's peephole": (lambda: cells.PhasedLSTMCell(1, 1_000), lambda c: c.peephole_forget, stats.norm(0, 0.1)),
     "phased, other arguments": (
-        lambda: PhasedLSTMCell(1, 1_000, period_init=(1, 3), shift_init=(0, 100)),
+        lambda: cells.PhasedLSTMCell(1, 1_000, period_init=(1, 3), shift_init=(0, 100)),
         lambda c: c.shift,
         uniform(0, 100),
     ),
-    "surnn": (lambda: SuRNNCell(1, 500), lambda c: c.amplitude, stats.norm(0, 1)),
-    "surnn's phase": (lambda: SuRNNCell(1, 500), lambda c: c.phase, uniform(0, 2 * math.pi)),
+    "surnn": (lambda: cells.SuRNNCell(1, 500), lambda c: c.amplitude, stats.norm(0, 1)),
+    "surnn's phase": (lambda: cells.SuRNNCell(1, 500), lambda c: c.phase, uniform(0, 2 * math.pi)),
 }
 
 
@@ -443,42 +406,42 @@ def test_what_a_cell_draws(name):
 
 
 def test_numbers_that_are_not_drawn():
-    assert not JANETCell(1, 40, **CHRONO).bias_total("cell").any()
-    separate = ELSTMCell(1, 40, coupled=False, **CHRONO)
+    assert not cells.JANETCell(1, 40, **CHRONO).bias_total("cell").any()
+    separate = cells.ELSTMCell(1, 40, coupled=False, **CHRONO)
     assert torch.equal(separate.bias_total("input"), -separate.bias_total("forget"))
     for name in ("JANET", "ELSTM", "MinGRU", "MinLSTM"):  # without T_max torch's default
         bias = getattr(timescales, name)(1, 99).layers[0].bias_total("forget")
         assert 0 < bias.abs().max() < 1 / math.sqrt(99)
     assert torch.equal(timescales.LeakyRNN(1, 3, T_max=1.0).timescales()[0], torch.ones(3))
-    for kind in (ParaGRUCell, ParaLSTMCell):
+    for kind in (cells.ParaGRUCell, cells.ParaLSTMCell):
         cell = kind(2, 9, forget_init=2.0)
         assert cell.timescales()[0].item() == pytest.approx(1.0 / math.log1p(math.exp(-2.0)), rel=1e-5)
-    assert RGLRUCell(3, 1000).decay.sigmoid().pow(8.0).min() >= 0.9
-    squared = decays(LRUCell(3, 200, r_min=0.5, r_max=0.9))
-    lru = LRUCell(3, 20_001)
+    assert cells.RGLRUCell(3, 1000).decay.sigmoid().pow(8.0).min() >= 0.9
+    squared = decays(cells.LRUCell(3, 200, r_min=0.5, r_max=0.9))
+    lru = cells.LRUCell(3, 20_001)
     assert all(p.isfinite().all() for p in lru.parameters())
     torch.testing.assert_close(lru.gamma_log.exp().square(), 1.0 - decays(lru), rtol=1e-3, atol=1e-5)
     assert squared.min() >= 0.25 - 1e-6
     assert not lru.bias.any()
-    assert LRUCell(1, 3, r_min=1.0).timescales().min() > 1e11  # a radius of 1, as far as gamma can be positive
-    assert EURNNCell(20, 800).theta.shape == (399,)  # 200 pairs, and 199 between them
-    assert not EURNNCell(20, 800).bias.any()
-    goru = GORUCell(20, 200, capacity=4)
+    assert cells.LRUCell(1, 3, r_min=1.0).timescales().min() > 1e11  # a radius of 1, as far as gamma can be positive
+    assert cells.EURNNCell(20, 800).theta.shape == (399,)  # 200 pairs, and 199 between them
+    assert not cells.EURNNCell(20, 800).bias.any()
+    goru = cells.GORUCell(20, 200, capacity=4)
     assert goru.bias.view(3, 200).unique(dim=1).flatten().tolist() == pytest.approx([0.0, 2.0, 0.01])
     assert goru.theta.shape == (2 * 100 + 2 * 99,)
     assert goru.timescales().tolist() == pytest.approx([1 / math.log(2)] * 200)
-    assert sum(p.numel() for p in URNNCell(20, 600).parameters()) == 20 * 600 + 7 * 300 + 300 + 600
+    assert sum(p.numel() for p in URNN().parameters()) == 20 * 600 + 7 * 300 + 300 + 600
     # Six linear maps of torch as the released code has them, which gives 212 units and a memory of 256 for digits
-    count = sum(p.numel() for p in NRUCell(1, 212, memory_size=256, heads=4).parameters())
+    count = sum(p.numel() for p in cells.NRUCell(1, 212, memory_size=256, heads=4).parameters())
     assert count == 212 * (1 + 212 + 256 + 1) + (4 * 32 + 2 * 4) * (212 + 256 + 1)
-    assert PhasedLSTMCell(1, 9).open_ratio.unique().tolist() == pytest.approx([0.05])
-    assert "open_ratio" not in dict(PhasedLSTMCell(1, 9).named_parameters())
-    surnn = SuRNNCell(1, 500)
+    assert cells.PhasedLSTMCell(1, 9).open_ratio.unique().tolist() == pytest.approx([0.05])
+    assert "open_ratio" not in dict(cells.PhasedLSTMCell(1, 9).named_parameters())
+    surnn = cells.SuRNNCell(1, 500)
     assert surnn.amplitude.shape == surnn.phase.shape == (2_000,)
     assert not surnn.switch_bias.any()
     low, high = surnn.timescales().quantile(torch.tensor([0.1, 0.9])).tolist()
     assert 1.5 < low < 2.5 < 8.0 < high < 20.0
-    slstm = SLSTMCell(1, 500, **CHRONO)
+    slstm = cells.SLSTMCell(1, 500, **CHRONO)
     assert slstm.bias_total("input").abs().max() <= 500**-0.5
 
 
@@ -486,7 +449,7 @@ def test_numbers_that_are_not_drawn():
 def test_angles_of_an_exprnn(skew_init):
     torch.manual_seed(0)
     A = torch.zeros(2001, 2001)
-    cell = ExpRNNCell(1, 2001, skew_init=skew_init)
+    cell = cells.ExpRNNCell(1, 2001, skew_init=skew_init)
     j, k = torch.tril_indices(2001, 2001, -1)
     A[j, k] = cell.skew.detach()
     angles = A[A != 0]
@@ -502,7 +465,7 @@ def test_angles_of_an_exprnn(skew_init):
 def test_what_an_rmc_draws():
     """Normal with deviation 1/sqrt(fan-in), cut at two of them; biases 0, gains 1. f = sigmoid(1) at zero input."""
     torch.manual_seed(0)
-    cell = RMCCell(30, 120, memories=2, heads=2, key_size=7, blocks=2)
+    cell = cells.RMCCell(30, 120, memories=2, heads=2, key_size=7, blocks=2)
     for name, parameter in cell.named_parameters():
         if parameter.dim() == 2:
             standard = parameter.detach().double().flatten() * math.sqrt(parameter.shape[1])
@@ -511,6 +474,6 @@ def test_what_an_rmc_draws():
         else:
             assert (parameter == (0.0 if "bias" in name else 1.0)).all(), name
     for style, rows in (("unit", 12), ("memory", 4)):
-        cell = RMCCell(3, 12, memories=4, gate_style=style)
+        cell = cells.RMCCell(3, 12, memories=4, gate_style=style)
         assert cell.height("forget") == rows
         torch.testing.assert_close(cell.timescales(), torch.full((12,), 1 / math.log1p(math.exp(-1))))

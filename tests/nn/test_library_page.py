@@ -58,17 +58,6 @@ def test_the_classifier_is_saved_and_exported_for_any_number_of_series(tmp_path,
     torch.testing.assert_close(program(*more), torch.cat([expected, expected]))
 
 
-def test_output_at_masked_steps_and_the_last_state():
-    torch.manual_seed(0)
-    rnn, x, mask = timescales.PLSTM(I, H), torch.randn(S, 2, I), torch.ones(S, 2)
-    mask[4:, 1] = 0.0
-    output, state = rnn(x, mask=mask)
-    assert torch.equal(output[4:, 1], output[3, 1].expand(S - 4, H))
-    assert torch.equal(state.h[-1], torch.stack([output[-1, 0], output[3, 1]]))
-    assert torch.equal(rnn(x, mask=mask * 0.25)[0], output)
-    assert torch.equal(rnn(x, mask=mask * -3)[0], output)
-
-
 def test_a_trained_model_is_loaded():
     model = run('timescales.load("')["model"]
     assert model.card["id"] == "2e471ad7b7ea"

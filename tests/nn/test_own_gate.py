@@ -12,6 +12,9 @@ ROOT = Path(__file__).resolve().parents[2]
 MINE = "docs/tutorial"
 (COMMAND, _) = re.findall(r"^PYTHONPATH=.*$", (ROOT / "README.md").read_text(), re.M)
 
+SHORT = ["task.batch_size=4", "task.train_size=8", "task.valid_size=4", "task.test_size=4"]
+SHORT += ["loop.max_steps=2", "logger=none", "device=cpu"]
+
 
 @pytest.fixture
 def mine(tmp_path, monkeypatch):
@@ -24,40 +27,22 @@ def mine(tmp_path, monkeypatch):
 def test_it_trains(mine, train):
     words = COMMAND.split()
     assert words[:3] == [f"PYTHONPATH={MINE}", ".venv/bin/python", "train.py"]
-    small = ["task.batch_size=4", "task.train_size=8", "task.valid_size=4", "task.test_size=4", "model.hidden_size=5"]
     kept = [word for word in words[3:] if word != "-m" and not word.startswith(("model=", "seed=", "run_dir="))]
-    done = train(*kept, "model=decay", *small, "loop.max_steps=2", "logger=none", "device=cpu", "run_dir=out")
+    done = train(*kept, "model=decay", *SHORT, "model.hidden_size=5", "run_dir=out")
     assert done.status == 0, done
     record = json.loads((mine / "out" / "record.json").read_text())
     assert (record["status"], record["stopped"]) == ("finished", "max_steps")
-    assert record["config"]["model"] == {
-        "_target_": "decay.Decay",
-        "name": "decay",
-        "hidden_size": 5,
-        "num_layers": 1,
-        "dropout": 0.0,
-        "rate": 1.0,
-        "block": "plain",
-        "gap_input": False,
-        "auxiliary": "none",
-        "auxiliary_steps": 600,
-    }
+    told = {"_target_": "decay.Decay", "name": "decay", "hidden_size": 5, "num_layers": 1, "dropout": 0.0, "rate": 1.0}
+    told |= {"block": "plain", "gap_input": False, "auxiliary": "none", "auxiliary_steps": 600}
+    assert record["config"]["model"] == told
     start, end = (record["timescales"][when][0] for when in ("start", "end"))
     assert start == pytest.approx([1.0] * len(start), rel=1e-4)
     assert end != start
 
 
-SMALL = ["task.batch_size=4", "task.train_size=8", "task.valid_size=4", "task.test_size=4"]
-SHORT = [*SMALL, "loop.max_steps=2", "logger=none", "device=cpu"]
-
-
 def test_a_recipe_that_changes_its_yaml_is_named(mine, train):
     command = ["--config-dir", MINE, "model=decay", "task=frequency", *SHORT]
-    note = (
-        "note: model.hidden_size=110 comes from the recipe chien/frequency; your decay.yaml has 128: "
-        "model.hidden_size=128 on the command line keeps it\n"
-    )
-    assert note in train(*command).out
+    assert re.search("^note: model.hidden_size=110 .* model.hidden_size=128 ", train(*command).out, re.M)
     assert "note:" not in train(*command, "model.hidden_size=5").out
     assert "note:" not in train("--config-dir", MINE, "model=lstm", "task=frequency", *SHORT).out
 
@@ -86,8 +71,5 @@ def test_a_cell_without_time_scales_is_one_line(mine, train):
     path.write_text(re.sub(r"    def timescales\(self\):\n.*\n", "", path.read_text()))
     done = train("--config-dir", MINE, "model=decay", "task=copy", "logger=none")
     assert done.status == 1
-    assert done.err == (
-        "error: model: DecayCell needs timescales(), (H,) in steps; "
-        "return torch.full((self.hidden_size,), torch.nan) where it has none\n"
-    )
+    assert "DecayCell needs timescales(), (H,) in steps; return torch.full(" in done.err
     assert not list(mine.glob("runs/*"))

@@ -15,7 +15,6 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn, get_swa_m
 
 import timescales
 from timescales.nn.factory import made_on
-from timescales.nn.inits import INFINITE as STORED
 
 MORE = {
     "uniform": lambda: timescales.LSTM(I, H, 2, forget_init="uniform"),
@@ -173,23 +172,6 @@ def test_the_infinite_bias_is_finite_and_its_gates_exact(dtype):
     assert rnn.timescales()[0][-1] == 0.0
     cell.set_bias("output", torch.full((8,), math.inf))
     assert (cell.bias_total("output").sigmoid() == 1.0).all()
-
-
-def test_a_checkpoint_of_the_former_form_still_loads():
-    """The names were those of the cells, frozen_rows was a bool, and an infinite bias was stored as such."""
-    torch.manual_seed(0)
-    rnn, other = MODELS["mts"](), MODELS["mts"]()
-    old = {f"layers.0.{name.removesuffix('_l0')}": value.clone() for name, value in rnn.state_dict().items()}
-    old["layers.0.frozen_rows"] = old["layers.0.frozen_rows"].bool()
-    for key in ("layers.0.fixed_bias_hh", "layers.0.bias_hh"):
-        old[key][old[key] == -STORED] = -math.inf
-        old[key][old[key] == STORED] = math.inf
-    assert old["layers.0.fixed_bias_hh"].isinf().sum() == 2
-    x = random_input()[0].float()
-    for assign in (False, True):
-        other.load_state_dict(old, assign=assign)
-        assert torch.equal(other(x)[0], rnn(x)[0])
-        assert torch.equal(other.timescales()[0], rnn.timescales()[0])
 
 
 @pytest.mark.parametrize(

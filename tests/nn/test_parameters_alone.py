@@ -78,19 +78,6 @@ def test_its_numbers_and_gradients_are_those_of_the_function(name):
             cell.w.mul_(-0.7)
 
 
-@pytest.mark.parametrize("name", ["F.linear"])
-def test_an_engine_equals_the_eager_one(name):
-    results = {}
-    for engine in ("eager", "fused"):
-        model = rnn(ANY[name])
-        model.engine = engine
-        output, _ = model(torch.linspace(-1.0, 1.0, 5 * 2 * 3).view(5, 2, 3))
-        output.square().sum().backward()
-        results[engine] = [output, model.layers[0].w.grad, model.layers[0].v.grad]
-    for a, b in zip(*results.values(), strict=True):
-        close(a, b, 1e-5)
-
-
 @pytest.mark.parametrize(
     ("function", "reason"),
     [

@@ -6,7 +6,7 @@ from cell_cases import close
 
 import timescales
 from timescales.models.sequence import SequenceModel
-from timescales.nn.cells import PGRUCell, PLSTMCell, URLSTMCell
+from timescales.nn.cells import PGRUCell, PLSTMCell
 from timescales.tasks import Spec
 
 
@@ -115,19 +115,6 @@ def test_float32_is_right_at_any_reset_gate_and_age(kind, form):
     full = r == 1
     assert full.float().mean() > 0.2
     assert (exact / 1e-3**0.5)[full].max() > 10  # f is not what it is at an age of 0
-
-
-@pytest.mark.parametrize(
-    ("f", "r", "g"), [(0.5, 0.5, 0.5), (0.9, 0.1, 0.828), (0.9, 0.9, 0.972), (0.99, 1, 0.9999), (0.99, 0, 0.9801)]
-)
-def test_printed_numbers_of_the_refine_gate(f, r, g):
-    cell = URLSTMCell(1, 1, forget_init="default").double()
-    z = torch.tensor([f, r, 0.5, 0.5], dtype=torch.float64).logit().clamp(-1e4, 1e4).requires_grad_()
-    gates = cell.act(z, torch.zeros_like(z), cell.initial_state())
-    assert gates.forget.item() == pytest.approx(g, abs=1e-12)
-    (slope,) = torch.autograd.grad(gates.forget.sum(), z)
-    assert slope[0].item() == pytest.approx(2 * f * (1 - f) * (r + (1 - 2 * r) * f), abs=1e-12)
-    assert slope[1].item() == pytest.approx(2 * f * (1 - f) * r * (1 - r), abs=1e-12)
 
 
 @pytest.mark.parametrize(

@@ -6,12 +6,12 @@ import itertools
 
 import pytest
 import torch
-from engine_cases import close, gradient, learned_start, some_resets, some_state
+from engine_cases import close, gradient, learned_start, some_resets
 from rnn_cases import B, H, I, S, layered, random_input
 from torch.utils._pytree import tree_leaves
 
 import timescales
-from timescales import LSTM, PLSTM, RNN
+from timescales import LSTM, RNN
 from timescales.nn import cells
 
 ENGINES = ("eager", "fused")
@@ -87,24 +87,6 @@ def test_a_reset_counts_at_a_step_that_does_not_exist(which):
     close(output[:, :1], model(x[:, :1])[0])
 
 
-@pytest.mark.parametrize("which", ENGINES)
-def test_the_state_that_is_given_counts_up_to_the_first_reset(which):
-    model = PLSTM(I, H, engine=which)
-    x = random_input()[0].float()
-    (state,) = some_state(model, B)
-    reset = torch.zeros(S, B)
-    reset[0, 0] = reset[3, 1] = 1
-    output, after = model(x, [state], reset=reset)
-    fresh, given = model(x)[0], model(x, [state])[0]
-    close(output[:, 0], fresh[:, 0])
-    close(output[:3, 1], given[:3, 1])
-    close(output[:, 2], given[:, 2])
-    close(output[3:, 1:2], model(x[3:, 1:2])[0])
-    reset[-1, 2] = 1
-    assert after.age.shape == (1, B, H)
-    close(model(x, [state], reset=reset)[1].age[0, 2], model(x[-1:, 2:])[1].age[0, 0])
-
-
 @pytest.mark.parametrize("kind", ["LSTM", "PLSTM", "RMC"])
 def test_any_numbers_and_batch_first(kind):
     """Every number but 0 is a reset; B and S are exchanged; an engine that is not named is `auto`."""
@@ -118,24 +100,6 @@ def test_any_numbers_and_batch_first(kind):
     output, state = rnn(x.transpose(0, 1), reset=reset.transpose(0, 1))
     assert torch.equal(output.transpose(0, 1), expected)
     assert all(map(torch.equal, tree_leaves(state), tree_leaves(last)))
-
-
-def test_without_resets_the_numbers_are_the_same():
-    for which in ENGINES:
-        rnn = PLSTM(I, H, engine=which)
-        x = random_input()[0].float()
-        assert torch.equal(rnn(x, reset=torch.zeros(S, B))[0], rnn(x)[0])
-
-
-def test_no_step_one_step_and_no_row():
-    rnn = PLSTM(I, H)
-    (state,) = some_state(rnn, B)
-    output, after = rnn(torch.zeros(0, B, I), [state], reset=torch.zeros(0, B))
-    assert output.shape == (0, B, H)
-    assert torch.equal(after.c[0], state.c)
-    x = torch.randn(1, B, I)
-    close(rnn(x, [state], reset=torch.ones(1, B))[0], rnn(x)[0])
-    assert rnn(torch.zeros(S, 0, I), reset=torch.zeros(S, 0))[0].shape == (S, 0, H)
 
 
 @pytest.mark.parametrize(

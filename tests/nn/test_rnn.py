@@ -12,19 +12,6 @@ from timescales.nn.engine import eager
 from timescales.nn.rnn import RNN
 
 
-def test_torchs_habits_are_named():
-    """Numbers of NumPy's type cost one line: ours, or torch's where torch has the layer."""
-    gru, lstm, plstm = timescales.GRU(3, 8), timescales.LSTM(3, 8, 2), timescales.PLSTM(3, 8, 2)
-    wide, whole = torch.randn(5, 4, 3, dtype=torch.float64), torch.ones(5, 4, 3, dtype=torch.int64)
-    with pytest.raises(ValueError, match=r"x is torch\.float64, the weights are torch\.float32: give x\.to"):
-        plstm(wide)
-    with pytest.raises(ValueError, match=r"x is torch\.int64"):
-        plstm(whole)
-    with pytest.raises(ValueError, match=r"input dtype \(torch\.float64\) does not match weight dtype"):
-        lstm(wide)
-    assert (gru.num_layers, lstm.num_layers) == (1, 2)
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_layers_read_the_layer_below(kind):
     rnn = layered(kind)
@@ -133,16 +120,6 @@ def test_what_stands_at_padding_reaches_no_gradient(kind, engine, inputs):
     assert all(v.isfinite().all() for v in found[0])
     for other in found[1:]:
         assert all(map(torch.equal, found[0], other))
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int64])
-def test_dt_in_another_type_than_x(dtype):
-    """Times often come in float64 or whole numbers beside a float32 model."""
-    torch.manual_seed(0)
-    rnn = timescales.PLSTM(I, H, 2)
-    x = random_input()[0].float()
-    dt = torch.ones(S, B, dtype=dtype)
-    close(rnn(x, dt=dt)[0], rnn(x)[0], 1e-6)
 
 
 @pytest.mark.parametrize("kind", ["LSTM", "GRU", "PLSTM", "LRU", "RMC", "GatedRNN"])

@@ -51,14 +51,8 @@ def test_a_gradient_of_a_subclass_is_refused():
         output.backward(TwoTensor(torch.ones(6, 2, 5), torch.ones(6, 2, 5)))
 
 
-def transposed(value):
-    """The same numbers in the opposite order of dimensions in memory."""
-    order = list(reversed(range(value.dim())))
-    return value.permute(order).contiguous().permute(order)
-
-
+# In other strides and in half precision: tests/dropin.
 UNPACKED = {
-    "transposed": transposed,
     "expanded": lambda v: v.unsqueeze(0).expand(3, *v.shape)[1],
     "negated": lambda v: negated(v) if v.is_floating_point() else v,
     "double": torch.Tensor.double,

@@ -8,16 +8,7 @@ import torch
 from cell_cases import ALL, B, H, I, build, close, random_input, random_state, run
 
 import timescales
-from timescales.nn.cells import (
-    HGRNCell,
-    IndRNNCell,
-    LRUCell,
-    LSTMCell,
-    MinGRUCell,
-    MinLSTMCell,
-    PLScanCell,
-    SignedMinGRUCell,
-)
+from timescales.nn import cells
 
 SCANS = [name for name, (kind, _) in ALL.items() if not kind.recurrent]
 ENGINES = pytest.mark.parametrize("engine", ["eager", "fused"])
@@ -37,13 +28,13 @@ def test_a_units_jacobian_is_the_product_of_its_forget_gates(name):
     _, last = run(cell, x, state, dt)
     kept = math.prod(getattr(g, "factor", g.forget) for g in gates)  # with its sign, where it has one
     (d,) = torch.autograd.grad(getattr(last, held).sum(), getattr(state, held), retain_graph=True)
-    if isinstance(cell, LRUCell):
+    if isinstance(cell, cells.LRUCell):
         (d_imaginary,) = torch.autograd.grad(last.imaginary.sum(), state.h)
         d = (d.square() + d_imaginary.square()).sqrt()
     close(d, kept)
 
 
-@pytest.mark.parametrize("kind", [MinGRUCell, MinLSTMCell, PLScanCell])
+@pytest.mark.parametrize("kind", [cells.MinGRUCell, cells.MinLSTMCell, cells.PLScanCell])
 def test_long_memories_keep_their_digits(kind):
     """20,000 steps in float32 against float64, with units that forget after 1e5 steps.
 
@@ -53,10 +44,10 @@ def test_long_memories_keep_their_digits(kind):
     torch.manual_seed(0)
     cell = kind(1, 3)
     with torch.no_grad():
-        gate = "reset" if kind is PLScanCell else "forget"
+        gate = "reset" if kind is cells.PLScanCell else "forget"
         cell.weight_ih[cell.rows(gate)] = 0.0
         cell.set_bias(gate, torch.full((3,), -17.0 if gate == "reset" else math.log(1e5)))
-        if kind is MinLSTMCell:
+        if kind is cells.MinLSTMCell:
             cell.weight_ih[cell.rows("input")] = 0.0
             cell.set_bias("input", torch.full((3,), -math.log(1e5)))
         x = torch.randn(20_000, 1, 1)
@@ -83,12 +74,12 @@ def test_lru_rings():
 
 
 def test_what_needs_recurrent_weights_says_so():
-    cell = MinGRUCell(I, H)
+    cell = cells.MinGRUCell(I, H)
     cell.weight_drop = 0.5
     with pytest.raises(ValueError, match="MinGRUCell has no recurrent weights to drop: set its weight_drop to 0"):
         timescales.RNN([cell])(torch.zeros(2, 1, I))
 
-    class TwoBiases(LSTMCell):
+    class TwoBiases(cells.LSTMCell):
         recurrent = False
 
     with pytest.raises(TypeError, match="TwoBiases has recurrent = False: it has one bias vector, write biases = 1"):
@@ -110,14 +101,14 @@ def test_a_unit_of_an_indrnn_that_is_on_decays_by_u(engine):
     t = torch.arange(12.0)
     close(output[:, 0], torch.stack([0.9**t, 0.5**t], 1), 1e-6)
     assert not output[6:, 1].any()
-    cell = IndRNNCell(I, 4)
+    cell = cells.IndRNNCell(I, 4)
     with torch.no_grad():
         cell.u.copy_(torch.tensor([0.5, -0.5, 1.0, 1.3]))
     assert cell.timescales().tolist() == pytest.approx([1 / math.log(2), 1 / math.log(2), math.inf, math.inf])
 
 
 def test_a_signed_mingru_forgets_by_the_absolute_factor():
-    cell = SignedMinGRUCell(I, 4).double()
+    cell = cells.SignedMinGRUCell(I, 4).double()
     cell.set_bias("forget", torch.tensor([math.log(3.0), -math.log(3.0), 0.0, 30.0]))  # f = 3/4, 1/4, 1/2
     half = 1.0 / math.log(2.0)
     assert cell.timescales().tolist() == pytest.approx([half, half, 0.0, math.exp(30.0) / 2], rel=1e-6)
@@ -138,11 +129,11 @@ def test_an_rglru_at_no_time_at_all(engine):
 
 
 def test_layers_of_an_hgrn_start_with_rising_bounds():
-    cells = timescales.HGRN(I, H, 4).layers
-    assert cells[0].bound is None
-    for k, cell in enumerate(cells[1:], 1):
+    layers = timescales.HGRN(I, H, 4).layers
+    assert layers[0].bound is None
+    for k, cell in enumerate(layers[1:], 1):
         assert cell.bound.sigmoid().tolist() == pytest.approx([k / 4] * H)
         assert (cell.timescales() > -1.0 / math.log(k / 4)).all()
-    cell = HGRNCell(I, H, lower_bound=0.7)  # no input makes a unit forget faster
+    cell = cells.HGRNCell(I, H, lower_bound=0.7)  # no input makes a unit forget faster
     gates = cell.act(torch.full((B, 3 * H), -1e4), None, cell.initial_state(B))
     assert gates.forget.flatten().tolist() == pytest.approx([0.7] * B * H)

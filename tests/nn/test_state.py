@@ -6,10 +6,9 @@ import pickle
 
 import pytest
 import torch
-from rnn_cases import KINDS, B, H, I, S, build, close, close_state, layered, random_input, with_fields
+from rnn_cases import KINDS, B, H, I, build, close, close_state, layered, random_input, with_fields
 from torch.utils._pytree import tree_leaves, tree_map
 
-import timescales
 from timescales import RNNState
 
 LSTMS, GRUS = with_fields("h", "c"), with_fields("h")
@@ -98,16 +97,3 @@ def test_a_state_is_known_to_torchs_tools(hidden):
     for other in (torch.load(file), pickle.loads(pickle.dumps(state.detach())), copy.deepcopy(state.detach())):
         close_state(other, state)
     assert repr(state).startswith("RNNState(h=")
-
-
-def test_dropout_may_be_set_later():
-    rnn = timescales.LSTM(I, 50, 2)
-    x = torch.randn(S, B, I)
-    assert torch.equal(rnn(x)[0], rnn(x)[0])
-    rnn.dropout = 0.5
-    assert rnn.dropout == 0.5
-    assert not torch.equal(rnn(x)[0], rnn(x)[0])
-    rnn.dropout = 0
-    assert torch.equal(rnn(x)[0], rnn(x)[0])
-    with pytest.raises(ValueError, match=r"dropout should be a number in range \[0, 1\], not 'half'"):
-        rnn.dropout = "half"

@@ -82,43 +82,6 @@ def test_the_answer_goes_by_the_counts():
 
 
 @pytest.mark.parametrize(
-    ("table", "line", "words"),
-    [
-        ("chien_reset_units", "plstm task.T=200 > plstm task.T=500", "p larger at T = 200 than at T = 500"),
-        (
-            "chien_variable_copy",
-            "plstm (probe/reference_times/late/mean_both, before probe/reference_times/late/mean_one)",
-            "plstm: number of units that reset late at shorter and at longer delays higher than number of units that "
-            "reset late at only one of the two",
-        ),
-        (
-            "mahto_dyck2",
-            "mts > lstm (probe/longest_pair/above_75, by 5)",
-            "mts: accuracy on strings with a pair of more than 75 steps higher by more than 5 than for lstm",
-        ),
-        (
-            "mahto_dyck2",
-            "lstm >= mts (probe/longest_pair/above_75)",
-            "lstm: accuracy on strings with a pair of more than 75 steps not lower than for mts",
-        ),
-        (
-            "mahto_table1",
-            "mts > lstm @ task=wt2 (probe/bins/below_100)",
-            "mts: perplexity of words seen fewer than 100 times lower than for lstm (wt2)",
-        ),
-        (
-            "mahto_figure1",
-            "task.corpus=ptb (probe/timescale_law/below_10, before probe/timescale_law/from_10, 9 times)",
-            "ptb: share of time scales below 10 steps higher than 9 times share of time scales of 10 steps and more",
-        ),
-    ],
-)
-def test_a_claim_in_words(table, line, words):
-    claim = next(claim for claim in load.table(table).claims if claim.text == line)
-    assert wording.claim_in_words(claim) == words
-
-
-@pytest.mark.parametrize(
     ("better", "more", "words"),
     [
         ("higher", {"times": 9}, "perplexity of all words higher than 9 times"),
@@ -141,14 +104,6 @@ def test_every_value_of_an_analysis_that_a_paper_speaks_of_has_words():
     assert {"probe/bins/all", "probe/routing/none"} < values
     unworded = [name for name in values if not any(re.fullmatch(p, name[6:]) for p in wording.METRIC_WORDS)]
     assert unworded == []
-
-
-def test_counts_in_words():
-    found = {"holds": 5, "refuted": 1, "undecided": 3, "not run": 7}
-    text = wording.counted(found, "conclusions")
-    assert [int(word.strip("(),")) for word in text.split() if word.strip("(),").isdigit()] == [5, 16, 1, 3, 7]
-    assert "7" in wording.counted({"not run": 7}, "conclusions")
-    assert wording.counted({}, "conclusions") == ""
 
 
 def test_numbers_in_words():

@@ -92,11 +92,6 @@ def test_a_requeued_job_resumes_what_it_began(tmp_path, monkeypatch):
     assert decide(tmp_path, "a", force=True) is Action.RESTART
 
 
-def test_force_stale_skips_a_run_that_is_not_stale(train):
-    assert train(*QUICK).status == 0
-    assert "finished, skipped" in train(*QUICK, "force=stale").out
-
-
 def test_resume_false_restarts(train, tmp_path):
     from timescales.training import checkpoint
 

@@ -1,5 +1,6 @@
 """The lock of a run's directory: one process at a time; a dead owner is seen at once, one elsewhere in time."""
 
+import contextlib
 import fcntl
 import json
 import os
@@ -34,21 +35,24 @@ def test_one_owner_at_a_time_until_it_releases(tmp_path):
         assert len(list(tmp_path.iterdir())) == 1
 
 
-def test_a_full_disk_locks_nobody_out(tmp_path):
+@contextlib.contextmanager
+def files_of(size):
+    """A disk on which no file can be larger."""
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))
     try:
-        with pytest.raises(OSError, match="lock"):
-            lock.Lock(tmp_path)
+        yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+def test_a_full_disk_locks_nobody_out(tmp_path):
+    with files_of(0), pytest.raises(OSError, match="lock"):
+        lock.Lock(tmp_path)
     assert list(tmp_path.iterdir()) == []
     held = lock.Lock(tmp_path)
-    try:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (len(lock.RELEASED), limits[1]))
+    with files_of(len(lock.RELEASED)):
         held.release()
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert lock.owner(tmp_path) is None
     assert held.path.read_text() == lock.RELEASED
 
@@ -56,12 +60,8 @@ def test_a_full_disk_locks_nobody_out(tmp_path):
 def test_a_full_disk_that_copies_on_write_locks_nobody_out(tmp_path, monkeypatch):
     """There overwriting fails; on btrfs a time can still be set."""
     held = lock.Lock(tmp_path)
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
-    try:
+    with files_of(0):
         held.release()
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert json.loads(held.path.read_text())["process"] == os.getpid()
     assert lock.owner(tmp_path) is None
     real = lock._this_process

@@ -9,10 +9,9 @@ import pytest
 from quick import QUICK
 
 from timescales import analysis
-from timescales.config.run import Run
 from timescales.errors import ConfigError
 from timescales.files import digest_of
-from timescales.runs import found, provenance, record, source, store
+from timescales.runs import provenance, record, source, store
 from timescales.runs.record import Record
 
 TUTORIAL = Path(__file__).resolve().parents[2] / "docs" / "tutorial"
@@ -94,14 +93,6 @@ def test_rows_and_older_records(folder):
         "copy",
         "lstm",
     ]
-
-
-def test_a_word_of_the_source_is_said_where_there_is_one(tmp_path, monkeypatch):
-    monkeypatch.setattr(provenance, "golden", lambda task, model: "today")
-    config = {"task": {"name": "copy"}, "model": {"name": "lstm"}}
-    Record(id="a", status="interrupted", config=config).write(tmp_path)
-    with pytest.raises(ConfigError, match="numbers has changed since this run began: restart it"):
-        found.action(Run({"force": False, "resume": True, "task": {}}, "a", tmp_path), found.look(tmp_path))
 
 
 # --- Files of one's own as data: a record names them, and a run whose file has changed is not continued ---------------

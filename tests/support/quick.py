@@ -1,5 +1,6 @@
 """Overrides of a training that takes a moment, and what it leaves."""
 
+import csv
 import json
 import os
 import time
@@ -16,6 +17,16 @@ UNTRAINED = (Sweep, "train", lambda self, todo: None)
 def records(folder="runs"):
     """The records of the runs in a folder, in the order of their names."""
     return [json.loads(path.read_text()) for path in sorted(Path(folder).glob("*/record.json"))]
+
+
+def curve(directory):
+    """The numbers of a run's curve.csv: {name: {step: value}}."""
+    found = {}
+    with open(directory / "curve.csv", newline="") as file:
+        for row in csv.DictReader(file):
+            for name in [name for name in row if name not in ("step", "crc32") and row[name]]:
+                found.setdefault(name, {})[int(row["step"])] = float(row[name])
+    return found
 
 
 # --- The lock of a process on another machine -------------------------------------------------------------------------

@@ -36,6 +36,9 @@ NO_KERNEL = {m.layer for m in registry.MODELS if not all(getattr(timescales, cel
 SCANS = frozenset(name for name, family in FAMILIES.items() if family == registry.SCAN)  # without recurrent weights
 # Without the parameter weight_hh.
 WITHOUT_MATRIX = SCANS | {name for name, family in FAMILIES.items() if family == registry.OTHER}
+# bias=False: those with equations that need no bias.
+NEEDS_NO_BIAS = {"LSTM", "URLSTM", "PLSTM", "PLSTM_separate", "GatedRNN", "GatedRNN_um_gru", "GRU", "PGRU", "ELSTM"}
+NEEDS_NO_BIAS |= {"LeakyRNN", "MinLSTM", "PLScan", "LRU", "IndRNN", "SignedMinGRU", "CfC", "SuRNN"}
 
 
 def build(kind, *args, seed=0, **more):

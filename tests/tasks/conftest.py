@@ -27,14 +27,6 @@ def digits_root(tmp_path_factory):
 
 
 @pytest.fixture
-def no_download(monkeypatch):
-    """The network is there, but torchvision is not."""
-    monkeypatch.setattr("timescales.tasks.data.corpus._check_reachable", lambda url: None)
-    monkeypatch.setitem(sys.modules, "torchvision", None)
-    monkeypatch.setitem(sys.modules, "torchvision.datasets", None)
-
-
-@pytest.fixture
 def make(digits_root):
     """Call make(NAME of TASKS, ...): the task, small, with some arguments changed."""
 

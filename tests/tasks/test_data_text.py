@@ -1,12 +1,10 @@
 """Check corpora of language modelling: found, counted, numbered, refused or marked; articles of WikiText-103."""
 
 import dataclasses
-import functools
 import hashlib
 import os
 import sys
 import types
-import zipfile
 from collections import Counter
 
 import pytest
@@ -14,7 +12,6 @@ import texts
 import torch
 from language import wikitext103, words
 
-from timescales.errors import MissingData
 from timescales.tasks.data import text
 from timescales.tasks.data.text import SPLITS, article_begins
 
@@ -65,11 +62,6 @@ def test_text8_is_cut_in_nineties_and_fives(tmp_path):
     path.write_text(path.read_text()[:-1] + " \n")  # a last space is the text's, the line's end is not
     found = text.text8(tmp_path, allow_partial=True)
     assert (sum(map(len, found[:3])), int(found.test[-1])) == (2000, 0)
-    zipped = tmp_path / "other" / "text8.zip"
-    zipped.parent.mkdir()
-    with zipfile.ZipFile(zipped, "w") as archive:
-        archive.write(path, "text8")
-    assert all(map(torch.equal, text.text8(zipped.parent, allow_partial=True)[:3], found[:3]))
 
 
 @pytest.mark.parametrize(
@@ -118,28 +110,6 @@ def test_what_is_damaged_is_named(tmp_path):
         (tmp_path / name / name).unlink()
 
 
-def test_a_corpus_is_read_once_and_counted_from_that(tmp_path, monkeypatch):
-    write(tmp_path / "ptb", SMALL)
-    calls = Counter()
-
-    def counting(name, function):
-        def counted(*arguments):
-            calls[name] += 1
-            return function(*arguments)
-
-        monkeypatch.setattr(text, name, counted)
-
-    counting("_words", text._words)
-    counting("_characters", text._characters)
-    text.words("ptb", tmp_path, allow_partial=True)
-    text.ptb_characters(tmp_path, allow_partial=True)
-    assert calls == {"_words": 1, "_characters": 1}
-    path = text.PTB.find(tmp_path)
-    found = [list(corpus.count(path).items()) for corpus in (text.PTB, text.PTB_CHARACTERS)]
-    numbers = [("words", 7, 3, 4, 8, "5c1930d7ed2f93aa"), ("characters", 14, 5, 5, 13, "2d7bd85386884d0f")]
-    assert found == [list(text._counts(*of).items()) for of in numbers]
-
-
 def test_download(tmp_path, monkeypatch):
     """Rows of the Hub become lines, empty ones too; text8's rows are one text."""
     asked, written = [], []
@@ -169,17 +139,6 @@ def test_download(tmp_path, monkeypatch):
         ("afmck/text8", None),
     ]
     assert written == [*texts.PTB, *texts.WIKITEXT2, *texts.WIKITEXT2, "text8"]
-
-
-@pytest.mark.parametrize(
-    "load", [*(functools.partial(text.words, corpus) for corpus in text.WORDS), text.ptb_characters, text.text8]
-)
-def test_missing_without_network_is_one_clear_line(tmp_path, monkeypatch, load):
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    with pytest.raises(MissingData, match=r"is not under .*looked for .*fetch_data\.py (ptb|wt2|wt103|text8)") as error:
-        load(tmp_path)
-    assert "\n" not in str(error.value)
-    assert list(tmp_path.iterdir()) == []
 
 
 # Mikolov's character files: every character, the line's end too, followed by a space.

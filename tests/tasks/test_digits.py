@@ -226,19 +226,6 @@ def test_files_that_do_not_belong_together(tmp_path):
         mnist.load(tmp_path)
 
 
-@pytest.mark.parametrize("how", ["one_missing", "no_folder"])
-def test_missing_data_names_the_place(tmp_path, no_download, how):
-    root = tmp_path / "somewhere" if how == "no_folder" else tmp_path
-    if how == "one_missing":
-        (write_mnist(tmp_path / "mnist", 30, 10) / mnist.FILES[3]).unlink()
-    with pytest.raises(MissingData) as error:
-        Digits(data_root=str(root))
-    assert isinstance(error.value, ValueError)
-    for word in (str(root), "t10k-labels-idx1-ubyte", "data_root", "TIMESCALES_DATA"):
-        assert word in str(error.value)
-    assert "\n" not in str(error.value)
-
-
 def fake_torchvision(monkeypatch, MNIST):
     module = types.ModuleType("torchvision.datasets")
     module.MNIST = MNIST
@@ -291,27 +278,6 @@ def test_data_root_given_then_environment_then_cache(tmp_path, monkeypatch):
 
 
 pytestmark = pytest.mark.usefixtures("cache")
-
-
-def test_cifar_from_tar_and_folder(tmp_path):
-    path = synthetic.write_cifar(tmp_path / "cifar-10-python.tar.gz", 50, 10)
-    images = cifar.read(path)
-    assert images.train.shape == (50, 3, 1024)
-    assert images.train.dtype == images.train_labels.dtype == torch.uint8
-    assert images.train[:, 0, 0].tolist() == list(range(50))
-    assert images.train_labels.tolist() == [k % 10 for k in range(50)]
-    assert images.test.shape == (10, 3, 1024)
-    of_pixel_0 = [[k % 256, k // 256 % 256, k // 65536] for k in range(100_000, 100_010)]  # a file holds whole planes
-    assert images.test[:, :, 0].tolist() == of_pixel_0
-    with tarfile.open(path) as tar:
-        synthetic.unpack(tar, tmp_path / "mine")
-    again = cifar.read(tmp_path / "mine" / "cifar-10-batches-py")
-    assert all(map(torch.equal, images[:4], again[:4]))
-    path.unlink()
-    assert cifar.CORPUS.find(tmp_path) == tmp_path / "mine" / "cifar-10-batches-py"
-    found = cifar.load(tmp_path, allow_partial=True)
-    assert torch.equal(found.train, images.train)
-    assert found.partial == ["CIFAR-10 subset: 50 of 50,000 training images, 10 of 10,000 test images"]
 
 
 class Evil:

@@ -2,12 +2,10 @@
 
 import collections
 import functools
-import gzip
 import os
 import re
 import shutil
 import sys
-import tarfile
 import types
 import zipfile
 from importlib.metadata import PackageNotFoundError
@@ -248,16 +246,13 @@ pytestmark = pytest.mark.usefixtures("cache")
 REAL = bool(os.environ.get("TIMESCALES_DATA"))
 
 
-def test_reviews_are_the_same_from_tar_folder_and_hub(tmp_path, monkeypatch, online):
+def test_reviews_are_the_same_from_tar_and_hub(tmp_path, monkeypatch, online):
     path = synthetic.write_imdb(tmp_path / "tar" / "aclImdb_v1.tar.gz", 40, 20)
     from_tar = imdb.read(path)
     assert {split: len(found) for split, found in from_tar.items()} == {"train": 40, "test": 20}  # unsup is left out
     labels = [label for label, _ in from_tar["test"]]
     assert sum(labels) == 10
     assert 0 < sum(labels[:10]) < 10  # a part of them is no single class
-    with tarfile.open(path) as tar:
-        synthetic.unpack(tar, tmp_path / "folder")
-    assert imdb.read(imdb.CORPUS.find(tmp_path / "folder")) == from_tar
 
     hub = types.ModuleType("datasets")
     rows = {split: [{"label": label, "text": text} for label, text in found] for split, found in from_tar.items()}
@@ -326,15 +321,6 @@ def test_another_spacy_makes_its_own_tokens(tmp_path, monkeypatch):
     assert cached("imdb", key, lambda: pytest.fail("older caches lie there"))["types"] == words
 
 
-@pytest.mark.parametrize("change", [lambda data: data[:500], lambda data: b"", lambda data: b"<html>moved</html>"])
-def test_a_damaged_tar_of_reviews_is_named(tmp_path, change):
-    path = synthetic.write_imdb(tmp_path / "aclImdb_v1.tar.gz", 40, 20)
-    path.write_bytes(change(path.read_bytes()))
-    with pytest.raises(ValueError, match="fetch it again") as error:
-        imdb.read(path)
-    assert str(path) in str(error.value)
-
-
 def test_without_spacy_the_mend_is_said(monkeypatch):
     monkeypatch.setitem(sys.modules, "spacy", None)
     with pytest.raises(ValueError, match="pip install"):
@@ -365,21 +351,6 @@ def test_lengths_of_reviews_as_printed(monkeypatch):
 # --- GloVe -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("place", ["glove.6B.100d.txt", "glove/glove.6B.100d.first8.txt", "x/glove.6B.100d.txt.gz"])
-def test_glove_vectors(tmp_path, place):
-    synthetic.write_glove(tmp_path / place)
-    for _ in range(2):  # read, then from the cache
-        found = glove.vectors(["film", "Film", "xyzzy", "the", ","], tmp_path, allow_partial=True)
-        assert sorted(found.rows.tolist()) == [0, 3, 4]
-        values = dict(zip(found.rows.tolist(), found.values, strict=True))
-        torch.testing.assert_close(values[0], 3 + torch.arange(1, 101) / 100)
-        torch.testing.assert_close(values[3], torch.arange(1, 101) / 100)
-        assert found.partial == ["GloVe subset: 8 of 400,000 vectors"]
-    with pytest.raises(ValueError, match="8 of 400,000 vectors"):
-        glove.vectors(["film"], tmp_path)
-    assert glove.vectors(["none"], tmp_path, allow_partial=True).values.shape == (0, 100)
-
-
 def test_the_digest_is_of_the_vectors_that_are_read(tmp_path):
     """Not of the format or the order of the file, nor of vectors of other words."""
     words = ["film", "Film", "the"]
@@ -402,22 +373,6 @@ def test_the_digest_is_of_the_vectors_that_are_read(tmp_path):
     assert digest_of("other word", changed("it")) == known
     assert digest_of("one number", changed("the")) != known
     assert digest_of("fewer words", read=["film"]) != known
-
-
-@pytest.mark.parametrize("change", [lambda data: data[:-20], lambda data: b"<html>moved</html>"])
-def test_a_damaged_file_of_vectors_is_named(tmp_path, capsys, change):
-    import fetch_data
-
-    path = synthetic.write_glove(tmp_path / "glove.6B.100d.txt.gz")
-    path.write_bytes(change(path.read_bytes()))
-    said = rf"{re.escape(str(path))} cannot be read as GloVe \(.+\): move it elsewhere and fetch it again: .*`"
-    with pytest.raises(ValueError, match=said):
-        glove.vectors(["film"], tmp_path, allow_partial=True)
-    assert not fetch_data.check(glove.CORPUS, str(tmp_path), download=False)
-    assert re.fullmatch(rf"glove: {said}\n", capsys.readouterr().out)
-    path.write_bytes(gzip.compress(b"film 1.0 two\n"))
-    with pytest.raises(ValueError, match=said):
-        glove.vectors(["film"], tmp_path, allow_partial=True)
 
 
 def test_glove_is_unpacked_from_its_zip(tmp_path, monkeypatch, online):

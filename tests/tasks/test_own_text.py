@@ -16,7 +16,6 @@ from timescales.tasks.data import own
 from timescales.tasks.data.text import EOS
 from timescales.tasks.task import IGNORED
 
-ONE_EPOCH = ("loop.max_epochs=1", "logger=none", "device=cpu")
 TEXT = "".join(f"{line}\n" for line in ("abc abd", "the cab", "bad a cab") for _ in range(20))
 
 

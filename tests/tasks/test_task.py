@@ -7,32 +7,17 @@ import pytest
 import torch
 from small_tasks import COPIES, SAME_SET, TASKS, answer, each_task, epoch_of, equal, joined, one_batch, sequences
 
-from timescales import LSTM
+from timescales import LSTM, tasks
 from timescales.models.sequence import SequenceModel
-from timescales.tasks import (
-    MQAR,
-    Copy,
-    Curriculum,
-    DelayedMatch,
-    Dyck2,
-    LinearFunctional,
-    NDelayedMatch,
-    NParity,
-    Program,
-    SelectiveCopy,
-    TimeRescaling,
-    VariableCopy,
-    WordProblem,
-)
 from timescales.tasks.copy import DUMMY
 from timescales.tasks.data.text import SPLITS
 from timescales.tasks.task import IGNORED, sizes_within
 
-SEQUENCES = (Copy, VariableCopy, SelectiveCopy, WordProblem, Program, MQAR)
+SEQUENCES = (tasks.Copy, tasks.VariableCopy, tasks.SelectiveCopy, tasks.WordProblem, tasks.Program, tasks.MQAR)
 METRICS = {kind: {"loss", "accuracy", "sequence_accuracy"} for kind in SEQUENCES}
-METRICS |= {kind: {"loss", "accuracy", "newest_accuracy"} for kind in (NParity, NDelayedMatch)}
-METRICS |= {DelayedMatch: {"loss", "accuracy", "distractor_accuracy"}}
-METRICS |= {LinearFunctional: {"loss"}}
+METRICS |= {kind: {"loss", "accuracy", "newest_accuracy"} for kind in (tasks.NParity, tasks.NDelayedMatch)}
+METRICS |= {tasks.DelayedMatch: {"loss", "accuracy", "distractor_accuracy"}}
+METRICS |= {tasks.LinearFunctional: {"loss"}}
 # Of the best constant predictor's loss over 10,000 sequences, where it is above 2e-3; 59 / 20,000 for 60 classes.
 SAMPLING_ERRORS = {"adding": 6e-3, "linear_functional": 1.5e-2, "linear_exponential": 1.5e-2, "n_parity": 8e-3}
 SAMPLING_ERRORS |= {"word_problem": 4e-3, "program": 4e-3, "program_mix": 4e-3}
@@ -208,21 +193,21 @@ def test_chance_is_the_best_constant_predictor(make, name):
     n = 500 if name in SAME_SET or "imdb" in name else 2000 if "01" in name else 10_000
     task = make(name, **{"test_size" if "program" in name else "train_size": n}, batch_size=500)
     # Training sequences of program are easier, but for one strategy; chance is that of the hardest level.
-    batches = epoch_of(task, "test" if isinstance(task, Program) else "train")
+    batches = epoch_of(task, "test" if isinstance(task, tasks.Program) else "train")
     together = one_batch(task, batches)
     if name == "adding":
         logits = torch.ones(n, 1, dtype=torch.float64)
-    elif isinstance(task, LinearFunctional):
+    elif isinstance(task, tasks.LinearFunctional):
         logits = torch.zeros(task.T, n, 1, dtype=torch.float64)
-    elif isinstance(task, Curriculum):
+    elif isinstance(task, tasks.Curriculum):
         ones = together.target.double().mean(0)
         frequency = torch.stack([1 - ones, ones], -1).log().flatten()
         logits = torch.nn.functional.pad(frequency, (0, task.spec.output_size - len(frequency))).expand(n, -1)
-    elif isinstance(task, Dyck2):
+    elif isinstance(task, tasks.Dyck2):
         mean = together.target.double().sum(1, keepdim=True) / together.mask.sum(1)[:, None, None]
         logits = mean.logit(1e-12).expand_as(together.target)
     else:
-        target = together.target[:, 0] if isinstance(task, TimeRescaling) else together.target
+        target = together.target[:, 0] if isinstance(task, tasks.TimeRescaling) else together.target
         seen = torch.nn.functional.one_hot(target.clamp(min=0), max(task.spec.output_size, 2)).double()
         seen = seen * (target != IGNORED).unsqueeze(-1)
         frequency = seen.sum(-2, keepdim=True) / seen.sum((-2, -1)).reshape(*seen.shape[:-2], 1, 1)

@@ -23,7 +23,6 @@ from timescales.training import checkpoint, loop
 from timescales.training.best import Best
 from timescales.training.memory import timescale_quantiles, timescale_values
 from timescales.training.outcome import outcome
-from timescales.training.run import better
 
 ODD = [*QUICK, "logger=csv"]
 
@@ -285,15 +284,6 @@ def test_seconds_are_of_the_training_without_its_checkpoints_and_times(tmp_path,
         fit(tmp_path / "run", LoopSettings(max_epochs=2), log)
     clock[0] += 1000
     assert fit(tmp_path / "run", LoopSettings(max_epochs=2, checkpoint_every=0), log).progress.seconds == 10
-
-
-def test_better():
-    best = Best("valid/accuracy", 0.5, 1)
-    assert better(0.6, best, "max")
-    assert not better(0.5, best, "max")
-    assert better(0.4, best, "min")
-    assert not better(math.nan, best, "max")
-    assert better(0.0, None, "max")
 
 
 def test_quantiles_of_time_scales_are_named_by_the_share_below(monkeypatch):

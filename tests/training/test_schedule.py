@@ -29,15 +29,7 @@ IDS = [" ".join(map(str, given.values())) for given in SCHEDULES]
 
 def rates(steps=12, **given):
     """The learning rate of each step, from 1."""
-    parameter = torch.zeros(1, requires_grad=True)
-    optimizer = torch.optim.SGD([parameter], lr=1.0)
-    schedule = optimizers.schedule(optimizer, LoopSettings(**given), steps, 0)
-    found = []
-    for _ in range(steps):
-        found.append(optimizer.param_groups[0]["lr"])
-        optimizer.step()
-        schedule.step()
-    return found
+    return of_torch(lambda optimizer: optimizers.schedule(optimizer, LoopSettings(**given), steps, 0), steps)
 
 
 def of_torch(build, steps=12):

@@ -58,17 +58,6 @@ def test_a_run_dir_with_the_seed_is_that_of_the_first():
     assert [str(run.directory)[:18] for run in found] == [f"mine/5/copy-gru-s{seed}" for seed in (5, 6, 7)]
 
 
-@pytest.mark.parametrize(
-    ("seeds", "words"), [("-2", "seeds must be at least 1"), ("many", "could not be converted to Integer")]
-)
-def test_seeds_that_cannot_be_are_one_line(train, tmp_path, seeds, words):
-    outcome = train(*QUICK, f"seeds={seeds}")
-    assert outcome.status == 1
-    (line,) = outcome.err.strip().splitlines()
-    assert words in line
-    assert not list((tmp_path / "runs").glob("*"))
-
-
 def test_a_seed_that_is_run_elsewhere_is_left_alone(train, tmp_path):
     with composing() as composer:
         run = run_of(composer([*QUICK, "seed=1"]))

@@ -1,7 +1,7 @@
 """Construction, the call, and the state."""
 
 import torch
-from rnn_cases import KINDS
+from rnn_cases import KINDS, NEEDS_NO_BIAS
 from torch import nn
 
 from uses.registry import (
@@ -13,7 +13,6 @@ from uses.registry import (
     OF_TORCH,
     POWER_LAW,
     TORCHS,
-    WITH_BIAS,
     B,
     Differs,
     H,
@@ -101,12 +100,6 @@ def two_tensors_of_three(layer: Layer) -> None:
     _, (_, _) = layer.make()(data())
 
 
-@use("one step")
-def one_step(layer: Layer) -> None:
-    rnn = layer.make()
-    close(rnn(data()[:1])[0], rnn(data())[0][:1])
-
-
 @use("no step, x (0, B, I): the state is returned as it was", torch=Refused("larger than 0", torchs=True))
 def no_step(layer: Layer) -> None:
     rnn = layer.make()
@@ -123,9 +116,10 @@ def no_batch(layer: Layer) -> None:
     assert not any(grad.any() for grad in grads)
 
 
-@use("one sequence without a batch, x (S, I)")
-def unbatched(layer: Layer) -> None:
+@use("one step; and one sequence without a batch, x (S, I)")
+def one_of_each(layer: Layer) -> None:
     rnn = layer.make()
+    close(rnn(data()[:1])[0], rnn(data())[0][:1])
     close(rnn(data()[:, 0])[0], rnn(data()[:, :1])[0][:, 0])
 
 
@@ -157,7 +151,7 @@ def projection_of_others(layer: Layer) -> None:
     layer.make(proj_size=2)
 
 
-@use("`bias=False`", only=WITH_BIAS)
+@use("`bias=False`", only=NEEDS_NO_BIAS)
 def no_bias(layer: Layer) -> None:
     rnn = layer.make(bias=False)
     assert not any(name.rpartition(".")[2].startswith("bias") for name, _ in rnn.named_parameters())
@@ -179,20 +173,16 @@ def no_bias_to_begin_from(layer: Layer) -> None:
     "`bias=False`, where the equations need a bias",
     torch=NOT_RUN,
     ours=Refused("the biases are part of its cell's equations"),
-    only=KINDS.keys() - WITH_BIAS - FROM_BIAS,
+    only=KINDS.keys() - NEEDS_NO_BIAS - FROM_BIAS,
     why=BIASES,
 )
 def no_bias_in_equations(layer: Layer) -> None:
     layer.make(bias=False)
 
 
-@use("`dtype=` at construction, and so `device=`")
-def factory_arguments(layer: Layer) -> None:
+@use("`dtype=` (and so `device=`), and what follows `num_layers` by position, as torch's `LSTM(I, H, 1, True, True)`")
+def torchs_arguments(layer: Layer) -> None:
     assert layer.make(dtype=torch.float64)(data().double())[0].dtype == torch.float64
-
-
-@use("what follows `num_layers` by position, as torch's `LSTM(I, H, 1, True, True)`")
-def by_position(layer: Layer) -> None:
     assert layer.construct(I, H, 1, True, True).batch_first
 
 
@@ -205,31 +195,19 @@ def text_for_a_truth_value(layer: Layer) -> None:
     assert layer.make(batch_first="False")(data())[1] is None
 
 
-@use("`dropout=0.5` between layers: in training only")
+@use("`dropout=0.5` between layers, also set after construction: in training only")
 def dropout(layer: Layer) -> None:
-    rnn, x = layer.make(3, dropout=0.5), data()
-    assert not torch.equal(rnn(x)[0], rnn(x)[0])
-    close(rnn.eval()(x)[0], layer.make(3).eval()(x)[0])
+    rnn, later, x = layer.make(3, dropout=0.5), layer.make(3), data()
+    later.dropout = 0.5
+    for each in (rnn, later):
+        assert not torch.equal(each(x)[0], each(x)[0])
+        close(each.eval()(x)[0], layer.make(3).eval()(x)[0])
 
 
-@use("`rnn.dropout = 0.5` after construction")
-def dropout_later(layer: Layer) -> None:
-    rnn, x = layer.make(3), data()
-    rnn.dropout = 0.5
-    assert not torch.equal(rnn(x)[0], rnn(x)[0])
-
-
-@use("`rnn.flatten_parameters()`")
-def flatten_parameters(layer: Layer) -> None:
-    rnn, x = layer.make(), data()
-    before = rnn(x)[0]
-    rnn.flatten_parameters()
-    close(rnn(x)[0], before)
-
-
-@use("`rnn.reset_parameters()`: the weights that the seed gives to a new layer")
+@use("`rnn.flatten_parameters()`, and `rnn.reset_parameters()`: the weights that the seed gives to a new layer")
 def reset_parameters(layer: Layer) -> None:
     rnn = layer.make(3)
+    rnn.flatten_parameters()
     expected = {key: value.clone() for key, value in rnn.state_dict().items()}
     with torch.no_grad():
         for parameter in rnn.parameters():
@@ -293,16 +271,11 @@ def no_units_of_others(layer: Layer) -> None:
     layer.construct(I, 0)
 
 
-@use("the attributes `input_size`, `hidden_size`, `num_layers`, `batch_first` and `dropout`")
+@use("torch's attributes, `input_size` to `dropout`, and `bidirectional` (False) and `proj_size` (0)")
 def attributes(layer: Layer) -> None:
     rnn = layer.make(3, batch_first=True, dropout=0.5)
     assert (rnn.input_size, rnn.hidden_size, rnn.num_layers, rnn.batch_first, rnn.dropout) == (I, H, 3, True, 0.5)
-
-
-@use("the attributes `bidirectional` (False) and `proj_size` (0)")
-def attributes_without_choice(layer: Layer) -> None:
-    assert layer.make().bidirectional is False
-    assert layer.make().proj_size == 0
+    assert (rnn.bidirectional, rnn.proj_size) == (False, 0)
 
 
 @use("the attribute `weight_hh_l0`", only=OF_TORCH)

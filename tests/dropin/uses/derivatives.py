@@ -166,18 +166,6 @@ def loss_of_the_state(layer: Layer) -> None:
     close_in_size(layer, gradients(rnn, torch.float32), expected, layer.tolerance)
 
 
-@use("`register_hook` and `retain_grad` on the output")
-def hooks_on_the_output(layer: Layer) -> None:
-    rnn, x = layer.make(), data().requires_grad_()
-    output, _ = rnn(x)
-    output.retain_grad()
-    output.register_hook(lambda grad: 2 * grad)
-    loss_of(output).backward()
-    close(x.grad, 2 * trained(rnn, x)[1])
-    value = output.detach().requires_grad_()
-    close(output.grad, 2 * torch.autograd.grad(loss_of(value), value)[0])
-
-
 @use("gradients of a part of the weights; the others are frozen")
 def some_frozen(layer: Layer) -> None:
     rnn, x = layer.make(3), data()
@@ -241,14 +229,6 @@ def output_of_a_gru_changed_in_place(layer: Layer) -> None:
 hooks = torch.autograd.graph
 
 
-@use("saved tensors on the CPU, `save_on_cpu`")
-def saved_on_cpu(layer: Layer) -> None:
-    rnn, x = layer.make(), data().requires_grad_()
-    expected = trained(rnn, x)
-    with hooks.save_on_cpu():
-        close(trained(rnn, x), expected)
-
-
 @use(
     "saved tensors that come back in other strides, `saved_tensors_hooks`",
     torch=Differs("the gradients are wrong"),
@@ -276,10 +256,12 @@ def saved_in_other_strides_of_rmc(layer: Layer) -> None:
     saved_in_other_strides(layer)
 
 
-@use("saved tensors packed to half precision, `saved_tensors_hooks`")
-def saved_in_half(layer: Layer) -> None:
+@use("saved tensors on the CPU, `save_on_cpu`, and packed to half precision, `saved_tensors_hooks`")
+def saved_elsewhere(layer: Layer) -> None:
     rnn, x = layer.make(), data().requires_grad_()
     expected = trained(rnn, x)
+    with hooks.save_on_cpu():
+        close(trained(rnn, x), expected)
 
     def halved(saved: Tensor) -> Tensor:
         return saved.half() if saved.is_floating_point() else saved
@@ -306,7 +288,7 @@ def checkpointed(layer: Layer) -> None:
         close([output, x.grad, *(p.grad for p in rnn.parameters())], expected)
 
 
-@use("`torch.no_grad` and `torch.inference_mode`")
+@use("`torch.no_grad` and `torch.inference_mode`, and an input made there that is read outside of it")
 def without_gradients(layer: Layer) -> None:
     rnn, x = layer.make(), data()
     equal = close if layer.column == "torch" else same  # torch may choose another LSTM
@@ -319,34 +301,22 @@ def without_gradients(layer: Layer) -> None:
         output, state = rnn(x)
         assert output.is_inference()
         same([rnn(x, state)[0]], [rnn(x, state)[0]])
-
-
-@use("an input made in `inference_mode`, outside of it and without gradients")
-def inference_tensor(layer: Layer) -> None:
-    rnn = layer.make()
-    with torch.inference_mode():
         x = data()
     with torch.no_grad():
-        close(rnn(x)[0], rnn(data())[0])
+        close(rnn(x)[0], expected)
 
 
-@use("`torch.use_deterministic_algorithms(True)`")
+@use("`torch.use_deterministic_algorithms(True)` and `torch.autograd.detect_anomaly`")
 def deterministic(layer: Layer) -> None:
     rnn, x = layer.make(), data().requires_grad_()
     expected = trained(rnn, x)
+    with torch.autograd.detect_anomaly(check_nan=True):
+        close(trained(rnn, x), expected)
     torch.use_deterministic_algorithms(True)
     try:
         same(trained(rnn, x), expected)
     finally:
         torch.use_deterministic_algorithms(False)
-
-
-@use("`torch.autograd.detect_anomaly`")
-def anomalies(layer: Layer) -> None:
-    rnn, x = layer.make(), data().requires_grad_()
-    expected = trained(rnn, x)
-    with torch.autograd.detect_anomaly(check_nan=True):
-        close(trained(rnn, x), expected)
 
 
 @use(
@@ -404,10 +374,19 @@ def half(layer: Layer) -> None:
         close(output.float(), expected, 0.05)
 
 
-@use("hooks: forward, pre-forward, backward, and on each parameter")
-def module_hooks(layer: Layer) -> None:
+@use("hooks: forward, pre-forward, backward, on each parameter, and on the output, also with `retain_grad`")
+def hooks_of_every_kind(layer: Layer) -> None:
     rnn, x, seen = layer.make(), data().requires_grad_(), []
     expected = trained(rnn, x)
+    output, _ = rnn(x)
+    output.retain_grad()
+    output.register_hook(lambda grad: 2 * grad)
+    loss_of(output).backward()
+    close(x.grad, 2 * expected[1])
+    value = output.detach().requires_grad_()
+    close(output.grad, 2 * torch.autograd.grad(loss_of(value), value)[0])
+    rnn.zero_grad()
+    x.grad = None
     rnn.register_forward_pre_hook(lambda module, given: seen.append("before"))
     rnn.register_forward_hook(lambda module, given, made: seen.append("after"))
     rnn.register_full_backward_hook(lambda module, given, made: seen.append("backward"))

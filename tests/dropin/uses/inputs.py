@@ -38,31 +38,19 @@ def check(layer: Layer, x: Tensor) -> None:
     close(trained(rnn, x.detach().requires_grad_()), expected)
 
 
-@use("x is a transposed view")
-def transposed(layer: Layer) -> None:
+@use("x in other layouts: a transposed view, every second element of a longer tensor, expanded (stride 0)")
+def other_layouts(layer: Layer) -> None:
     check(layer, data(I, B, S).permute(2, 1, 0))
-
-
-@use("x is every second element of a longer tensor")
-def strided(layer: Layer) -> None:
     check(layer, data(2 * S, 2 * B, 2 * I)[1::2, ::2, ::2])
-
-
-@use("x is expanded over steps and batch (stride 0)")
-def expanded(layer: Layer) -> None:
     check(layer, data(1, 1, I).expand(S, B, I))
 
 
-@use("x has torch's negation bit, as the imaginary part of a conjugated tensor")
-def negated(layer: Layer) -> None:
+@use("x is the real or the imaginary part of a complex tensor, with torch's negation bit where it is conjugated")
+def complex_parts(layer: Layer) -> None:
+    check(layer, torch.complex(data(), data(seed=2)).conj().real)
     x = torch.fft.fft(data(), dim=0).conj().imag
     assert x.is_neg()
     check(layer, x)
-
-
-@use("x is the real part of a complex tensor")
-def real_part(layer: Layer) -> None:
-    check(layer, torch.complex(data(), data(seed=2)).conj().real)
 
 
 @use("the state and the gradient of the output have the negation bit")

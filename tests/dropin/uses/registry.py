@@ -182,10 +182,8 @@ OF_TORCH = frozenset({"LSTM", "ChronoLSTM", "MTSLSTM", "GRU"})
 PLAIN = OF_TORCH - {"MTSLSTM"}
 STEPS = {kind: of_cell(build(kind).layers[0], timed=False) for kind in KINDS if kind not in NO_KERNEL}
 WITHOUT_PARAMETERS = NO_KERNEL | {kind for kind, step in STEPS.items() if not step.vectors and not step.noises}
-# The layers that have biases, which bias=False leaves out; and those that it leaves nothing to begin the memory from.
+# The layers that bias=False leaves nothing to begin the memory from.
 FROM_BIAS = frozenset({"ChronoLSTM", "MTSLSTM", "JANET", "ELSTM_separate", "MinGRU"})
-WITH_BIAS = {"LSTM", "URLSTM", "PLSTM", "PLSTM_separate", "GatedRNN", "GatedRNN_um_gru", "GRU", "PGRU", "ELSTM"}
-WITH_BIAS |= {"LeakyRNN", "MinLSTM", "PLScan", "LRU", "IndRNN", "SignedMinGRU", "CfC", "SuRNN"}
 LABELS = {"GatedRNN_um_gru": 'GatedRNN(core="gru")'}  # names of layers in the page, where not that of the class
 
 # Reasons of several uses.

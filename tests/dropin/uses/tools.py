@@ -89,15 +89,10 @@ class OutputOnly(torch.nn.Module):
         return self.rnn(x)[0]
 
 
-@use("`torch.jit.trace` of a model: another input of the same length")
+@use("`torch.jit.trace` of a model, and of the layer itself, which then returns the state as a tuple")
 def traced(layer: Layer) -> None:
     rnn, x, y = layer.make(), data(), data(seed=2)
     close(torch.jit.trace(OutputOnly(rnn), x)(y), rnn(y)[0])
-
-
-@use("`torch.jit.trace` of the layer itself; the traced layer returns the state as a tuple")
-def traced_alone(layer: Layer) -> None:
-    rnn, x, y = layer.make(), data(), data(seed=2)
     output, state = torch.jit.trace(rnn, x)(y)
     expected, last = rnn(y)
     close(output, expected)

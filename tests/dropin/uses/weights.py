@@ -157,13 +157,6 @@ def stepped_in_backward(layer: Layer) -> None:
     close(list(rnn.parameters()), list(alone.parameters()))
 
 
-@use("every parameter that requires a gradient gets one")
-def every_gradient(layer: Layer) -> None:
-    rnn = layer.make(3)
-    loss_of(rnn(data())[0]).backward()
-    assert [name for name, p in rnn.named_parameters() if p.requires_grad and p.grad is None] == []
-
-
 @use("`frozen=('forget',)`: the time scales are not trained", torch=NOT_RUN, only={"LSTM", "ChronoLSTM", "URLSTM"})
 def frozen_gate(layer: Layer) -> None:
     rnn, x = layer.make(3, frozen=("forget",)), data()
@@ -239,10 +232,11 @@ def offloaded(layer: Layer) -> None:
     assert rnn(x, state)[0].isfinite().all()
 
 
-@use("gradients of two batches accumulate")
+@use("every parameter that requires a gradient gets one; gradients of two batches accumulate")
 def accumulated(layer: Layer) -> None:
     rnn, x, y = layer.make(), data(), data(seed=2)
     (loss_of(rnn(x)[0]) + loss_of(rnn(y)[0])).backward()
+    assert [name for name, p in rnn.named_parameters() if p.requires_grad and p.grad is None] == []
     together = [p.grad.clone() for p in rnn.parameters()]
     rnn.zero_grad()
     for batch in (x, y):
@@ -318,8 +312,9 @@ def former_state_dict(layer: Layer) -> None:
         infinite = torch.where(value.abs() == INFINITE, value * math.inf, value)
         former[name] = value.bool() if name.endswith("frozen_rows") else infinite
     assert any(value.isinf().any() for value in former.values())
-    other.load_state_dict(former)
-    same([other(data())[0]], [rnn(data())[0]])
+    for assign in (False, True):
+        other.load_state_dict(former, assign=assign)
+        same([other(data())[0]], [rnn(data())[0]])
 
 
 @use("a `state_dict` of `torch.nn.LSTM` or `GRU`, bare or in a model, loaded with `strict=True`", only={"LSTM", "GRU"})
