@@ -184,7 +184,10 @@ def draw(figure: Any, lines: Sequence[Line]) -> None:
     plain, logarithmic = plotting.panels(figure, 2, width=13.0, height=4.8)
     longest = max(len(line.data[0].product) for line in lines)
     for ax, shift in ((plain, 0), (logarithmic, 1)):
-        _draw_printed(ax, max(STEPS + 1, longest), shift)
+        n = torch.arange(max(STEPS + 1, longest), dtype=torch.float64)
+        printed = (("--", EXPONENTIAL**n, f"{EXPONENTIAL:g}^n"), ("-.", (n + 1.0) ** -POWER, f"(n + 1)^-{POWER:g}"))
+        for style, y, words in printed:
+            ax.plot(n + shift, y, color="black", ls=style, lw=1.6, label=f"paper, figure 1: {words}")
         for line in lines:
             _draw_units(ax, line, DRAWN // len(lines), shift)
         ax.set(xlabel="steps n", ylabel="part of the cell state that is left", ylim=(0, 1.02))
@@ -195,14 +198,6 @@ def draw(figure: Any, lines: Sequence[Line]) -> None:
     plotting.plain_ticks(logarithmic)
     handles = plain.get_legend_handles_labels()
     figure.legend(*handles, loc="outside lower center", ncols=4, frameon=False, fontsize=8)
-
-
-def _draw_printed(ax: Any, steps: int, shift: int) -> None:
-    """Draw the two curves of Fig. 1."""
-    n = torch.arange(steps, dtype=torch.float64)
-    curves = (("--", EXPONENTIAL**n, f"{EXPONENTIAL:g}^n"), ("-.", (n + 1.0) ** -POWER, f"(n + 1)^-{POWER:g}"))
-    for style, y, words in curves:
-        ax.plot(n + shift, y, color="black", ls=style, lw=1.6, label=f"paper, figure 1: {words}")
 
 
 def _draw_units(ax: Any, line: Line, n: int, shift: int) -> None:

@@ -172,12 +172,17 @@ def draw(figure: Any, traces: Sequence[Trace], task: Task, run: Trained) -> None
         last = float(trace.time[-1])
         lines.set(xlabel=f"time t ({unit})", ylabel=f"reference time k_t ({unit})")
         lines.set(xlim=(0, last), ylim=(-0.03 * last, None))
-        image = _draw_ages(ages, trace)
+        order = trace.ages[: trace.end].mean(0).argsort()
+        edges = torch.cat([torch.zeros(1, dtype=trace.time.dtype), trace.time]).numpy()
+        values, rows = trace.ages[:, order].T.numpy(), range(len(order) + 1)
+        image = ages.pcolormesh(edges, rows, values, cmap="viridis", rasterized=True)
+        ages.invert_yaxis()
         ages.set(xlabel=f"time t ({unit})", ylabel="units, by their mean age")
         figure.colorbar(image, ax=ages, label=f"age t - k_t ({unit})", pad=0.01)
         if isinstance(task, Copy):
-            _mark_delay(lines, trace, "black")
-            _mark_delay(ages, trace, "white")
+            for step in (LENGTH, trace.end):
+                lines.axvline(step, color="black", lw=1, ls="--")
+                ages.axvline(step, color="white", lw=1, ls="--")
             look = {"fontsize": 8, "transform": lines.get_xaxis_transform()}  # the names of the three parts
             lines.text(LENGTH, 1.0, "symbols ", ha="right", **look)
             lines.text(trace.end, 1.0, " answers", ha="left", **look)
@@ -194,18 +199,3 @@ def _draw_references(ax: Any, trace: Trace, colour: str, late_words: str) -> Non
             ax.plot(trace.time, reference, color=line_colour, lw=width, alpha=0.7, label=label)
     ends = trace.time[[0, -1]]
     ax.plot(ends, ends, color="black", ls=":", lw=1, label="a reset at every step")
-
-
-def _draw_ages(ax: Any, trace: Trace) -> Any:
-    """Draw the map of ages. Return its image."""
-    order = trace.ages[: trace.end].mean(0).argsort()
-    edges = torch.cat([torch.zeros(1, dtype=trace.time.dtype), trace.time]).numpy()
-    rows = range(len(order) + 1)
-    image = ax.pcolormesh(edges, rows, trace.ages[:, order].T.numpy(), cmap="viridis", rasterized=True)
-    ax.invert_yaxis()
-    return image
-
-
-def _mark_delay(ax: Any, trace: Trace, colour: str) -> None:
-    for step in (LENGTH, trace.end):
-        ax.axvline(step, color=colour, lw=1, ls="--")

@@ -106,11 +106,15 @@ def kolmogorov_smirnov(times: Tensor, cdf: Callable[[Tensor], Tensor]) -> Tensor
 def draw(figure: Any, runs: Sequence[Trained]) -> None:
     """Draw time scales by rank with the best distribution of either kind (left), and distances by parameter (right)."""
     left, right = plotting.panels(figure, 2, width=13.0)
+    kinds = (("inverse gamma, by alpha", inverse_gamma_cdf, INVERSE_GAMMA), ("normal, by mean", normal_cdf, NORMAL))
     for k, run in enumerate(runs):
         # The runs of a model have one colour, and line styles distinguish the distributions.
         look = {"lw": max(0.6, 3.0 - 1.2 * k), "marker": plotting.MARKERS[k % len(plotting.MARKERS)], "ms": 4}
         _draw_times(left, run, look, single=len(runs) == 1)
-        _draw_distances(right, run, look, single=len(runs) == 1)
+        for words, cdf, style in kinds:
+            label = words if len(runs) == 1 else f"{words};\n{run.title}"
+            distance = kolmogorov_smirnov(times_of(run), cdf)
+            right.plot(GRID, distance, color=run.colour, ls=style, label=label, markevery=4, **look)
     if runs[0].config["task"]["name"] == "ptb_word":
         for words, value, style in PRINTED:
             right.axvline(value, color="#999999", ls=style, lw=1, label=f"the paper's {words}")
@@ -133,12 +137,3 @@ def _draw_times(ax: Any, run: Trained, look: plotting.Look, single: bool) -> Non
     ax.plot(share, gamma, ls=INVERSE_GAMMA, label=f"best inverse gamma, alpha {best['alpha']:.1f}", **look)
     normal = best["mu"] + SIGMA * torch.special.ndtri(1.0 - share)
     ax.plot(share, normal, ls=NORMAL, label=f"best normal, mean {best['mu']:.1f}, sd {SIGMA}", **look)
-
-
-def _draw_distances(ax: Any, run: Trained, look: plotting.Look, single: bool) -> None:
-    """Draw the distance of a run's time scales from each distribution, by its parameter."""
-    kinds = (("inverse gamma, by alpha", inverse_gamma_cdf, INVERSE_GAMMA), ("normal, by mean", normal_cdf, NORMAL))
-    for words, cdf, style in kinds:
-        label = words if single else f"{words};\n{run.title}"
-        distance = kolmogorov_smirnov(times_of(run), cdf)
-        ax.plot(GRID, distance, color=run.colour, ls=style, label=label, markevery=4, **look)
