@@ -133,7 +133,7 @@ def train(run: Run, direction: Any = None) -> Record | None:
             training = TrainingRun(model, task, optimizer, log, settings, directory)
             loop.fit(training)
             quantiles = memory.timescale_quantiles(model)
-            log(memory.timescale_values(quantiles), training.progress.step)
+            log(memory.named("timescale", quantiles), training.progress.step)
             result = outcome.outcome(training)
             held.check()
             saved.change(timescales=(saved.timescales or {}) | {"end": quantiles}, **vars(result))

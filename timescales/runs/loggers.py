@@ -8,6 +8,7 @@ import math
 import sys
 import zlib
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -153,6 +154,7 @@ class Curve:
         pass
 
 
+@dataclass
 class Loggers:
     """Pass the values of a step to all loggers of a run. The training loop calls it as `log(values, step)`.
 
@@ -160,8 +162,9 @@ class Loggers:
     None.
     """
 
-    def __init__(self, loggers: list[Any], check: Callable[[], None], curve: Curve | None) -> None:
-        self.all, self.check, self.curve = loggers, check, curve
+    all: list[Any]
+    check: Callable[[], None]
+    curve: Curve | None
 
     def __call__(self, values: dict[str, float], step: int) -> None:
         self.check()
