@@ -244,8 +244,8 @@ def card() -> None:
         allow_abbrev=False,
         description="Train a cell of your own on the tests of the atlas of memory, and write its card: what it "
         "remembers beside the cells of this project, how long its units remember, its speed and memory. CELL is a "
-        "file and a class, mine.py:MyCell, or a class, package.module.MyCell; arguments of the class follow as key=value. "
-        "The same command continues after an interruption.",
+        "file and a class, mine.py:MyCell, or a class, package.module.MyCell; arguments of the class follow as "
+        "key=value. The same command continues after an interruption.",
     )
     add = parser.add_argument
     add("cell", metavar="CELL", help="mine.py:MyCell, or package.module.MyCell")
