@@ -203,24 +203,20 @@ def draw(figure: Any, runs: Sequence[tuple[Trained, Sequence[TableRow]]]) -> Non
             label = f"layer {layer}" if single else f"layer {layer}; {run.title}"
             every = max(1, len(x) // 12)
             axes[0].plot(x, y, ls=style, color=run.colour, label=label, ms=4, markevery=every, **look)
-    if single:
-        _draw_groups(axes[1], [row for row in runs[0][1] if row["units"] != "all"])
     for ax in axes:
         ax.set(yscale="log", xlabel="words read since", ylabel="relative change of the cell state")
     plotting.small_legend(axes[0])
+    if single:
+        groups: dict[str, list[TableRow]] = {}
+        for row in (row for row in runs[0][1] if row["units"] != "all"):
+            groups.setdefault(row["units"], []).append(row)
+        for shade, group in zip(plotting.shades(len(groups)), groups.values(), strict=True):
+            label = plotting.format_number(group[0]["timescale"])
+            axes[1].plot(*_curve(group), color=shade, lw=1.6, label=label)
+        layer = next(iter(groups.values()))[0]["layer"]
+        axes[1].set_title(f"layer {layer}, groups of units", loc="left", fontsize=10)
+        plotting.legend_at_right(axes[1], title="mean time scale\nof the bias (steps)", title_fontsize=8)
 
 
 def _curve(rows: Sequence[TableRow]) -> tuple[list[float], list[float]]:
     return [row["distance"] for row in rows], [row["change"] for row in rows]
-
-
-def _draw_groups(ax: Any, rows: Sequence[TableRow]) -> None:
-    """Draw the groups of units of one layer."""
-    groups: dict[str, list[TableRow]] = {}
-    for row in rows:
-        groups.setdefault(row["units"], []).append(row)
-    for shade, group in zip(plotting.shades(len(groups)), groups.values(), strict=True):
-        label = plotting.format_number(group[0]["timescale"])
-        ax.plot(*_curve(group), color=shade, lw=1.6, label=label)
-    ax.set_title(f"layer {rows[0]['layer']}, groups of units", loc="left", fontsize=10)
-    plotting.legend_at_right(ax, title="mean time scale\nof the bias (steps)", title_fontsize=8)
