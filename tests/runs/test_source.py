@@ -101,7 +101,7 @@ def test_a_word_of_the_source_is_said_where_there_is_one(tmp_path, monkeypatch):
     config = {"task": {"name": "copy"}, "model": {"name": "lstm"}}
     Record(id="a", status="interrupted", config=config).write(tmp_path)
     with pytest.raises(ConfigError, match="numbers has changed since this run began: restart it"):
-        found.action(Run({"force": False, "resume": True, "task": {}}, "a", tmp_path), found.look(tmp_path))
+        found.action(Run({"force": False, "resume": True, "task": {}}, "a", tmp_path), found.read_state(tmp_path))
 
 
 # --- Files of one's own as data: a record names them, and a run whose file has changed is not continued ---------------
