@@ -7,8 +7,8 @@ bounds.
 
 from __future__ import annotations
 
-import contextlib
 import copy
+import itertools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -124,14 +124,20 @@ def observed(model: SequenceModel, task: Task) -> Gates:
     exists = task.exists(batch).cpu()
     samples: list[Gates] = []
 
-    def read(layer: int, step: int, cell: Any, act: Callable, *arguments: Tensor, **named: Tensor) -> None:
-        if step % every == 0:
-            forget, norm = _gradient(cell, act, *arguments, **named)
-            unit = torch.arange(forget.shape[-1]).expand(forget.shape)
-            gates = Gates(torch.full_like(unit, layer + 1), unit, forget.cpu(), norm.cpu())
-            samples.append(Gates(*(values[exists[step]].flatten() for values in gates)))
+    def reporting(layer: int, cell: Any, act: Callable) -> Callable:
+        steps = itertools.count()
 
-    with torch.no_grad(), called(exact, read):
+        def reported(*arguments: Any, **named: Any) -> Any:
+            if (step := next(steps)) % every == 0:
+                forget, norm = _gradient(cell, act, *arguments, **named)
+                unit = torch.arange(forget.shape[-1]).expand(forget.shape)
+                gates = Gates(torch.full_like(unit, layer + 1), unit, forget.cpu(), norm.cpu())
+                samples.append(Gates(*(values[exists[step]].flatten() for values in gates)))
+            return act(*arguments, **named)
+
+        return reported
+
+    with torch.no_grad(), replaced(exact, reporting):
         exact(batch)
     gates = Gates(*(torch.cat(parts) for parts in zip(*samples, strict=True)))
     chosen = torch.randperm(len(gates.gate), generator=torch.Generator().manual_seed(0))[:POINTS]
@@ -151,23 +157,6 @@ def _gradient(
         raise NotMadeFor(f"this analysis is for gates with pre-activations: the forget gate of {name} reads none")
     of_units = [slope for slope in cell.by_gate(slopes).values() if slope.shape == forget.shape]
     return forget.detach(), torch.stack(of_units).norm(dim=0)
-
-
-def called(model: SequenceModel, read: Callable) -> contextlib.AbstractContextManager[None]:
-    """Return a context in which `read(layer, step, cell, act, ...)` is called before each `cell.act(...)`."""
-
-    def reporting(layer: int, cell: Any, act: Callable) -> Callable:
-        step = -1
-
-        def reported(*arguments: Any, **named: Any) -> Any:
-            nonlocal step
-            step += 1
-            read(layer, step, cell, act, *arguments, **named)
-            return act(*arguments, **named)
-
-        return reported
-
-    return replaced(model, reporting)
 
 
 def draw(figure: Any, gates: Gates, run: Trained) -> None:

@@ -190,15 +190,14 @@ def files(place: Path, layouts: Sequence[Layout]) -> tuple[dict[str, list[File]]
     """
     if place.is_dir():
         depth = max(pattern.count("/") for layout in layouts for pattern in layout.parts.values())
-        on_disk = ((path, place / path) for path in _tree(place, depth))
-        opened = {path: File(str(full), functools.partial(full.open, "rb")) for path, full in on_disk}
+        opened = {path: _on_disk(place / path) for path in _tree(place, depth)}
     elif _is(place.name, ZIPS):
         opened = dict(_zipped(place))
     elif _is(place.name, TARS):
         wanted = [_any_of(tuple(layout.parts.values())) for layout in layouts]
         opened = dict(_tarred(place, lambda path: any(pattern.search(_plain(path)) for pattern in wanted)))
     else:
-        return {part: [File(str(place), functools.partial(place.open, "rb"))] for part in layouts[0].parts}, []
+        return {part: [_on_disk(place)] for part in layouts[0].parts}, []
     copies = [
         (layout, folder, parts)
         for layout in layouts
@@ -270,6 +269,10 @@ def _entries(folder: Path) -> list[os.DirEntry[str]]:
         return sorted(os.scandir(folder), key=lambda entry: entry.name)
     except OSError:
         return []
+
+
+def _on_disk(path: Path) -> File:
+    return File(str(path), lambda: path.open("rb"))
 
 
 def _zipped(path: Path) -> Iterator[tuple[str, File]]:
