@@ -10,6 +10,8 @@ from timescales.tasks.data import cifar
 from timescales.tasks.pixels import ImageSizes, Pixels
 from timescales.tasks.task import Batch
 
+MEAN, SD = (0.4914, 0.4822, 0.4465), (0.247, 0.243, 0.261)
+
 
 class SCIFAR(Pixels):
     """Sequential CIFAR-10: the class of a photograph that is read pixel by pixel.
@@ -38,8 +40,7 @@ class SCIFAR(Pixels):
     ) -> None:
         images = cifar.load(data_root, allow_partial)
         super().__init__("CIFAR-10", images._replace(train=images.train.mT, test=images.test.mT), **sizes)
-        self.mean = torch.tensor((0.4914, 0.4822, 0.4465), device=self.device)
-        self.sd = torch.tensor((0.247, 0.243, 0.261), device=self.device)
+        self.mean, self.sd = (torch.tensor(values, device=self.device) for values in (MEAN, SD))
 
     def batch(self, split: str, epoch: int, step: int, first: int, end: int) -> Batch:
         batch = super().batch(split, epoch, step, first, end)
