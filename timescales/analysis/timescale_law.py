@@ -109,14 +109,15 @@ def draw(figure: Any, runs: Sequence[Trained]) -> None:
     kinds = (("inverse gamma, by alpha", inverse_gamma_cdf, INVERSE_GAMMA), ("normal, by mean", normal_cdf, NORMAL))
     for k, run in enumerate(runs):
         # The runs of a model have one colour, and line styles distinguish the distributions.
-        look = {"lw": max(0.6, 3.0 - 1.2 * k), "marker": plotting.MARKERS[k % len(plotting.MARKERS)], "ms": 4}
+        width, marker = max(0.6, 3.0 - 1.2 * k), plotting.MARKERS[k % len(plotting.MARKERS)]
+        look: plotting.Look = {"lw": width, "marker": marker, "ms": 4}
         times = times_of(run)
         best, share = fit(times), (torch.arange(len(times), dtype=torch.float64) + 0.5) / len(times)
         ordered, every = times.sort(descending=True).values, max(1, len(times) // 12)
         label = f"{len(times):,} units, measured" if len(runs) == 1 else run.title
         y = ordered.where(ordered > 0, torch.nan)
         left.plot(share, y, color=run.colour, label=label, markevery=every, **look)
-        of_law = look | {"color": "black", "lw": look["lw"] / 2, "markevery": every}
+        of_law = look | {"color": "black", "lw": width / 2, "markevery": every}
         gamma = inverse_gamma_isf(share, best["alpha"])
         left.plot(share, gamma, ls=INVERSE_GAMMA, label=f"best inverse gamma, alpha {best['alpha']:.1f}", **of_law)
         normal = best["mu"] + SIGMA * torch.special.ndtri(1.0 - share)

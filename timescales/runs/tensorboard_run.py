@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +37,8 @@ class TensorBoard:
     def log(self, values: dict[str, float], step: int) -> None:
         if not values:
             return
-        self._scalars(values, step)
+        for name, value in values.items():
+            self.writer.add_scalar(name, value, step)
         if dashboards.with_histograms(values):
             for name, (counts, edges) in dashboards.histograms(self.timescales()).items():
                 centres = [(low + high) / 2 for low, high in itertools.pairwise(edges)]
@@ -55,10 +55,6 @@ class TensorBoard:
                 )
         self.writer.flush()
 
-    def _scalars(self, values: Mapping[str, float], step: int) -> None:
-        for name, value in values.items():
-            self.writer.add_scalar(name, value, step)
-
     def _add(self, tag: str, **content: Any) -> None:
         """Add an event of the HPARAMS tab. `add_hparams` of the writer has no groups, and makes a separate run."""
         from tensorboard.compat.proto.summary_pb2 import Summary
@@ -72,7 +68,8 @@ class TensorBoard:
         if record is not None and record.state is not State.INTERRUPTED:
             from tensorboard.plugins.hparams import api_pb2, metadata, plugin_data_pb2
 
-            self._scalars(dashboards.outcome(record), record.steps or 0)
+            for name, value in dashboards.outcome(record).items():
+                self.writer.add_scalar(name, value, record.steps or 0)
             status = api_pb2.STATUS_SUCCESS if record.state is State.FINISHED else api_pb2.STATUS_FAILURE
             end = plugin_data_pb2.SessionEndInfo(status=status)
             self._add(metadata.SESSION_END_INFO_TAG, session_end_info=end)
