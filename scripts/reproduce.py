@@ -87,7 +87,7 @@ def seconds_of(table: Table, size: str, composer: Composer) -> float:
     runs, wrong = plan.table_runs(table, size, composer)
     if wrong:
         raise ConfigError(wrong[0])
-    outcomes = [(run, found.look(paths.RUNS / run.name, None).outcome) for run in runs]
+    outcomes = [(run, found.read_state(paths.RUNS / run.name, None).outcome) for run in runs]
     ended = [(run.cost_key, outcome) for run, outcome in outcomes if outcome is not None]
     seconds = cost.spent(ended)
     part = table.sizes[size]

@@ -26,26 +26,7 @@ with extras.command():
     from timescales.reports.report import Report
     from timescales.runs import cost
 
-REPORT = """\
-Write the report of tables from the records in ./runs: FOLDER/TABLE/table.md, runs.csv and pictures. A report is
-written again from runs and from the runs.csv that is there already. --config-dir FOLDER, as for timescales-train, is
-for your own tables."""
-
 USERS = paths.RUNS / "reports"  # in a checkout, the reports of its user's own runs: results/ has the project's
-
-STATUS = """\
-What is done of each table and what the rest costs. With a run's id, name or directory instead of tables: how it was
-made, and the command that makes it again. --list lists the runs of one table: settings, seed, state,
-directory. Settings narrow the list: seed=0 model=lstm,plstm. --rung NAME lists those of a rung of its ladder.
---config-dir FOLDER, as for timescales-train, is for tables of your own. Hours are from finished runs of the same kind,
-else from a few steps timed with --measure (results/speed.csv). They are an upper bound where a task may stop before its
-last epoch."""
-
-
-CARD = """\
-Train a cell of your own on the tests of the atlas of memory, and write its card: what it remembers beside the cells of
-this project, how long its units remember, its speed and memory. CELL is a file and a class, mine.py:MyCell, or a class,
-package.module.MyCell; arguments of the class follow as key=value. The same command continues after an interruption."""
 
 
 @dataclass(frozen=True)
@@ -70,10 +51,6 @@ class Tables:
         """
         names = names or self.named or self.known
         return [reports.make(name, self.composer, self.results, runs, self.own, self.out) for name in names]
-
-
-def _parser(description: str) -> argparse.ArgumentParser:
-    return argparse.ArgumentParser(description=description, allow_abbrev=False)
 
 
 def add_folders(parser: argparse.ArgumentParser) -> None:
@@ -108,7 +85,12 @@ def tables(options: argparse.Namespace) -> Iterator[Tables]:
 
 def report() -> None:
     """Write reports: the command `timescales-report`."""
-    parser = _parser(REPORT)
+    parser = argparse.ArgumentParser(
+        allow_abbrev=False,
+        description="Write the report of tables from the records in ./runs: FOLDER/TABLE/table.md, runs.csv and "
+        "pictures. A report is written again from runs and from the runs.csv that is there already. "
+        "--config-dir FOLDER, as for timescales-train, is for your own tables.",
+    )
     add_report_options(parser)
     options = parser.parse_args()
     with tables(options) as found:
@@ -177,7 +159,15 @@ def _publish(found: Report, composer: Composer) -> None:
 
 def show_status() -> None:
     """Print what is done and what is left: the command `timescales-status`."""
-    parser = _parser(STATUS)
+    parser = argparse.ArgumentParser(
+        allow_abbrev=False,
+        description="What is done of each table and what the rest costs. With a run's id, name or directory instead of "
+        "tables: how it was made, and the command that makes it again. --list lists the runs of one table: "
+        "settings, seed, state, directory. Settings narrow the list: seed=0 model=lstm,plstm. --rung NAME lists "
+        "those of a rung of its ladder. --config-dir FOLDER, as for timescales-train, is for tables of your own. "
+        "Hours are from finished runs of the same kind, else from a few steps timed with --measure "
+        "(results/speed.csv). They are an upper bound where a task may stop before its last epoch.",
+    )
     add = parser.add_argument
     add("table", nargs="*", help="names of tables (none: all), or one run; with --list also settings")
     add("--measure", action="store_true", help="time a few steps of every kind of run whose cost is not known")
@@ -250,7 +240,13 @@ def _overview(found: Tables, measure: bool) -> None:
 
 def card() -> None:
     """Train a user's cell on the atlas and write its card: the command `timescales-card`."""
-    parser = _parser(CARD)
+    parser = argparse.ArgumentParser(
+        allow_abbrev=False,
+        description="Train a cell of your own on the tests of the atlas of memory, and write its card: what it "
+        "remembers beside the cells of this project, how long its units remember, its speed and memory. CELL is a "
+        "file and a class, mine.py:MyCell, or a class, package.module.MyCell; arguments of the class follow as "
+        "key=value. The same command continues after an interruption.",
+    )
     add = parser.add_argument
     add("cell", metavar="CELL", help="mine.py:MyCell, or package.module.MyCell")
     add("argument", nargs="*", metavar="KEY=VALUE", help="arguments of the class")

@@ -47,11 +47,6 @@ class DispatchMode(TorchDispatchMode):
         return False  # otherwise torch imports its compiler at the first operation, which takes seconds
 
 
-def is_traced() -> bool:
-    """Return whether torch is recording or transforming its operations (torch.jit, torch.func)."""
-    return is_recorded() or is_transformed()
-
-
 def is_recorded() -> bool:
     """Return whether torch records its operations: torch.jit, make_fx, torch.export."""
     mode = torch._C._get_dispatch_mode  # every call asks this, so it is written without a loop

@@ -270,14 +270,11 @@ def test_gradients_of_power_law_gates_are_the_closed_form():
     model = model_for(task, epsilon=1e-3)
     cell = model.rnn.layers[0]
     seen = []
-    with (
-        torch.no_grad(),
-        gate_gradients.called(model, lambda layer, step, cell, act, *given: seen.append((given, act(*given)))),
-    ):
+    with torch.no_grad(), observe.watched(model, lambda layer, act: seen.append(act)):
         model(next(iter(task.batches("test"))))
     _, units, g, gradient = gate_gradients.observed(model, task)
     expected = {}
-    for _, act in seen:
+    for act in seen:
         d, p = act.age, cell.p.detach()
         slope = p * act.forget * act.reset * (1 - 1e-3) * d / ((d + 1e-3) * (d + 1))
         for row_f, row_s in zip(act.forget, slope, strict=True):

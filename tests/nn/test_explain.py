@@ -58,7 +58,7 @@ def test_what_is_explained(capsys):
     assert "auto: takes fused" in text
     *cell, empty, _, other = text.splitlines()
     assert printed(capsys, timescales.LSTM(3, 4).layers[0]).splitlines() == cell
-    assert (empty, other) == ("", "tracers and exporters, projections; and on a GPU what cuDNN can run")
+    assert (empty, other) == ("", "torch.autocast, tracers and exporters, projections; and on a GPU what cuDNN can run")
 
 
 def test_why_an_engine_cannot_run(capsys):

@@ -494,7 +494,7 @@ def test_the_price_of_a_rung_leaves_out_what_has_run(monkeypatch, tmp_path):
         runs, _ = plan.table_runs(table, "t20", composer)
         ended = {runs[0].directory.name: made_row(id=runs[0].id, status="finished", seconds=50.0)}
         monkeypatch.setattr(
-            reproducing.found, "look", lambda path, row: Namespace(outcome=ended.get(path.name), word="")
+            reproducing.found, "read_state", lambda path, row: Namespace(outcome=ended.get(path.name), word="")
         )
         timed = []
 

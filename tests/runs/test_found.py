@@ -26,7 +26,7 @@ def write(directory, state, golden="today", partial=(), job=None):
 def decide(directory, run_id, force=False, resume=True, allow_partial=True):
     """What follows for a run of this id from what lies in a directory."""
     config = {"force": force, "resume": resume, "task": {"allow_partial": allow_partial}}
-    return found.action(Run(config, run_id, directory), found.look(directory))
+    return found.action(Run(config, run_id, directory), found.read_state(directory))
 
 
 @pytest.fixture(autouse=True)
@@ -38,7 +38,7 @@ def golden(monkeypatch):
 @pytest.mark.parametrize("state", State)
 def test_what_follows_from_a_state(tmp_path, state):
     write(tmp_path, state)
-    assert found.look(tmp_path).state is state
+    assert found.read_state(tmp_path).state is state
     assert record.has_ended(tmp_path) is state.ended is (state in (State.FINISHED, State.DIVERGED))
     assert decide(tmp_path, "a") is (Action.SKIP if state.ended else Action.RESUME)
     assert decide(tmp_path, "a", resume=False) is (Action.SKIP if state.ended else Action.RESTART)
@@ -63,7 +63,7 @@ def test_a_stale_run_is_restarted_on_request(tmp_path, state):
 )
 def test_what_was_made_of_more_data_counts(tmp_path, here, committed, counts):
     write(tmp_path, State.FINISHED, partial=here)
-    both = found.Found(found.look(tmp_path).record, made_row(partial=committed))
+    both = found.Found(found.read_state(tmp_path).record, made_row(partial=committed))
     assert both.outcome is getattr(both, counts)
 
 

@@ -275,7 +275,7 @@ def test_a_download_is_of_one_commit_and_checked(tmp_path, monkeypatch):
         released.time_scales(tmp_path / "mine")
     assert not (tmp_path / "mine" / released.FOLDER).exists()
     assert len(asked) == 16
-    assert all(f"/{released.COMMIT}/results/" in url for url in asked)
+    assert all(url.startswith(f"{released.URL}/") for url in asked)
     released_files.accepted(monkeypatch, there)
     assert len(released.time_scales(tmp_path / "mine")["PTB"][0]) == released_files.UNITS[0]
     assert len(asked) == 32

@@ -21,7 +21,7 @@ from timescales.errors import ConfigError
 from timescales.tasks import Copy
 from timescales.training import checkpoint, loop
 from timescales.training.best import Best
-from timescales.training.memory import timescale_quantiles, timescale_values
+from timescales.training.memory import named, timescale_quantiles
 from timescales.training.outcome import outcome
 
 ODD = [*QUICK, "logger=csv"]
@@ -290,7 +290,7 @@ def test_quantiles_of_time_scales_are_named_by_the_share_below(monkeypatch):
     units = SimpleNamespace(rnn=LSTM(1, 101))
     monkeypatch.setattr(LSTM, "timescales", lambda self: [torch.arange(100.0, -1.0, -1.0)])
     expected = {f"timescale/layer1/q{q}": float(q) for q in (0, 10, 25, 50, 75, 90, 100)}
-    assert timescale_values(timescale_quantiles(units)) == expected
+    assert named("timescale", timescale_quantiles(units)) == expected
 
 
 # --- Trainings of some minutes: `make test-slow` ----------------------------------------------------------------------

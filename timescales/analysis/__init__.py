@@ -38,7 +38,6 @@ with extras.module():
 __all__ = [
     "ANALYSES",
     "NotMadeFor",
-    "Run",
     "Trained",
     "compare_runs",
     "load",
@@ -48,8 +47,6 @@ __all__ = [
     "study_run",
     "weights_for",
 ]
-
-Run = Trained  # its earlier name
 
 # The functions of each module. Listed here so that names are known without importing torch. A test compares the list
 # with the modules.

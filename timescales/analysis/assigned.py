@@ -18,7 +18,6 @@ from timescales.analysis.study import Study, by_unit
 from timescales.nn.inits import InverseGamma, timescale_of_gate
 
 TITLE = "Time scale of each unit: assigned by its initial forget bias, and -1 / ln(mean forget gate on test data)"
-ALPHAS = (0.36, 0.46, 0.56, 0.66, 0.8, 1.0, 1.5)  # those of conf/table/mahto_alpha.yaml; the paper prints none
 
 
 def study(run: Trained) -> Study:
@@ -83,8 +82,21 @@ def draw(figure: Any, run: Trained, pairs: Sequence[tuple[Tensor, Tensor]], valu
         r = values[f"layer{layer}/spearman"]
         correlation_text = "" if math.isnan(r) else f", rank correlation {r:.3f}"
         ax.set_title(f"layer {layer}, {len(pair[0]):,} units{correlation_text}", loc="left", fontsize=9)
-    if mts:
-        _draw_alphas(axes[-1], run, pairs[min(1, len(pairs) - 1)][0])
+    if not mts:
+        return
+    settings, assigned = run.config["model"], pairs[min(1, len(pairs) - 1)][0]
+    options = {key: settings[key] for key in ("scale", "quantiles") if key in settings}
+    others = [0.36, 0.46, 0.56, 0.66, 0.8, 1.0, 1.5]  # those of conf/table/mahto_alpha.yaml; the paper prints none
+    others = [alpha for alpha in others if alpha != settings["alpha"]]
+    colours = {**dict(zip(others, plotting.shades(len(others)), strict=True)), settings["alpha"]: run.colour}
+    for alpha in sorted(colours):
+        of_run = alpha == settings["alpha"]
+        times = assigned if of_run else InverseGamma(alpha, **options).timescales(len(assigned))
+        y = times.where(times > 0, torch.nan)
+        axes[-1].plot(range(1, len(y) + 1), y, color=colours[alpha], lw=2.5 if of_run else 1.2, label=f"alpha {alpha}")
+    axes[-1].set(yscale="log", xlabel="unit", ylabel="assigned time scale (steps)")
+    axes[-1].set_title("assignment by alpha", loc="left", fontsize=9)
+    plotting.small_legend(axes[-1])
 
 
 def _draw_layer(ax: Any, colour: str, assigned: Tensor, estimated: Tensor) -> None:
@@ -97,19 +109,3 @@ def _draw_layer(ax: Any, colour: str, assigned: Tensor, estimated: Tensor) -> No
     ax.set(xscale="log", yscale="log", xlim=limits, ylim=limits)
     ax.set(xlabel="assigned (steps)", ylabel="estimated (steps)")
     plotting.plain_ticks(ax)
-
-
-def _draw_alphas(ax: Any, run: Trained, assigned: Tensor) -> None:
-    """Draw the time scales that a layer is assigned with the run's alpha, and with others."""
-    settings = run.config["model"]
-    options = {key: settings[key] for key in ("scale", "quantiles") if key in settings}
-    others = [alpha for alpha in ALPHAS if alpha != settings["alpha"]]
-    colours = {**dict(zip(others, plotting.shades(len(others)), strict=True)), settings["alpha"]: run.colour}
-    for alpha in sorted(colours):
-        of_run = alpha == settings["alpha"]
-        times = assigned if of_run else InverseGamma(alpha, **options).timescales(len(assigned))
-        y = times.where(times > 0, torch.nan)
-        ax.plot(range(1, len(y) + 1), y, color=colours[alpha], lw=2.5 if of_run else 1.2, label=f"alpha {alpha}")
-    ax.set(yscale="log", xlabel="unit", ylabel="assigned time scale (steps)")
-    ax.set_title("assignment by alpha", loc="left", fontsize=9)
-    plotting.small_legend(ax)

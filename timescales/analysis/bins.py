@@ -5,7 +5,6 @@ Source: Mahto et al. 2021, section 3.2.2 and table 1; binning and resampling as 
 
 from __future__ import annotations
 
-import csv
 import io
 from typing import NamedTuple
 
@@ -16,6 +15,7 @@ from torch import Tensor
 
 from timescales.analysis.needs import needs_words
 from timescales.analysis.study import Answer
+from timescales.files import csv_text
 from timescales.models.sequence import SequenceModel
 from timescales.tasks import Task, Words
 
@@ -153,14 +153,12 @@ def summary(differences: Floats) -> dict[str, Floats]:
 
 def to_text(blocks: Blocks) -> str:
     """Write blocks as CSV with all digits: a line per block, the sums, then the counts."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow([f"{what} {name}" for what in Blocks._fields for name in NAMES])
-    writer.writerows([*map(repr, s), *n] for s, n in zip(blocks.sums.tolist(), blocks.counts.tolist(), strict=True))
-    return out.getvalue()
+    columns = [f"{what} {name}" for what in Blocks._fields for name in NAMES]
+    lines = zip(blocks.sums.tolist(), blocks.counts.tolist(), strict=True)
+    return csv_text([dict(zip(columns, (*sums, *counts), strict=True)) for sums, counts in lines], columns)
 
 
 def from_text(text: str) -> Blocks:
     """Read blocks from their CSV."""
-    values = np.array([[float(v) for v in line] for line in list(csv.reader(io.StringIO(text)))[1:]])
+    values = np.loadtxt(io.StringIO(text), delimiter=",", skiprows=1, ndmin=2)
     return Blocks(values[:, : len(NAMES)], values[:, len(NAMES) :].astype(np.int64))

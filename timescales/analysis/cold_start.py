@@ -74,7 +74,7 @@ def starts(model: SequenceModel, task: Task) -> Starts:
     cold, activity = losses(model, text)
     best = int(cold[STEPS // 2 :].mean(0).nan_to_num(torch.inf).argmin())
     with torch.no_grad():
-        state = model(_batch(text[:, best : best + 1])).state
+        state = model(Batch(text[:-1, best, None], text[1:, best, None])).state
     return Starts(cold, losses(model, text, state)[0], activity)
 
 
@@ -102,9 +102,9 @@ def losses(model: SequenceModel, text: Tensor, state: State = None) -> tuple[Ten
     at_once = max(1, LOGITS // (STEPS * model.spec.output_size))
     loss, activity = [], []
     for part in progress(text.split(at_once, 1), "pieces"):
-        batch, n = _batch(part), part.shape[1]
-        logits, final = model(batch, repeated(state, n))[:2]
-        loss.append(F.cross_entropy(logits.flatten(0, 1), batch.target.flatten(), reduction="none").view(-1, n).cpu())
+        n, target = part.shape[1], part[1:].flatten()
+        logits, final = model(Batch(part[:-1].contiguous(), part[1:].contiguous()), repeated(state, n))[:2]
+        loss.append(F.cross_entropy(logits.flatten(0, 1), target, reduction="none").view(-1, n).cpu())
         activity.append(model.rnn.split_state(final)[-1].h.abs().mean(1).cpu())
     return torch.cat(loss, 1), torch.cat(activity)
 
@@ -112,10 +112,6 @@ def losses(model: SequenceModel, text: Tensor, state: State = None) -> tuple[Ten
 def repeated(state: State, n: int) -> State:
     """Repeat a state for a batch of one n times."""
     return tree_map_only(Tensor, lambda value: value.expand(*value.shape[:-2], n, -1).contiguous(), state)
-
-
-def _batch(text: Tensor) -> Batch:
-    return Batch(text[:-1].contiguous(), text[1:].contiguous())
 
 
 def study_of(lines: Sequence[Line]) -> Study:

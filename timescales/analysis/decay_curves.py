@@ -19,7 +19,7 @@ from timescales.analysis.run import Trained
 from timescales.analysis.study import Study, TableRow
 from timescales.errors import ConfigError
 from timescales.models.sequence import SequenceModel
-from timescales.tasks import Batch, Copy, Task
+from timescales.tasks import Copy, Task
 from timescales.tasks.copy import LENGTH, SIGNAL
 from timescales.training.gates import needs_forget_gates, part, watched
 
@@ -115,15 +115,6 @@ def remaining(model: SequenceModel, task: Task) -> list[Retention]:
     """
     needs_forget_gates(model.rnn)
     batch = part(next(iter(task.batches("test"))), slice(SEQUENCES))
-    exists = counted_steps(task, batch)
-    products = [_Products(exists, cell.hidden_size) for cell in model.rnn.layers]
-    with watched(model, lambda layer, act: products[layer].add(act.forget)):
-        model(batch)
-    return [product.means() for product in products]
-
-
-def counted_steps(task: Task, batch: Batch) -> Tensor:
-    """Return the steps in which memory decays, (S, B) bool: those that exist; in copy tasks those of the delay."""
     exists = task.exists(batch)
     if isinstance(task, Copy):
         # Up to the signal, at or before the first answer: the reset that it causes is no decay.
@@ -132,7 +123,10 @@ def counted_steps(task: Task, batch: Batch) -> Tensor:
         exists = exists & (step >= LENGTH) & (step < signal)
         if not exists.any():
             raise ConfigError("there is no delay over which a memory could decay: give a run with a longer task.T")
-    return exists
+    products = [_Products(exists, cell.hidden_size) for cell in model.rnn.layers]
+    with watched(model, lambda layer, act: products[layer].add(act.forget)):
+        model(batch)
+    return [product.means() for product in products]
 
 
 class _Products:
@@ -184,9 +178,21 @@ def draw(figure: Any, lines: Sequence[Line]) -> None:
     plain, logarithmic = plotting.panels(figure, 2, width=13.0, height=4.8)
     longest = max(len(line.data[0].product) for line in lines)
     for ax, shift in ((plain, 0), (logarithmic, 1)):
-        _draw_printed(ax, max(STEPS + 1, longest), shift)
+        n = torch.arange(max(STEPS + 1, longest), dtype=torch.float64)
+        printed = (("--", EXPONENTIAL**n, f"{EXPONENTIAL:g}^n"), ("-.", (n + 1.0) ** -POWER, f"(n + 1)^-{POWER:g}"))
+        for style, y, words in printed:
+            ax.plot(n + shift, y, color="black", ls=style, lw=1.6, label=f"paper, figure 1: {words}")
         for line in lines:
-            _draw_units(ax, line, DRAWN // len(lines), shift)
+            product = torch.cat([layer.product for layer in line.data], -1)
+            drawn = min(DRAWN // len(lines), product.shape[1])
+            ranks = torch.linspace(0, product.shape[1] - 1, drawn).round().long()
+            units = product[:, product[-1].argsort(descending=True)[ranks]]
+            x = torch.arange(len(product)) + shift
+            look = {"color": line.colour, "lw": 0.7, "alpha": 0.5, "ls": line.style}
+            ax.plot(x, units[:, 0], label=f"{line.label}: {drawn} units", **look)
+            ax.plot(x, units[:, 1:], **look)
+            label = f"{line.label}: mean of all units"
+            ax.plot(x, product.mean(1), color=line.colour, lw=2.4, ls=line.style, label=label)
         ax.set(xlabel="steps n", ylabel="part of the cell state that is left", ylim=(0, 1.02))
     last = STEPS if longest > STEPS / 2 else longest - 1
     plain.set_xlim(0, last)
@@ -195,23 +201,3 @@ def draw(figure: Any, lines: Sequence[Line]) -> None:
     plotting.plain_ticks(logarithmic)
     handles = plain.get_legend_handles_labels()
     figure.legend(*handles, loc="outside lower center", ncols=4, frameon=False, fontsize=8)
-
-
-def _draw_printed(ax: Any, steps: int, shift: int) -> None:
-    """Draw the two curves of Fig. 1."""
-    n = torch.arange(steps, dtype=torch.float64)
-    curves = (("--", EXPONENTIAL**n, f"{EXPONENTIAL:g}^n"), ("-.", (n + 1.0) ** -POWER, f"(n + 1)^-{POWER:g}"))
-    for style, y, words in curves:
-        ax.plot(n + shift, y, color="black", ls=style, lw=1.6, label=f"paper, figure 1: {words}")
-
-
-def _draw_units(ax: Any, line: Line, n: int, shift: int) -> None:
-    """Draw at most n units of all layers, at even ranks, and the mean of all units."""
-    product = torch.cat([layer.product for layer in line.data], -1)
-    ranks = torch.linspace(0, product.shape[1] - 1, min(n, product.shape[1])).round().long()
-    units = product[:, product[-1].argsort(descending=True)[ranks]]
-    x = torch.arange(len(product)) + shift
-    look = {"color": line.colour, "lw": 0.7, "alpha": 0.5, "ls": line.style}
-    ax.plot(x, units[:, 0], label=f"{line.label}: {len(ranks)} units", **look)
-    ax.plot(x, units[:, 1:], **look)
-    ax.plot(x, product.mean(1), color=line.colour, lw=2.4, ls=line.style, label=f"{line.label}: mean of all units")

@@ -7,8 +7,8 @@ bounds.
 
 from __future__ import annotations
 
-import contextlib
 import copy
+import itertools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -111,37 +111,37 @@ def observed(model: SequenceModel, task: Task) -> Gates:
     pre-activation, as those of a leaky unit.
     """
     needs_forget_gates(model.rnn)
-    _needs_gates_of_one_unit(model)
+    for cell in model.rnn.layers:
+        if getattr(cell, "gate_style", "unit") == "memory":
+            why = "with gate_style=memory, one gate is for a memory"
+            raise ConfigError(f"this analysis is for gates of one unit: {why}")
+        mechanism = getattr(cell, "mechanism", None)
+        if mechanism and (mechanism.main == "cumax" or mechanism.auxiliary == "master"):
+            raise ConfigError(f"this analysis needs gates of one unit: those of gate={cell.gate} depend on other units")
     exact = copy.deepcopy(model).double()
     batch = part(next(iter(task.batches("test"))), slice(SEQUENCES))
     every = -(-len(batch.x) // STEPS)
     exists = task.exists(batch).cpu()
     samples: list[Gates] = []
 
-    def read(layer: int, step: int, cell: Any, act: Callable, *arguments: Tensor, **named: Tensor) -> None:
-        if step % every == 0:
-            forget, norm = _gradient(cell, act, *arguments, **named)
-            unit = torch.arange(forget.shape[-1]).expand(forget.shape)
-            gates = Gates(torch.full_like(unit, layer + 1), unit, forget.cpu(), norm.cpu())
-            samples.append(Gates(*(values[exists[step]].flatten() for values in gates)))
+    def reporting(layer: int, cell: Any, act: Callable) -> Callable:
+        steps = itertools.count()
 
-    with torch.no_grad(), called(exact, read):
+        def reported(*arguments: Any, **named: Any) -> Any:
+            if (step := next(steps)) % every == 0:
+                forget, norm = _gradient(cell, act, *arguments, **named)
+                unit = torch.arange(forget.shape[-1]).expand(forget.shape)
+                gates = Gates(torch.full_like(unit, layer + 1), unit, forget.cpu(), norm.cpu())
+                samples.append(Gates(*(values[exists[step]].flatten() for values in gates)))
+            return act(*arguments, **named)
+
+        return reported
+
+    with torch.no_grad(), replaced(exact, reporting):
         exact(batch)
     gates = Gates(*(torch.cat(parts) for parts in zip(*samples, strict=True)))
     chosen = torch.randperm(len(gates.gate), generator=torch.Generator().manual_seed(0))[:POINTS]
     return Gates(*(values[chosen] for values in gates))
-
-
-def _needs_gates_of_one_unit(model: SequenceModel) -> None:
-    """Raise ConfigError if a forget gate depends on other units, or is shared by several units."""
-    for cell in model.rnn.layers:
-        if getattr(cell, "gate_style", "unit") == "memory":
-            raise ConfigError(
-                "this analysis is for gates of one unit: with gate_style=memory, one gate is for a memory"
-            )
-        mechanism = getattr(cell, "mechanism", None)
-        if mechanism and (mechanism.main == "cumax" or mechanism.auxiliary == "master"):
-            raise ConfigError(f"this analysis needs gates of one unit: those of gate={cell.gate} depend on other units")
 
 
 def _gradient(
@@ -159,23 +159,6 @@ def _gradient(
     return forget.detach(), torch.stack(of_units).norm(dim=0)
 
 
-def called(model: SequenceModel, read: Callable) -> contextlib.AbstractContextManager[None]:
-    """Return a context in which `read(layer, step, cell, act, ...)` is called before each `cell.act(...)`."""
-
-    def reporting(layer: int, cell: Any, act: Callable) -> Callable:
-        step = -1
-
-        def reported(*arguments: Any, **named: Any) -> Any:
-            nonlocal step
-            step += 1
-            read(layer, step, cell, act, *arguments, **named)
-            return act(*arguments, **named)
-
-        return reported
-
-    return replaced(model, reporting)
-
-
 def draw(figure: Any, gates: Gates, run: Trained) -> None:
     """Draw all activations (left), and those near 1, where memory is long, by their distance from 1 (right)."""
     left, right = plotting.panels(figure, 2, width=12.0, height=4.6)
@@ -183,8 +166,16 @@ def draw(figure: Any, gates: Gates, run: Trained) -> None:
     activations = torch.linspace(0.002, 0.998, 400, dtype=torch.float64)
     _draw_formulas(left, activations, activations)
     _draw_formulas(right, 1.0 - distances, distances)
-    _draw_gates(left, right, gates, run)
-    _draw_random_gates(left, right)
+    # Gates of random pre-activations must be between the bounds.
+    x, y = 5.0 * torch.randn(2, 150, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    label = f"gates of this run ({run.config['model']['name']}), by autograd"
+    of_run = {"color": run.colour, "ms": 2.5, "alpha": 0.5, "mec": "none", "rasterized": True, "label": label}
+    of_random = {"color": plotting.colour({"model": "ur"}), "ms": 4, "mew": 0.8, "label": "refined gate, by autograd"}
+    kinds = ((gates.gate, gates.gradient), "o", of_run), (by_autograd(x, y), "x", of_random)
+    for (g, gradient), marker, look in kinds:
+        left.plot(g, gradient, marker, **look)
+        near = (1.0 - g >= NEAR) & (g > 0.1) & (gradient > 0)  # those on the logarithmic axes
+        right.plot(1.0 - g[near], gradient[near], marker, **look)
     left.set(xlabel="activation g of the gate", ylabel="norm of the gradient", xlim=(0, 1))
     left.set_ylim(0.0, 0.42)  # room for the legend
     right.set(xscale="log", yscale="log", xlim=(0.9, NEAR), ylim=(NEAR / 2, 1))
@@ -200,24 +191,3 @@ def _draw_formulas(ax: Any, g: Tensor, x: Tensor) -> None:
     ax.plot(x, high, color=refine, lw=1)
     ax.plot(x, low, color=refine, lw=1)
     ax.plot(x, g * (1.0 - g), color=sigmoid, lw=1.2, label="sigmoid gate, g (1 - g)")
-
-
-def _draw_gates(left: Any, right: Any, gates: Gates, run: Trained) -> None:
-    """Draw the gates of the run."""
-    g, gradient = gates.gate, gates.gradient
-    label = f"gates of this run ({run.config['model']['name']}), by autograd"
-    look = {"color": run.colour, "ms": 2.5, "alpha": 0.5, "mec": "none", "rasterized": True}
-    left.plot(g, gradient, "o", label=label, **look)
-    near = (1.0 - g >= NEAR) & (g > 0.1) & (gradient > 0)
-    right.plot(1.0 - g[near], gradient[near], "o", **look)
-
-
-def _draw_random_gates(left: Any, right: Any) -> None:
-    """Draw refined gates of random pre-activations, by autograd: they must be between the bounds."""
-    x, y = 5.0 * torch.randn(2, 150, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
-    g, norm = by_autograd(x, y)
-    look = {"color": plotting.colour({"model": "ur"}), "ms": 4, "mew": 0.8, "label": "refined gate, by autograd"}
-    shown = 1.0 - g >= NEAR
-    left.plot(g[shown], norm[shown], "x", **look)
-    shown &= g > 0.1
-    right.plot(1.0 - g[shown], norm[shown], "x", **look)

@@ -22,7 +22,6 @@ from timescales.tasks.copy import LENGTH, SYMBOLS
 from timescales.training.progress import progress
 
 DELAYS = (50, 100, 150, 200, 300, 500, 750, 1000, 1500, 2000)
-TRAINED = 200  # the delay to which DELAYS is in proportion; the paper's models are trained at 200 and at 500
 GUESS = 1.0 / SYMBOLS  # accuracy at chance; the paper counts the dummy, too: 1/9
 TITLE = "Copy task: accuracy at delays not trained on"
 SEQUENCES = 1000
@@ -84,9 +83,9 @@ def draw(figure: Any, lines: Sequence[Line]) -> None:
 
 def delays(trained: int) -> list[int]:
     """Return the delays at which a model is tested that was trained at the delay `trained`."""
-    if trained in (200, 500):
+    if trained in (200, 500):  # the paper's models
         return list(DELAYS)
-    return sorted({max(1, round(trained * T / TRAINED)) for T in DELAYS})
+    return sorted({max(1, round(trained * T / 200)) for T in DELAYS})
 
 
 def at_delay(task: Task, T: int) -> Copy:

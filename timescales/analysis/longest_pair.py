@@ -134,34 +134,25 @@ def slope(pairs: dict[int, int], lengths: tuple[int, int] = FIT) -> float:
 def draw(figure: Any, lines: Sequence[Line], pair_rows: list[TableRow]) -> None:
     """Draw the share of correct strings at the upper edge of each bin (left), and the lengths of pairs (right)."""
     left, right = plotting.panels(figure, 2, width=10.0)
-    _draw_accuracies(left, lines)
-    _draw_pairs(right, pair_rows)
-
-
-def _draw_accuracies(ax: Any, lines: Sequence[Line]) -> None:
     for name, colour, style, rows in lines:
         runs = rows[0]["runs"]
         x, y, spread = ([row[key] for row in rows] for key in ("up_to", "value", "spread"))
         look = {"color": colour, "ls": style, "lw": 1.8, "marker": "o", "ms": 4, "capsize": 3}
         label = f"{name} ({runs} run{'s' if runs > 1 else ''})" if name else None
-        ax.errorbar(x, y, spread if runs > 1 else None, label=label, **look)
-    ax.axvline(LONG, color="black", ls="--", lw=1)
-    at_top = {"fontsize": 8, "va": "bottom", "transform": ax.get_xaxis_transform()}
-    ax.text(LONG + 2, 1.0, f"paper: MTS gains above {LONG}", **at_top)
-    ax.set(xlabel="longest pair of the string (steps)", ylabel="strings without any error (share)", ylim=(0, 1.02))
+        left.errorbar(x, y, spread if runs > 1 else None, label=label, **look)
+    left.axvline(LONG, color="black", ls="--", lw=1)
+    at_top = {"fontsize": 8, "va": "bottom", "transform": left.get_xaxis_transform()}
+    left.text(LONG + 2, 1.0, f"paper: MTS gains above {LONG}", **at_top)
+    left.set(xlabel="longest pair of the string (steps)", ylabel="strings without any error (share)", ylim=(0, 1.02))
     if any(line.label for line in lines):
-        plotting.small_legend(ax)
-
-
-def _draw_pairs(ax: Any, rows: list[TableRow]) -> None:
-    """Draw the shares of lengths, and the power law through the middle of the fitted ones."""
-    ax.loglog([row["up_to"] for row in rows], [row["value"] for row in rows], ".", color="black", ms=4)
-    fitted_rows = [row for row in rows if FIT[0] <= row["up_to"] <= FIT[1]]
+        plotting.small_legend(left)
+    right.loglog([row["up_to"] for row in pair_rows], [row["value"] for row in pair_rows], ".", color="black", ms=4)
+    fitted_rows = [row for row in pair_rows if FIT[0] <= row["up_to"] <= FIT[1]]
     if len(fitted_rows) > 1:
-        exponent = slope({row["up_to"]: row["n"] for row in rows})
-        middle = fitted_rows[len(fitted_rows) // 2]
+        exponent = slope({row["up_to"]: row["n"] for row in pair_rows})
+        middle = fitted_rows[len(fitted_rows) // 2]  # the line of the power law goes through it
         x = [fitted_rows[0]["up_to"], fitted_rows[-1]["up_to"]]
         y = [middle["value"] * (length / middle["up_to"]) ** exponent for length in x]
-        ax.plot(x, y, color="#cc6677", lw=1.2, label=f"slope {exponent:.2f}")
-        plotting.small_legend(ax)
-    ax.set(xlabel="length of a pair (steps)", ylabel="share of all pairs in training")
+        right.plot(x, y, color="#cc6677", lw=1.2, label=f"slope {exponent:.2f}")
+        plotting.small_legend(right)
+    right.set(xlabel="length of a pair (steps)", ylabel="share of all pairs in training")

@@ -56,12 +56,8 @@ def information(words: Tensor, distance: int) -> float:
     """
     x, y = words[:-distance].long(), words[distance:].long()
     pairs = torch.unique(x * (int(words.max()) + 1) + y, return_counts=True)[1]
-    return entropy_in_bits(torch.bincount(x)) + entropy_in_bits(torch.bincount(y)) - entropy_in_bits(pairs)
-
-
-def entropy_in_bits(counts: Tensor) -> float:
-    """Return the entropy in bits of the frequencies given by counts (n,)."""
-    return entropy(counts) / math.log(2.0)
+    of_x, of_y, of_pairs = (entropy(n) / math.log(2.0) for n in (torch.bincount(x), torch.bincount(y), pairs))
+    return of_x + of_y - of_pairs
 
 
 def distances(n: int) -> list[int]:

@@ -168,44 +168,30 @@ def draw(figure: Any, traces: Sequence[Trace], task: Task, run: Trained) -> None
     unit = "steps" if sequence(task, 0).dt is None else "time units"
     for trace, lines, ages in zip(traces, axes[: len(traces)], axes[len(traces) :], strict=True):
         of_what = "delay" if isinstance(task, Copy) else "time"
-        _draw_references(lines, trace, run.colour, f"units at least half the {of_what} old")
+        late_words = f"units at least half the {of_what} old"
+        kinds = ((~trace.late, "#999999", 0.5, "other units"), (trace.late, run.colour, 1.1, late_words))
+        for units, colour, width, words in kinds:
+            for k, reference in enumerate(trace.reference[:, units].T):
+                label = None if k else f"{int(units.sum())} {words}"
+                lines.plot(trace.time, reference, color=colour, lw=width, alpha=0.7, label=label)
+        ends = trace.time[[0, -1]]
+        lines.plot(ends, ends, color="black", ls=":", lw=1, label="a reset at every step")
         last = float(trace.time[-1])
         lines.set(xlabel=f"time t ({unit})", ylabel=f"reference time k_t ({unit})")
         lines.set(xlim=(0, last), ylim=(-0.03 * last, None))
-        image = _draw_ages(ages, trace)
+        order = trace.ages[: trace.end].mean(0).argsort()
+        edges = torch.cat([torch.zeros(1, dtype=trace.time.dtype), trace.time]).numpy()
+        values, rows = trace.ages[:, order].T.numpy(), range(len(order) + 1)
+        image = ages.pcolormesh(edges, rows, values, cmap="viridis", rasterized=True)
+        ages.invert_yaxis()
         ages.set(xlabel=f"time t ({unit})", ylabel="units, by their mean age")
         figure.colorbar(image, ax=ages, label=f"age t - k_t ({unit})", pad=0.01)
         if isinstance(task, Copy):
-            _mark_delay(lines, trace, "black")
-            _mark_delay(ages, trace, "white")
+            for step in (LENGTH, trace.end):
+                lines.axvline(step, color="black", lw=1, ls="--")
+                ages.axvline(step, color="white", lw=1, ls="--")
             look = {"fontsize": 8, "transform": lines.get_xaxis_transform()}  # the names of the three parts
             lines.text(LENGTH, 1.0, "symbols ", ha="right", **look)
             lines.text(trace.end, 1.0, " answers", ha="left", **look)
             lines.text((LENGTH + trace.end) / 2, 1.0, f"delay of {trace.delay}", ha="center", **look)
         lines.legend(fontsize=8, loc="upper left", facecolor="white", edgecolor="none", framealpha=1.0)
-
-
-def _draw_references(ax: Any, trace: Trace, colour: str, late_words: str) -> None:
-    """Draw k_t of every unit; late units in the run's colour."""
-    kinds = ((~trace.late, "#999999", 0.5, "other units"), (trace.late, colour, 1.1, late_words))
-    for units, line_colour, width, words in kinds:
-        for k, reference in enumerate(trace.reference[:, units].T):
-            label = None if k else f"{int(units.sum())} {words}"
-            ax.plot(trace.time, reference, color=line_colour, lw=width, alpha=0.7, label=label)
-    ends = trace.time[[0, -1]]
-    ax.plot(ends, ends, color="black", ls=":", lw=1, label="a reset at every step")
-
-
-def _draw_ages(ax: Any, trace: Trace) -> Any:
-    """Draw the map of ages. Return its image."""
-    order = trace.ages[: trace.end].mean(0).argsort()
-    edges = torch.cat([torch.zeros(1, dtype=trace.time.dtype), trace.time]).numpy()
-    rows = range(len(order) + 1)
-    image = ax.pcolormesh(edges, rows, trace.ages[:, order].T.numpy(), cmap="viridis", rasterized=True)
-    ax.invert_yaxis()
-    return image
-
-
-def _mark_delay(ax: Any, trace: Trace, colour: str) -> None:
-    for step in (LENGTH, trace.end):
-        ax.axvline(step, color=colour, lw=1, ls="--")

@@ -83,9 +83,24 @@ def draw(figure: Any, rows: Sequence[Mapping[str, float]], task: Copy, run: Trai
     """Draw the number of later-reset units by the threshold that defines them (left), and p by age (right)."""
     left, right = plotting.panels(figure, 2, width=12.0)
     age_label = f"age at the end of the delay (times T = {task.T} steps)"
-    _draw_counts(left, [row["of_delay"] for row in rows], run.colour)
+    n, of_delay = len(rows), [row["of_delay"] for row in rows]  # the oldest first
+    left.plot(range(1, n + 1), of_delay, drawstyle="steps-pre", color=run.colour, lw=2)
+    for fraction in FRACTIONS:
+        count = sum(age >= fraction for age in of_delay)
+        main = fraction == 0.5
+        left.plot([0, count], [fraction, fraction], color="#999999", lw=1, ls=":")
+        left.plot(count, fraction, "o", color=run.colour, ms=6 if main else 4)
+        look = {"fontsize": 9, "weight": "bold" if main else None, "textcoords": "offset points"}
+        left.annotate(f"{count} of {n} at {fraction:g} T", (count, fraction), (8, 4), **look)
+    left.axvline(SHARE * n, color="black", ls="--", lw=1)
+    at_top = {"transform": left.get_xaxis_transform(), "va": "top", "fontsize": 8}
+    left.text(SHARE * n, 1.0, " paper: around 1/5 of the units", **at_top)
     left.set(xlabel="units with at least this age", ylabel=age_label, xlim=(0, None), ylim=(0, None))
-    _draw_factors(right, rows, run.colour)
+    for late, colour, words in ((False, "#aaaaaa", "other units"), (True, run.colour, "later-reset units")):
+        units = [row for row in rows if (row["of_delay"] >= 0.5) is late]
+        ages, p = [row["of_delay"] for row in units], [row["p"] for row in units]
+        mean = f", mean p {sum(p) / len(p):.2f}" if p else ""
+        right.plot(ages, p, "o", color=colour, ms=5, alpha=0.8, label=f"{len(units)} {words}{mean}")
     if task.T in MEAN_P:
         label = f"paper: mean p {MEAN_P[task.T]} of all units"
         right.axhline(MEAN_P[task.T], color="black", ls="--", lw=1, label=label)
@@ -93,31 +108,6 @@ def draw(figure: Any, rows: Sequence[Mapping[str, float]], task: Copy, run: Trai
     right.set(xlabel=age_label, ylabel="decay factor p", ylim=(-0.02, None))
     right.set_ylim(top=max(1.02, *right.get_ylim()))
     plotting.small_legend(right)
-
-
-def _draw_counts(ax: Any, of_delay: Sequence[float], colour: str) -> None:
-    """Draw the ages of the units as fractions of the delay, oldest first, with the numbers at FRACTIONS."""
-    n = len(of_delay)
-    ax.plot(range(1, n + 1), of_delay, drawstyle="steps-pre", color=colour, lw=2)
-    for fraction in FRACTIONS:
-        count = sum(age >= fraction for age in of_delay)
-        main = fraction == 0.5
-        ax.plot([0, count], [fraction, fraction], color="#999999", lw=1, ls=":")
-        ax.plot(count, fraction, "o", color=colour, ms=6 if main else 4)
-        look = {"fontsize": 9, "weight": "bold" if main else None, "textcoords": "offset points"}
-        ax.annotate(f"{count} of {n} at {fraction:g} T", (count, fraction), (8, 4), **look)
-    ax.axvline(SHARE * n, color="black", ls="--", lw=1)
-    at_top = {"transform": ax.get_xaxis_transform(), "va": "top", "fontsize": 8}
-    ax.text(SHARE * n, 1.0, " paper: around 1/5 of the units", **at_top)
-
-
-def _draw_factors(ax: Any, rows: Sequence[Mapping[str, float]], colour: str) -> None:
-    """Draw p of each unit by its age."""
-    for late, unit_colour, words in ((False, "#aaaaaa", "other units"), (True, colour, "later-reset units")):
-        units = [row for row in rows if (row["of_delay"] >= 0.5) is late]
-        ages, p = [row["of_delay"] for row in units], [row["p"] for row in units]
-        mean = f", mean p {sum(p) / len(p):.2f}" if p else ""
-        ax.plot(ages, p, "o", color=unit_colour, ms=5, alpha=0.8, label=f"{len(units)} {words}{mean}")
 
 
 @torch.no_grad()

@@ -132,7 +132,9 @@ def perplexities(model: SequenceModel, task: Words, layer: int, groups: Sequence
     for output, words in _outputs(model, task, layer, groups):
         at_once = max(1, LOGITS // (len(words) * len(bin_of)))
         for first in range(0, n, at_once):
-            loss = _losses(model.readout(output[:, first : first + at_once]), words)
+            logits = model.readout(output[:, first : first + at_once])  # (S, groups, V)
+            target = words.unsqueeze(1).expand(-1, logits.shape[1])
+            loss = F.cross_entropy(logits.flatten(0, 1), target.flatten(), reduction="none").view_as(target)
             sums[first : first + at_once].index_add_(1, bin_of[words], loss.T.double())
         counts += torch.bincount(bin_of[words], minlength=len(counts))
     sums, counts = (torch.cat([values, values.sum(-1, keepdim=True)], -1) for values in (sums, counts))
@@ -158,12 +160,6 @@ def _outputs(
             if k == layer:
                 x = x * passed_on
         yield x, batch.target.flatten()
-
-
-def _losses(logits: Tensor, words: Tensor) -> Tensor:
-    """Return the loss of each word (S,) in each group, (S, groups), from logits (S, groups, V)."""
-    target = words.unsqueeze(1).expand(-1, logits.shape[1])
-    return F.cross_entropy(logits.flatten(0, 1), target.flatten(), reduction="none").view_as(target)
 
 
 def draw(figure: Any, run: Trained, rows: Sequence[TableRow], units: int) -> None:

@@ -106,11 +106,26 @@ def kolmogorov_smirnov(times: Tensor, cdf: Callable[[Tensor], Tensor]) -> Tensor
 def draw(figure: Any, runs: Sequence[Trained]) -> None:
     """Draw time scales by rank with the best distribution of either kind (left), and distances by parameter (right)."""
     left, right = plotting.panels(figure, 2, width=13.0)
+    kinds = (("inverse gamma, by alpha", inverse_gamma_cdf, INVERSE_GAMMA), ("normal, by mean", normal_cdf, NORMAL))
     for k, run in enumerate(runs):
         # The runs of a model have one colour, and line styles distinguish the distributions.
-        look = {"lw": max(0.6, 3.0 - 1.2 * k), "marker": plotting.MARKERS[k % len(plotting.MARKERS)], "ms": 4}
-        _draw_times(left, run, look, single=len(runs) == 1)
-        _draw_distances(right, run, look, single=len(runs) == 1)
+        width, marker = max(0.6, 3.0 - 1.2 * k), plotting.MARKERS[k % len(plotting.MARKERS)]
+        look: plotting.Look = {"lw": width, "marker": marker, "ms": 4}
+        times = times_of(run)
+        best, share = fit(times), (torch.arange(len(times), dtype=torch.float64) + 0.5) / len(times)
+        ordered, every = times.sort(descending=True).values, max(1, len(times) // 12)
+        label = f"{len(times):,} units, measured" if len(runs) == 1 else run.title
+        y = ordered.where(ordered > 0, torch.nan)
+        left.plot(share, y, color=run.colour, label=label, markevery=every, **look)
+        of_law = look | {"color": "black", "lw": width / 2, "markevery": every}
+        gamma = inverse_gamma_isf(share, best["alpha"])
+        left.plot(share, gamma, ls=INVERSE_GAMMA, label=f"best inverse gamma, alpha {best['alpha']:.1f}", **of_law)
+        normal = best["mu"] + SIGMA * torch.special.ndtri(1.0 - share)
+        left.plot(share, normal, ls=NORMAL, label=f"best normal, mean {best['mu']:.1f}, sd {SIGMA}", **of_law)
+        for words, cdf, style in kinds:
+            label = words if len(runs) == 1 else f"{words};\n{run.title}"
+            distance = kolmogorov_smirnov(times, cdf)
+            right.plot(GRID, distance, color=run.colour, ls=style, label=label, markevery=4, **look)
     if runs[0].config["task"]["name"] == "ptb_word":
         for words, value, style in PRINTED:
             right.axvline(value, color="#999999", ls=style, lw=1, label=f"the paper's {words}")
@@ -118,27 +133,3 @@ def draw(figure: Any, runs: Sequence[Trained]) -> None:
     right.set(xlabel="alpha, or mean in steps", ylabel="Kolmogorov-Smirnov distance from the units", ylim=(0, 1.02))
     plotting.small_legend(left)
     plotting.legend_at_right(right)
-
-
-def _draw_times(ax: Any, run: Trained, look: plotting.Look, single: bool) -> None:
-    """Draw the time scales of a run by rank, and the nearest distribution of either kind."""
-    times = times_of(run)
-    best, share = fit(times), (torch.arange(len(times), dtype=torch.float64) + 0.5) / len(times)
-    look = look | {"markevery": max(1, len(times) // 12)}
-    ordered = times.sort(descending=True).values
-    label = f"{len(times):,} units, measured" if single else run.title
-    ax.plot(share, ordered.where(ordered > 0, torch.nan), color=run.colour, label=label, **look)
-    look = look | {"color": "black", "lw": look["lw"] / 2}
-    gamma = inverse_gamma_isf(share, best["alpha"])
-    ax.plot(share, gamma, ls=INVERSE_GAMMA, label=f"best inverse gamma, alpha {best['alpha']:.1f}", **look)
-    normal = best["mu"] + SIGMA * torch.special.ndtri(1.0 - share)
-    ax.plot(share, normal, ls=NORMAL, label=f"best normal, mean {best['mu']:.1f}, sd {SIGMA}", **look)
-
-
-def _draw_distances(ax: Any, run: Trained, look: plotting.Look, single: bool) -> None:
-    """Draw the distance of a run's time scales from each distribution, by its parameter."""
-    kinds = (("inverse gamma, by alpha", inverse_gamma_cdf, INVERSE_GAMMA), ("normal, by mean", normal_cdf, NORMAL))
-    for words, cdf, style in kinds:
-        label = words if single else f"{words};\n{run.title}"
-        distance = kolmogorov_smirnov(times_of(run), cdf)
-        ax.plot(GRID, distance, color=run.colour, ls=style, label=label, markevery=4, **look)

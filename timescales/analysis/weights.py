@@ -30,7 +30,6 @@ from timescales.runs.record import Record
 # The analyses of a file: they need no weights from before training.
 ANALYSES = ("timescale_law", "routing", "word_ablation")
 NAME = re.compile(r"(?P<prefix>.*?)(?P<kind>weight_ih|weight_hh|bias_ih|bias_hh|weight_hr)_l(?P<layer>\d+)(?P<end>\w*)")
-NESTED = ("state_dict", "model_state_dict", "model")  # where a checkpoint has its state_dict
 TITLE = "Time scale of each unit by its forget bias, -1 / ln sigmoid(bias): at zero input and state"
 
 
@@ -56,11 +55,6 @@ class Weights:
     def input_size(self) -> int:
         """Return the number of inputs of the first layer."""
         return self.layers[0]["weight_ih"].shape[1]
-
-    @property
-    def tied(self) -> bool:
-        """Return whether the readout has the embedding's weights. If the file lacks one of them, it may have."""
-        return self.readout is None or self.embedding is None or self.readout[0].equal(self.embedding)
 
 
 class OfFile(Trained):
@@ -134,7 +128,8 @@ def _state_dict(path: Path) -> dict[str, Tensor]:
             fix = "load it where it was trained, and torch.save(model.state_dict(), FILE)"
             raise ConfigError(f"{path} has more than tensors, such as a whole model: {fix}") from error
         raise ConfigError(f"{path} cannot be read as a file of torch.save: is it damaged?") from error
-    while isinstance(content, Mapping) and (inner := next((content[key] for key in NESTED if key in content), None)):
+    nested = ("state_dict", "model_state_dict", "model")  # where a checkpoint has its state_dict
+    while isinstance(content, Mapping) and (inner := next((content[key] for key in nested if key in content), None)):
         content = inner
     tensors = (
         {str(name): t for name, t in content.items() if isinstance(t, Tensor)} if isinstance(content, Mapping) else {}
@@ -232,7 +227,8 @@ def _config(weights: Weights, settings: Sequence[str]) -> Config:
             if "task.embedding" in known and weights.embedding is not None:
                 overrides.append(f"task.embedding={weights.input_size}")
             if "task.tied" in known:
-                overrides.append(f"task.tied={weights.tied}")
+                vectors, readout = weights.embedding, weights.readout  # if the file lacks one of them, it may be tied
+                overrides.append(f"task.tied={vectors is None or readout is None or readout[0].equal(vectors)}")
             config = identity.resolved(composer(overrides))
     except WRONG_INPUT as error:
         raise ConfigError(one_line(error)) from error

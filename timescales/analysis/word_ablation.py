@@ -199,28 +199,21 @@ def draw(figure: Any, runs: Sequence[tuple[Trained, Sequence[TableRow]]]) -> Non
         # The runs of a model have one colour, and line styles distinguish layers.
         look = {"lw": max(0.6, 2.2 - 0.8 * number), "marker": plotting.MARKERS[number % len(plotting.MARKERS)]}
         for layer, style in zip(sorted({row["layer"] for row in rows}), plotting.STYLES, strict=False):
-            x, y = _curve([row for row in rows if row["layer"] == layer and row["units"] == "all"])
+            curve = [row for row in rows if row["layer"] == layer and row["units"] == "all"]
+            x, y = ([row[key] for row in curve] for key in ("distance", "change"))
             label = f"layer {layer}" if single else f"layer {layer}; {run.title}"
             every = max(1, len(x) // 12)
             axes[0].plot(x, y, ls=style, color=run.colour, label=label, ms=4, markevery=every, **look)
-    if single:
-        _draw_groups(axes[1], [row for row in runs[0][1] if row["units"] != "all"])
     for ax in axes:
         ax.set(yscale="log", xlabel="words read since", ylabel="relative change of the cell state")
     plotting.small_legend(axes[0])
-
-
-def _curve(rows: Sequence[TableRow]) -> tuple[list[float], list[float]]:
-    return [row["distance"] for row in rows], [row["change"] for row in rows]
-
-
-def _draw_groups(ax: Any, rows: Sequence[TableRow]) -> None:
-    """Draw the groups of units of one layer."""
-    groups: dict[str, list[TableRow]] = {}
-    for row in rows:
-        groups.setdefault(row["units"], []).append(row)
-    for shade, group in zip(plotting.shades(len(groups)), groups.values(), strict=True):
-        label = plotting.format_number(group[0]["timescale"])
-        ax.plot(*_curve(group), color=shade, lw=1.6, label=label)
-    ax.set_title(f"layer {rows[0]['layer']}, groups of units", loc="left", fontsize=10)
-    plotting.legend_at_right(ax, title="mean time scale\nof the bias (steps)", title_fontsize=8)
+    if single:
+        groups: dict[str, list[TableRow]] = {}
+        for row in (row for row in runs[0][1] if row["units"] != "all"):
+            groups.setdefault(row["units"], []).append(row)
+        for shade, group in zip(plotting.shades(len(groups)), groups.values(), strict=True):
+            x, y = ([row[key] for row in group] for key in ("distance", "change"))
+            axes[1].plot(x, y, color=shade, lw=1.6, label=plotting.format_number(group[0]["timescale"]))
+        layer = next(iter(groups.values()))[0]["layer"]
+        axes[1].set_title(f"layer {layer}, groups of units", loc="left", fontsize=10)
+        plotting.legend_at_right(axes[1], title="mean time scale\nof the bias (steps)", title_fontsize=8)

@@ -21,15 +21,6 @@ from timescales.runs import provenance
 
 BESIDE = "lstm"  # the committed cell that every table compares with
 
-INTERVALS = """\
-Intervals hold 95 % of a bootstrap over rungs and seeds; they are those of single comparisons, so that of twenty one is
-expected to be wrong. *Higher* and *lower* stand only where the interval of the difference does not hold 0."""
-ABOUT = """\
-What the card does not say: how the cell does at other sizes, with more training, or on language; whether a score that
-is low is one of memory or of training within {steps:,} steps; and of cells that are not shown to differ nothing, least
-of all that they are alike. docs/atlas.md of the project has the protocol, and what in it favours which cell.
-"""
-
 
 def write(trial: Trial) -> list[Path]:
     """Write card.md, card.png and scores.csv into the trial's folder. Return their paths."""
@@ -48,8 +39,22 @@ def write(trial: Trial) -> list[Path]:
     lines += ["", "## How long its units remember", "", *memory(trial)]
     lines += ["", "## Speed and memory", "", *costs(trial)]
     lines += ["", "## Rungs", "", *rungs(trial, new_cell, others), "", "## How to read it", ""]
-    lines += ["A score is 0 at chance and 1 at best.", *([] if trial.quick else [INTERVALS]), ""]
-    lines += [ABOUT.format(steps=trial.atlas.settings["loop.max_steps"])]
+    lines += ["A score is 0 at chance and 1 at best."]
+    if not trial.quick:
+        lines += [
+            "Intervals hold 95 % of a bootstrap over rungs and seeds; they are those of single comparisons, so that of",
+            "twenty one is expected to be wrong. *Higher* and *lower* stand only where the interval of the difference",
+            "does not hold 0.",
+        ]
+    steps = trial.atlas.settings["loop.max_steps"]
+    lines += [
+        "",
+        "What the card does not say: how the cell does at other sizes, with more training, or on language; whether a",
+        f"score that is low is one of memory or of training within {steps:,} steps; and of cells that are not shown to",
+        "differ nothing, least of all that they are alike. docs/atlas.md of the project has the protocol, and what in",
+        "it favours which cell.",
+        "",
+    ]
     page, table = trial.folder / "card.md", trial.folder / "scores.csv"
     write_atomic(page, "\n".join(lines).encode())
     write_atomic(table, scores.text(trial.found).encode())

@@ -28,6 +28,7 @@ class Interval(NamedTuple):
         return self.low is not None and self.high is not None and (self.low > 0 or self.high < 0)
 
 
+@dataclass(frozen=True)
 class Bootstrap:
     """A stratified bootstrap: it resamples the rungs of each ability and the seeds of each rung. Abilities stay.
 
@@ -35,8 +36,7 @@ class Bootstrap:
     ability with one rung keeps it.
     """
 
-    def __init__(self, resamples: int = RESAMPLES) -> None:
-        self.resamples = resamples
+    resamples: int = RESAMPLES
 
     def rungs(self, ability: str, n: int) -> Any:
         """Draw rungs, (resamples, n)."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from timescales.atlas.definition import Atlas, Rung, chosen
@@ -17,15 +18,16 @@ from timescales.papers.table import matches
 from timescales.runs.record import State
 from timescales.runs.store import Row
 
-HEADER = "# @package _global_\n# Written by scripts/pages.py from conf/atlas.yaml: change that file.\n"
 Line = dict[str, Any]
 
 
+@dataclass(frozen=True)
 class Tables:
     """The content of both files. rates: the learning rate of each model, as far as it is chosen."""
 
-    def __init__(self, atlas: Atlas, sizes: Sizes, rates: Mapping[str, float]) -> None:
-        self.atlas, self.sizes, self.rates = atlas, sizes, rates
+    atlas: Atlas
+    sizes: Sizes
+    rates: Mapping[str, float]
 
     def model(self, name: str, rung: Rung) -> Settings:
         """Return the settings of a model on a rung."""
@@ -87,7 +89,8 @@ class Tables:
     def _text(self, name: str, title: str, grids: list[Line], cells: list[Line], claims: list[Line]) -> str:
         head = {"name": name, "title": title, "source": "this project's study, 2026: docs/atlas.md"}
         read: Line = {"metric": "test/accuracy", "select": "best", "better": "higher", "unit": "share"}
-        lines = [f"{HEADER}table:", *(f"  {key}: {json.dumps(value)}" for key, value in head.items())]
+        lines = ["# @package _global_", "# Written by scripts/pages.py from conf/atlas.yaml: change that file."]
+        lines += ["table:", *(f"  {key}: {json.dumps(value)}" for key, value in head.items())]
         if any(grid["task"] in ("smnist", "pmnist") for grid in grids):
             read["needs"] = ["mnist"]
         for key, value in ({"runs": grids} | read | {"tolerance": 0.05, "cells": cells, "claims": claims}).items():

@@ -121,7 +121,8 @@ class Trial:
         trained = [(test, seed) for seed in self.seeds for test in units]
         steps = {test: len(next(sizes.task(self.atlas.rungs[test]).batches("train")).x) for test in units}
         work = sum(steps[test] for test, _ in [*rates, *trained])
-        with progress(work, self.name, self.cap) as bar, stopping_after(self.cap) as time_is_up:
+        cap = self.minutes if self.quick else None
+        with progress(work, self.name, cap) as bar, stopping_after(cap) as time_is_up:
             try:
                 tried: dict[float, dict[str, float]] = {}
                 for test, rate in rates:
@@ -144,11 +145,6 @@ class Trial:
                 ended = {score.rung for score in self.found}
                 late = f"not ended within {self.minutes:g} minutes: the same command continues"
                 self.missing |= {test: late for test in units if test not in ended}
-
-    @property
-    def cap(self) -> float | None:
-        """Return the minutes after which training stops; None: no limit."""
-        return self.minutes if self.quick else None
 
     def _run(self, run: Run, bar: Any, work: int) -> Record:
         """Train a run that has not ended. Return its record."""

@@ -87,7 +87,7 @@ def checkpoint_of(run: Run, origin: Path, task: Task) -> Checkpoint | None:
     from timescales.training import checkpoint
     from timescales.training.run import KEYS
 
-    restart = found.action(run, found.look(run.directory)) is Action.RESTART
+    restart = found.action(run, found.read_state(run.directory)) is Action.RESTART
     if not restart and (run.directory / "last.pt").is_file():
         return None
     try:

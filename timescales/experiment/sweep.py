@@ -69,7 +69,7 @@ class Sweep:
         skipped: list[Run] = []
         for run in runs:
             try:
-                state = found.look(run.directory, committed.get(run.id))
+                state = found.read_state(run.directory, committed.get(run.id))
                 (skipped if found.action(run, state) is Action.SKIP else todo).append(run)
                 states[run.directory] = state
             except ConfigError as error:  # of the files in its directory: the other runs are trained
@@ -89,11 +89,13 @@ class Sweep:
                 self.train(todo)
                 self.measure(run for run in skipped if states[run.directory].state.ended)
                 left, self.elsewhere = self.elsewhere, []
-                self.train([run for run in left if found.action(run, found.look(run.directory)) is not Action.SKIP])
+                self.train(
+                    [run for run in left if found.action(run, found.read_state(run.directory)) is not Action.SKIP]
+                )
             except KeyboardInterrupt:
                 if not time_is_up():
                     raise
-                ended = sum(found.look(run.directory).state.ended for run in todo)
+                ended = sum(found.read_state(run.directory).state.ended for run in todo)
                 done = f"{ended} of {number_of_runs(len(todo))} done"
                 print(f"\nstopped after {self.minutes:g} minutes, {done}: the same command continues", flush=True)
         if self.elsewhere:

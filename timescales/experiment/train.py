@@ -107,7 +107,7 @@ def train(run: Run, direction: Any = None) -> Record | None:
     with lock.hold(directory) as held, Interrupt(), logged(directory):
         if ended(run, direction):  # another process has trained it meanwhile
             return Record.read(directory)
-        restart = found.action(run, found.look(directory)) is Action.RESTART
+        restart = found.action(run, found.read_state(directory)) is Action.RESTART
         saved = record.start(directory, run, restart)
         log = None
         try:
@@ -133,7 +133,7 @@ def train(run: Run, direction: Any = None) -> Record | None:
             training = TrainingRun(model, task, optimizer, log, settings, directory)
             loop.fit(training)
             quantiles = memory.timescale_quantiles(model)
-            log(memory.timescale_values(quantiles), training.progress.step)
+            log(memory.named("timescale", quantiles), training.progress.step)
             result = outcome.outcome(training)
             held.check()
             saved.change(timescales=(saved.timescales or {}) | {"end": quantiles}, **vars(result))
@@ -156,7 +156,7 @@ def train(run: Run, direction: Any = None) -> Record | None:
 
 def ended(run: Run, direction: Any) -> bool:
     """Return whether a run is to be skipped. If so, print a line that says so."""
-    state = found.look(run.directory)
+    state = found.read_state(run.directory)
     if found.action(run, state) is not Action.SKIP:
         return False
     if saved := state.record:

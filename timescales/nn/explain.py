@@ -21,24 +21,11 @@ from timescales.nn.engine.render import Language, fill
 from timescales.nn.engine.scalar import ARITHMETIC, COMPARISONS, UNARY
 from timescales.nn.rnn import RNN
 
-INFIX = ARITHMETIC | COMPARISONS | {"and": "and", "or": "or"}
 OPERATIONS = {op: f"{op}({{a}})" for op in (*UNARY, "mean")} | {
     op: f"{op}({{a}}, {{b}})" for op in ("pow", "max", "min")
 }
-OPERATIONS |= {op: f"{{a}} {sign} {{b}}" for op, sign in INFIX.items()}
-OPERATIONS |= {"neg": "-{a}", "select": "select({a}, {b}, {c})"}
-TEXT = Language(OPERATIONS, repr, temporary="a")
-
-TORCH_KERNEL_LINES = (
-    "",
-    "torch's own kernel runs what the fused engine cannot: one step, dtypes other than float32, torch.autocast,",
-    "tracers and exporters, projections; and on a GPU what cuDNN can run",
-)
-MINIMUM_SIZES_LINES = (
-    "after timescales.accelerate it also runs small calls on a CPU, where it is faster. The engine runs calls with at",
-    "least so many steps, sequences and units; first with gradients, then without:",
-    *(f"    {name}: {', '.join(map(str, a))}; {', '.join(map(str, b))}" for name, (a, b) in MINIMUM_SIZES.items()),
-)
+OPERATIONS |= {op: f"{{a}} {sign} {{b}}" for op, sign in (ARITHMETIC | COMPARISONS).items()}
+OPERATIONS |= {"and": "{a} and {b}", "or": "{a} or {b}", "neg": "-{a}", "select": "select({a}, {b}, {c})"}
 
 # Operators of Python on tensors, by the names of torch's functions; an "r" in front means the operands' other order.
 OPERATORS = {name: OPERATIONS[name] for name in ("neg", "add", "sub", "mul", "div")}
@@ -68,9 +55,22 @@ def explain(module: nn.Module, dt: bool = False) -> None:
         cell = module.layers[0] if isinstance(module, RNN) else module
     if not isinstance(cell, Cell):
         raise ValueError(f"explain needs a layer or a cell of this package, such as timescales.LSTM; {_found(module)}")
-    torch_kernel = TORCH_KERNEL_LINES if isinstance(module, Accelerated | DropIn) else ()
-    sizes = MINIMUM_SIZES_LINES if isinstance(module, Accelerated) else ()
-    print("\n".join([*_lines(cell, dt), *torch_kernel, *sizes]))
+    lines = _lines(cell, dt)
+    if isinstance(module, Accelerated | DropIn):
+        lines += [
+            "",
+            "torch's own kernel runs what the fused engine cannot: one step, dtypes other than float32,",
+            "torch.autocast, tracers and exporters, projections; and on a GPU what cuDNN can run",
+        ]
+    if isinstance(module, Accelerated):
+        lines += [
+            "after timescales.accelerate it also runs small calls on a CPU, where it is faster. The engine runs calls",
+            "with at least so many steps, sequences and units; first with gradients, then without:",
+        ]
+        for name, sizes in MINIMUM_SIZES.items():
+            training, evaluation = (", ".join(map(str, each)) for each in sizes)
+            lines.append(f"    {name}: {training}; {evaluation}")
+    print("\n".join(lines))
 
 
 def _found(module: nn.Module) -> str:
@@ -122,9 +122,10 @@ def _equations(cell: Cell, e: Equations) -> list[str]:
         names[e.input("vector", number, block)] = name
         if name != text:
             once.append(f"{name} = {text}")
+    language = Language(OPERATIONS, repr, temporary="a")
     lines = [
         "Equations of a step, for each unit",
-        *_indented(render.equations(TEXT, e.new, names, [f"{f}'" for f in e.fields])),
+        *_indented(render.equations(language, e.new, names, [f"{f}'" for f in e.fields])),
     ]
     lines += ["where", *_indented(meanings.values())]
     if once:

@@ -188,7 +188,11 @@ class RNN(nn.Module):
         engine cannot run. WrongShape, which is a ValueError and a RuntimeError, where torch's layers raise a
         RuntimeError, as for a state of a wrong size.
         """
-        if torch.compiler.is_dynamo_compiling() and self._has_kernels():
+        if (
+            torch.compiler.is_dynamo_compiling()
+            and self.engine != "eager"
+            and (self.engine == "compiled" or any(cell.compiled for cell in self.layers))
+        ):
             torch_private.graph_break(
                 "torch.compile leaves kernels as they are, as torch's LSTM; or use engine='eager'"
             )
@@ -204,10 +208,6 @@ class RNN(nn.Module):
         output, after, every = forms.run_layers(layers, directions, x, before, steps, run, self.between_layers)
         results = form.output(output), join(layers, [form.after(end) for end in after])
         return (*results, join_steps(layers, every, form.output)) if states else results
-
-    def _has_kernels(self) -> bool:
-        """Return whether an engine with kernels may run the layers."""
-        return self.engine != "eager" and (self.engine == "compiled" or any(cell.compiled for cell in self.layers))
 
     def between_layers(self, x: Tensor) -> Tensor:
         """Return the input of a layer, from the output of the layer before it."""

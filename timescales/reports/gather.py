@@ -54,7 +54,7 @@ def gather(
         for run in of_size:
             directory = runs_dir / run.name if runs_dir else None
             last_row = last.get(run.id) if directory is None or not directory.exists() else None
-            state = found.look(directory, committed.get(run.id, last_row))
+            state = found.read_state(directory, committed.get(run.id, last_row))
             if isinstance(saved := state.outcome, Record) and directory:
                 further = [f"probe/{key}" for key in saved.probes if f"probe/{key}".startswith(prefixes)]
                 row = store.row(saved, run.axes, size, dict.fromkeys([*names, *further]))

@@ -98,7 +98,9 @@ def status(
     table, committed = load.table(name), store.committed(results_dir)
     for size, part in table.sizes.items():
         runs, why = plan.table_runs(table, size, composer)
-        far = Status(table, size, [(run, found.look(runs_dir / run.name, committed.get(run.id))) for run in runs], why)
+        far = Status(
+            table, size, [(run, found.read_state(runs_dir / run.name, committed.get(run.id))) for run in runs], why
+        )
         ended = [(run.cost_key, state.outcome) for run, state in far.runs if state.outcome is not None]
         far.seconds = cost.prices(ended, results_dir, part.steps if isinstance(part, Rung) else None)
         if far.todo and (missing := [name for name in table.needs if name in absent]):

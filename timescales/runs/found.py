@@ -82,7 +82,7 @@ def is_id(word: str) -> bool:
     return re.fullmatch("[0-9a-f]{12}", word) is not None
 
 
-def look(directory: Path | None, row: Row | None = None) -> Found:
+def read_state(directory: Path | None, row: Row | None = None) -> Found:
     """Read the record in a run's directory, and pair it with the run's row. Raises ConfigError for a damaged record."""
     return Found(Record.read(directory) if directory else None, row)
 

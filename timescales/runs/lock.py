@@ -52,7 +52,7 @@ class Lock:
         if holder := owner(directory):
             raise RunningElsewhere(f"{directory} is being run by {holder} right now")
         self.number = 0 if newest is None else newest + 1
-        self.path = _path(directory, self.number).absolute()
+        self.path = (directory / (f"lock.{self.number}" if self.number else "lock")).absolute()
         self.file = self._create()
         for number, path in paths(directory).items():
             if number < self.number:
@@ -132,11 +132,11 @@ def hold(directory: Path) -> Iterator[Lock]:
 
 def owner(directory: Path) -> str | None:
     """Name the living process that holds the lock of a directory; None if there is none."""
-    newest = _newest(directory)
-    if newest is None:
+    found = paths(directory)
+    if not found:
         return None
     try:
-        with open(_path(directory, newest), errors="replace") as file:
+        with open(found[max(found)], errors="replace") as file:
             held = _is_held(file.fileno())
             content = file.read()
             touched = os.fstat(file.fileno()).st_mtime
@@ -197,7 +197,3 @@ def paths(directory: Path) -> dict[int, Path]:
 def _newest(directory: Path) -> int | None:
     """Return the highest number of a directory's locks; None if there is no lock."""
     return max(paths(directory), default=None)
-
-
-def _path(directory: Path, number: int) -> Path:
-    return directory / (f"lock.{number}" if number else "lock")

@@ -8,6 +8,7 @@ import math
 import sys
 import zlib
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -93,7 +94,7 @@ class Curve:
             last = int(self.rows[-1]["step"]) if self.rows else 0
             if every and last < step - step % every:
                 print(f"{self.path} ends at step {last}: its rows from there to step {step} are lost", file=sys.stderr)
-        self._rewrite()
+        write_atomic(self.path, self._text(self.rows, header=True).encode())
 
     def _read(self, step: int) -> None:
         """Read the rows that an earlier process wrote up to `step`. If the file is damaged, keep none of them."""
@@ -132,9 +133,6 @@ class Curve:
         writer.writerows(row | {self.CHECK: self._check(row)} for row in rows)
         return text.getvalue()
 
-    def _rewrite(self) -> None:
-        write_atomic(self.path, self._text(self.rows, header=True).encode())
-
     def repeats(self, values: dict[str, float], step: int) -> bool:
         """Return whether a row repeats the last one. It may, if the run was killed before the checkpoint of a row."""
         return bool(self.rows) and self._check({"step": step, **values}) == self._check(self.rows[-1])
@@ -145,7 +143,7 @@ class Curve:
         self.rows.append({"step": step, **values})
         if new := [key for key in values if key not in self.columns]:
             self.columns += new
-            self._rewrite()
+            write_atomic(self.path, self._text(self.rows, header=True).encode())
         else:
             append(self.path, self._text(self.rows[-1:], header=False))
 
@@ -153,6 +151,7 @@ class Curve:
         pass
 
 
+@dataclass
 class Loggers:
     """Pass the values of a step to all loggers of a run. The training loop calls it as `log(values, step)`.
 
@@ -160,8 +159,9 @@ class Loggers:
     None.
     """
 
-    def __init__(self, loggers: list[Any], check: Callable[[], None], curve: Curve | None) -> None:
-        self.all, self.check, self.curve = loggers, check, curve
+    all: list[Any]
+    check: Callable[[], None]
+    curve: Curve | None
 
     def __call__(self, values: dict[str, float], step: int) -> None:
         self.check()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -31,12 +30,15 @@ class TensorBoard:
         suffix = f".{saved.id}"
         self.writer = SummaryWriter(str(directory), purge_step=step + 1 if step else None, filename_suffix=suffix)
         self.timescales = timescales
-        self._add(_session_start(saved))
+        from tensorboard.plugins.hparams import metadata
+
+        self._add(metadata.SESSION_START_INFO_TAG, session_start_info=_session_start(saved))
 
     def log(self, values: dict[str, float], step: int) -> None:
         if not values:
             return
-        self._scalars(values, step)
+        for name, value in values.items():
+            self.writer.add_scalar(name, value, step)
         if dashboards.with_histograms(values):
             for name, (counts, edges) in dashboards.histograms(self.timescales()).items():
                 centres = [(low + high) / 2 for low, high in itertools.pairwise(edges)]
@@ -53,19 +55,24 @@ class TensorBoard:
                 )
         self.writer.flush()
 
-    def _scalars(self, values: Mapping[str, float], step: int) -> None:
-        for name, value in values.items():
-            self.writer.add_scalar(name, value, step)
+    def _add(self, tag: str, **content: Any) -> None:
+        """Add an event of the HPARAMS tab. `add_hparams` of the writer has no groups, and makes a separate run."""
+        from tensorboard.compat.proto.summary_pb2 import Summary
+        from tensorboard.plugins.hparams import metadata, plugin_data_pb2
 
-    def _add(self, summary: Any) -> None:
-        # Not `add_hparams`: it has no groups, and makes a separate run.
-        self.writer._get_file_writer().add_summary(summary)
+        described = metadata.create_summary_metadata(plugin_data_pb2.HParamsPluginData(**content))
+        self.writer._get_file_writer().add_summary(Summary(value=[Summary.Value(tag=tag, metadata=described)]))
 
     def finish(self, record: Record | None) -> None:
         """Close the file. If the run has ended, write its outcome first; an interrupted run may still continue."""
         if record is not None and record.state is not State.INTERRUPTED:
-            self._scalars(dashboards.outcome(record), record.steps or 0)
-            self._add(_session_end(record.state is State.FINISHED))
+            from tensorboard.plugins.hparams import api_pb2, metadata, plugin_data_pb2
+
+            for name, value in dashboards.outcome(record).items():
+                self.writer.add_scalar(name, value, record.steps or 0)
+            status = api_pb2.STATUS_SUCCESS if record.state is State.FINISHED else api_pb2.STATUS_FAILURE
+            end = plugin_data_pb2.SessionEndInfo(status=status)
+            self._add(metadata.SESSION_END_INFO_TAG, session_end_info=end)
         self.writer.close()
 
 
@@ -79,8 +86,8 @@ def check() -> None:
 
 
 def _session_start(saved: Record) -> Any:
-    """Return the HPARAMS event with a run's settings."""
-    from tensorboard.plugins.hparams import metadata, plugin_data_pb2
+    """Return a run's settings for the HPARAMS tab."""
+    from tensorboard.plugins.hparams import plugin_data_pb2
 
     label = dashboards.label(saved)
     start = plugin_data_pb2.SessionStartInfo(group_name=label.group or label.name)
@@ -91,20 +98,4 @@ def _session_start(saved: Record) -> Any:
             start.hparams[key].string_value = value
         else:
             start.hparams[key].number_value = value
-    return _summary(metadata.SESSION_START_INFO_TAG, session_start_info=start)
-
-
-def _session_end(finished: bool) -> Any:
-    """Return the HPARAMS event that says how a run ended."""
-    from tensorboard.plugins.hparams import api_pb2, metadata, plugin_data_pb2
-
-    status = api_pb2.STATUS_SUCCESS if finished else api_pb2.STATUS_FAILURE
-    return _summary(metadata.SESSION_END_INFO_TAG, session_end_info=plugin_data_pb2.SessionEndInfo(status=status))
-
-
-def _summary(tag: str, **content: Any) -> Any:
-    from tensorboard.compat.proto.summary_pb2 import Summary
-    from tensorboard.plugins.hparams import metadata, plugin_data_pb2
-
-    described = metadata.create_summary_metadata(plugin_data_pb2.HParamsPluginData(**content))
-    return Summary(value=[Summary.Value(tag=tag, metadata=described)])
+    return start

@@ -79,8 +79,9 @@ def _init(project: str, label: dashboards.Label, config: Config) -> Any:
     """Call trackio.init in a separate context. Otherwise it would end the run of another seed of this process."""
     import trackio
 
-    def init() -> Any:
-        return trackio.init(
+    with contextlib.redirect_stdout(io.StringIO()), _offline():
+        return contextvars.copy_context().run(
+            trackio.init,
             project,
             name=label.name,
             group=label.group,
@@ -89,9 +90,6 @@ def _init(project: str, label: dashboards.Label, config: Config) -> Any:
             auto_log_gpu=False,
             auto_log_cpu=False,
         )
-
-    with contextlib.redirect_stdout(io.StringIO()), _offline():
-        return contextvars.copy_context().run(init)
 
 
 def _remove(project: str, name: str) -> dict[int, dict[str, object]]:

@@ -106,15 +106,6 @@ def _plain(spec: Spec) -> Mapping[str, Any] | None:
     return {**plain, "awd": asdict(spec.awd) if spec.awd else None}
 
 
-def _spec(plain: Mapping[str, Any]) -> Spec:
-    from timescales.tasks import AWD, Spec
-
-    awd = plain["awd"]
-    if awd is not None:
-        awd = AWD(**{**awd, "cutoffs": None if awd["cutoffs"] is None else tuple(awd["cutoffs"])})
-    return Spec(**{**plain, "select": tuple(plain["select"]), "awd": awd})
-
-
 def packed(tensors: Mapping[str, Tensor], about: About) -> bytes:
     """Return the bytes of a file."""
     from safetensors.torch import save
@@ -157,7 +148,7 @@ def model_of(tensors: Mapping[str, Tensor], about: About, device: str = "cpu") -
     """
     import torch
 
-    from timescales.tasks.task import same_data
+    from timescales.tasks.task import AWD, Spec, same_data
     from timescales.training import build
 
     config = {**copy.deepcopy(about["config"]), "engine": "auto", "device": device}
@@ -169,7 +160,10 @@ def model_of(tensors: Mapping[str, Tensor], about: About, device: str = "cpu") -
                 raise ConfigError(f"{about['id']} was trained on another {', '.join(task.data)}: restore that one")
             known = task.spec
         else:
-            known = _spec(spec)
+            awd = spec["awd"]
+            if awd is not None:
+                awd = AWD(**{**awd, "cutoffs": None if awd["cutoffs"] is None else tuple(awd["cutoffs"])})
+            known = Spec(**{**spec, "select": tuple(spec["select"]), "awd": awd})
         model = build.model_for(config, known)
     try:
         model.load_state_dict(dict(tensors))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Unpack
 
 import torch
@@ -38,7 +37,7 @@ class ContextualMatch(Task):
     cue: "first" (with the sample: one feature must be kept) or "last" (with the test: both must).
     """
 
-    is_exact = True
+    is_exact = is_balanced = True
 
     def __init__(
         self,
@@ -79,9 +78,6 @@ class ContextualMatch(Task):
         seen = F.one_hot(things, nothing + 1)[..., :nothing].flatten(2)
         x = torch.cat([seen, marked, cue], -1).to(torch.get_default_dtype())
         return Batch(self.moved(x), self.moved(alike.gather(1, context.unsqueeze(1)).squeeze(1)))
-
-    def chance(self) -> float:
-        return math.log(2)
 
     def trivial_baselines(self) -> dict[str, float]:
         """Return the accuracy of a rule that compares the same feature in every sequence."""

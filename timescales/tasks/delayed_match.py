@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Unpack
 
 import torch
@@ -45,7 +44,7 @@ class DelayedMatch(StepTask):
     al.'s figures 8 to 10 and 13 (docs/coverage.md).
     """
 
-    is_exact = True
+    is_exact = is_balanced = True
 
     def __init__(
         self,
@@ -92,9 +91,6 @@ class DelayedMatch(StepTask):
         collected = (logits[1:-1].argmax(-1) == batch.target[1:-1]).sum()
         sums = {"loss": (loss, choice + apples), "accuracy": (self.correct(logits, batch).sum(), choice)}
         return sums | ({"distractor_accuracy": (collected, apples)} if apples else {})
-
-    def chance(self) -> float:
-        return math.log(self.choices)
 
     def trivial_baselines(self) -> dict[str, float]:
         """Return the accuracy of a random choice."""

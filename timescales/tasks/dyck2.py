@@ -148,7 +148,16 @@ def _encoded(strings: list[str]) -> dict[str, Tensor]:
     closers = torch.full((len(strings), LONGEST), NONE_OPEN, dtype=torch.uint8)
     timescales = []
     for row, string in enumerate(strings):
-        indices, closing, longest = _scan(string)
+        indices, closing, longest = [], [], 0
+        opened: list[tuple[int, int]] = []  # of each open bracket: its closing bracket, and the step at which it opened
+        for step, character in enumerate(string):
+            index = SYMBOLS.index(character)
+            indices.append(index)
+            if index % 2 == 0:
+                opened.append((index + 1, step))
+            else:
+                longest = max(longest, step - opened.pop()[1] + 1)
+            closing.append(opened[-1][0] if opened else NONE_OPEN)
         symbols[row, : len(string)] = torch.tensor(indices, dtype=torch.uint8)
         closers[row, : len(string)] = torch.tensor(closing, dtype=torch.uint8)
         timescales.append(longest)
@@ -158,18 +167,3 @@ def _encoded(strings: list[str]) -> dict[str, Tensor]:
         "lengths": torch.tensor([len(string) for string in strings], dtype=torch.int16),
         "timescales": torch.tensor(timescales, dtype=torch.int16),
     }
-
-
-def _scan(string: str) -> tuple[list[int], list[int], int]:
-    """Return the symbol at each step, the bracket that closes the innermost open one, and the longest pair's length."""
-    indices, closing, longest = [], [], 0
-    opened: list[tuple[int, int]] = []  # of each open bracket: its closing bracket, and the step at which it opened
-    for step, character in enumerate(string):
-        index = SYMBOLS.index(character)
-        indices.append(index)
-        if index % 2 == 0:
-            opened.append((index + 1, step))
-        else:
-            longest = max(longest, step - opened.pop()[1] + 1)
-        closing.append(opened[-1][0] if opened else NONE_OPEN)
-    return indices, closing, longest

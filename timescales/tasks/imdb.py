@@ -71,8 +71,12 @@ class IMDB(Task):
         sizes = sizes_within("IMDB", "reviews", n, n_test, train_size, valid_size, test_size)
         super().__init__(batch_size=batch_size, seed=seed, device=device, **sizes)
         self.steps, self.pad, self.readout = steps, pad, readout
-        if lower:
-            types, reviews = _lower_case(types, reviews)
+        if lower:  # the types in lower case, sorted, and the reviews with the new numbers of their tokens
+            lowered = [word.lower() for word in types]
+            types = sorted(set(lowered))
+            row = {word: k for k, word in enumerate(types)}
+            number = torch.tensor([row[word] for word in lowered], dtype=torch.int32)
+            reviews = {split: part._replace(tokens=number[part.tokens]) for split, part in reviews.items()}
         parts = self._parts(reviews)
         self.lengths = {split: part.lengths[rows] for split, (part, rows) in parts.items()}
 
@@ -153,15 +157,6 @@ class IMDB(Task):
 def _two_logits(logits: Tensor) -> Tensor:
     """Return logits of both classes, (B, 2). A single logit is the logit of "positive", and the other one is 0."""
     return F.pad(logits, (2 - logits.shape[-1], 0))
-
-
-def _lower_case(types: list[str], reviews: dict[str, imdb.Reviews]) -> tuple[list[str], dict[str, imdb.Reviews]]:
-    """Return the types in lower case, sorted, and the reviews with the new numbers of their tokens."""
-    lowered = [word.lower() for word in types]
-    distinct = sorted(set(lowered))
-    row = {word: k for k, word in enumerate(distinct)}
-    number = torch.tensor([row[word] for word in lowered], dtype=torch.int32)
-    return distinct, {split: part._replace(tokens=number[part.tokens]) for split, part in reviews.items()}
 
 
 def _count(reviews: imdb.Reviews, rows: Tensor, n_types: int) -> Tensor:

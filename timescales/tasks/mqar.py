@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Unpack
 
 import torch
@@ -39,7 +38,7 @@ class MQAR(StepTask):
     random tokens; here these are blanks, as with its random_non_queries=False.
     """
 
-    is_exact = True
+    is_exact = is_balanced = True
 
     def __init__(
         self,
@@ -80,9 +79,6 @@ class MQAR(StepTask):
         asked = 2 * self.pairs + 2 * places
         x.scatter_(0, asked, 1 + keys)
         return Batch(x, torch.full_like(x, IGNORED).scatter_(0, asked, values))
-
-    def chance(self) -> float:
-        return math.log(self.values)
 
     def trivial_baselines(self) -> dict[str, float]:
         """Return the accuracy of a random one of the values that were read."""

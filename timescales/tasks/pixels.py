@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any, ClassVar, TypedDict, Unpack
 
 import torch
@@ -35,6 +34,7 @@ class Pixels(Task):
     """
 
     DEFAULTS: ClassVar[ImageSizes]
+    is_balanced = True
 
     def __init__(self, name: str, images: Images, **sizes: Unpack[ImageSizes]) -> None:
         train, labels, test, test_labels, partial = images
@@ -56,6 +56,3 @@ class Pixels(Task):
         index = slice(first, end) if split != "train" else self.moved(self.shuffled(epoch)[first:end])
         x = images[index].transpose(0, 1).to(torch.get_default_dtype()) / 255.0
         return Batch(x.contiguous(), labels[index])
-
-    def chance(self) -> float:
-        return math.log(CLASSES)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Unpack
 
@@ -45,7 +44,7 @@ class TimeRescaling(Task):
     letter, with a random silence before it.
     """
 
-    is_exact = True
+    is_exact = is_balanced = True
 
     def __init__(
         self,
@@ -101,9 +100,6 @@ class TimeRescaling(Task):
         for speed in unit.unique().tolist():
             found[f"accuracy_at_{speed}"] = (correct[unit == speed].sum(), int((unit == speed).sum()))
         return found
-
-    def chance(self) -> float:
-        return math.log(self.letters)
 
 
 def signals(codes: Sequence[str]) -> Tensor:

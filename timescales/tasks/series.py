@@ -169,8 +169,9 @@ class Series(Task):
             assert self.window is not None
             steps = self.window + self.horizon
             if end - first < steps:
+                named = f"series {self.series.names[k]}" if len(self.series.names) > 1 else "the series"
                 raise ValueError(
-                    f"{self.path}, row {self.series.rows[first]:,}: {self._named(k)} begins here and has only "
+                    f"{self.path}, row {self.series.rows[first]:,}: {named} begins here and has only "
                     f"{end - first:,} rows: window {self.window} and horizon {self.horizon} need {steps:,}; "
                     "give a smaller task.window"
                 )
@@ -180,10 +181,6 @@ class Series(Task):
             read = np.cumsum(np.concatenate([[0], self.present[first:end].numpy()]))
             found.append(begin[own_rows & (read[begin - first + self.window] > read[begin - first])])
         return np.concatenate(found) if found else np.empty(0, int)
-
-    def _named(self, k: int) -> str:
-        """Return a series in words. The only series of a file without names has no name."""
-        return f"series {self.series.names[k]}" if len(self.series.names) > 1 else "the series"
 
     def _more(self, split: str) -> str:
         if self.kind == "forecast" and split == "time":

@@ -134,6 +134,7 @@ class Task:
     # The defaults of a task that passes `**self.SIZES | sizes` to this class.
     SIZES: ClassVar[Sizes] = Sizes(batch_size=64, train_size=64_000, valid_size=1_000, test_size=5_000)
     is_exact: ClassVar[bool] = False  # whether a perfect predictor is always right, so that the lowest loss is 0
+    is_balanced: ClassVar[bool] = False  # whether all classes are equally frequent, so that the loss at chance is ln C
     has_resets: bool = False  # whether some batches have `reset`; the first one may have none
     spec: Spec
 
@@ -231,7 +232,7 @@ class Task:
 
     def chance(self) -> float:
         """Return the loss of the best predictor that ignores the input; nan if it is not known."""
-        return math.nan
+        return math.log(self.spec.output_size) if self.is_balanced else math.nan
 
     def trivial_baselines(self) -> dict[str, float]:
         """Return what simple rules reach without any skill: each rule's name, and its accuracy or selection metric.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Unpack
 
@@ -58,7 +57,7 @@ class WordProblem(StepTask):
     elements, and each answer is that of a shorter sequence. S3 and Z2 are our addition.
     """
 
-    is_exact = True
+    is_exact = is_balanced = True
 
     def __init__(self, *, group: str = "A5", T: int = 20, **sizes: Unpack[Sizes]) -> None:
         super().__init__(**self.SIZES | sizes)
@@ -77,9 +76,6 @@ class WordProblem(StepTask):
             product = torch.cat([product[:shift], self.products[product[:-shift], product[shift:]]])
             shift *= 2
         return Batch(x, product)
-
-    def chance(self) -> float:
-        return math.log(len(self.elements))
 
 
 def generated(generators: Sequence[Permutation]) -> list[Permutation]:

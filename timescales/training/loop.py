@@ -88,7 +88,11 @@ def finish_step(run: TrainingRun, clock: Clock, interrupt: Interrupt) -> None:
     """Validate if it is time, log, and save if it is time. The clock does not count the saving."""
     if run.validation_due():
         try:
-            validate(run, clock)
+            with optimizers.eval_weights(run.optimizer):
+                metrics = evaluate(run.model, run.task, "valid", run.settings.max_eval_batches)
+                with clock.paused():  # so that a record is the same whether T_1/e is logged or not
+                    one_over_e = one_over_e_values(run.model, run.task, run.settings.log_one_over_e)
+                run.record_validation(metrics, one_over_e)
         except Requested as error:
             clock.stop()
             run.save()  # a resumed run begins with this validation
@@ -96,18 +100,6 @@ def finish_step(run: TrainingRun, clock: Clock, interrupt: Interrupt) -> None:
     run.log_step()
     with clock.paused():
         run.save_if_due(bool(interrupt.requested))
-
-
-def validate(run: TrainingRun, clock: Clock) -> None:
-    """Evaluate on the validation split, with the weights that the optimizer keeps for it.
-
-    The clock does not count the time for T_1/e, so that a record is the same whether it is logged or not.
-    """
-    with optimizers.eval_weights(run.optimizer):
-        metrics = evaluate(run.model, run.task, "valid", run.settings.max_eval_batches)
-        with clock.paused():
-            one_over_e = one_over_e_values(run.model, run.task, run.settings.log_one_over_e)
-        run.record_validation(metrics, one_over_e)
 
 
 @torch.no_grad()

@@ -38,14 +38,9 @@ def quantiles(times: Tensor, q: Sequence[float] = QUANTILES) -> list[float]:
     return times.cpu().double().quantile(points, interpolation="nearest").tolist()
 
 
-def timescale_values(layers: list[list[float]]) -> dict[str, float]:
-    """Return the quantiles of each layer as values to log: timescale/layer1/q50 and so on."""
-    return named("timescale", layers)
-
-
 def first_values(model: SequenceModel, task: Task, most: int | None) -> dict[str, float]:
-    """Return what is logged before the first step: `timescale_values` and `one_over_e_values`."""
-    return timescale_values(timescale_quantiles(model)) | one_over_e_values(model, task, most)
+    """Return what is logged before the first step: the time scales at zero input, and `one_over_e_values`."""
+    return named("timescale", timescale_quantiles(model)) | one_over_e_values(model, task, most)
 
 
 def one_over_e_values(model: SequenceModel, task: Task, most: int | None) -> dict[str, float]:
@@ -69,7 +64,7 @@ def share_beyond(t_1e: Tensor) -> float:
 
 
 def named(prefix: str, layers: Iterable[list[float]]) -> dict[str, float]:
-    """Return the quantiles of each layer by the names under which they are logged."""
+    """Return the quantiles of each layer by the names under which they are logged: PREFIX/layer1/q50 and so on."""
     return {
         f"{prefix}/layer{k}/q{100 * q:.0f}": value
         for k, layer in enumerate(layers, 1)

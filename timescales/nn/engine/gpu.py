@@ -88,7 +88,11 @@ def compiled(cell: Cell, x: Tensor, *others: Any) -> tuple[Any, ...]:
     arguments = (x, *others)
     if len(x) <= STEPS or 0 in x.shape or torch_private.saved_tensors_have_hooks() or torch_private.is_in_dual_level():
         return eager.run(cell, *arguments)
-    key = _kind_of_call(cell, *arguments)
+    _, state, dt, mask, resets, states = others
+    modes = (torch.is_grad_enabled(), torch.is_inference_mode_enabled(), torch.is_autocast_enabled(x.device.type))
+    of_call = (x.dtype, state.h.dtype, dt is None, mask is None, resets is None, states)
+    # Calls with the same key share what torch compiles, up to the sizes of the batch.
+    key = ("compiled", type(cell), cell.extra_repr(), x.device, cell.training, *modes, *of_call, BACKEND)
     reason = caches.trial_result(key, lambda: _difference(cell, key, arguments))
     if reason is None:
         try:
@@ -114,15 +118,6 @@ def failure(cell: Cell, device: torch.device) -> str | None:
     kind = ("compiled", type(cell), cell.extra_repr(), device)
     results = caches.TRIAL_RESULTS.items()
     return next((why for key, why in results if why is not None and key[: len(kind)] == kind), None)
-
-
-def _kind_of_call(
-    cell: Cell, x: Tensor, weights: Weights, state: Any, dt: Any, mask: Any, resets: Any, states: bool
-) -> tuple[Any, ...]:
-    """Return the key of a trial: calls with the same key share what torch compiles, up to the sizes of the batch."""
-    modes = (torch.is_grad_enabled(), torch.is_inference_mode_enabled(), torch.is_autocast_enabled(x.device.type))
-    of_call = (x.dtype, state.h.dtype, dt is None, mask is None, resets is None, states)
-    return ("compiled", type(cell), cell.extra_repr(), x.device, cell.training, *modes, *of_call, BACKEND)
 
 
 @functools.cache

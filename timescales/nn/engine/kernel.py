@@ -13,7 +13,7 @@ from timescales.torch_private import is_zero
 
 def tracing_reason() -> str | None:
     """Return why no kernel can run while torch traces or transforms operations. Return None if it does neither."""
-    if torch_private.is_traced():
+    if torch_private.is_recorded() or torch_private.is_transformed():
         return "torch.func, torch.export and other tracers need torch's own operations; use engine='eager'"
     return None
 

@@ -59,19 +59,6 @@ def _softplus(x: Node, beta: float = 1, threshold: float = 20) -> Node:
     return _select((x * beta).apply("gt", threshold), x, (x * beta).apply("exp").apply("log1p") / beta)
 
 
-def _softplus_backward(d: Node, x: Node, beta: float, threshold: float) -> Node:
-    return _select((x * beta).apply("gt", threshold), d, d * _sigmoid(x * beta))
-
-
-def _silu_backward(d: Node, x: Node) -> Node:
-    s = _sigmoid(x)
-    return d * s * (1 + x * (1 - s))
-
-
-def _hardsigmoid(x: Node) -> Node:
-    return _clamp(x + 3, 0, 6) / 6
-
-
 def _elu(x: Node, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> Node:
     negative = (x * input_scale).apply("expm1") * (alpha * scale)
     return _select(x.apply("gt", 0), x * scale, negative)
@@ -96,10 +83,6 @@ def _inner(x: Node) -> Node:
 def _normal(x: Node) -> Node:
     """Return the cumulative normal distribution, for gelu."""
     return (1 + (x * math.sqrt(0.5)).apply("erf")) * 0.5
-
-
-def _gelu(x: Node, approximate: str = "none") -> Node:
-    return x * (1 + _inner(x)) * 0.5 if approximate == "tanh" else x * _normal(x)
 
 
 def _gelu_backward(d: Node, x: Node, approximate: str = "none") -> Node:
@@ -139,15 +122,15 @@ ELEMENTWISE: dict[str, Callable[..., Node]] = {
     "clamp_min": lambda x, low: _clamp(x, low),
     "clamp_max": lambda x, high: _clamp(x, None, high),
     "hardtanh": lambda x, low=-1, high=1: _clamp(x, low, high),
-    "hardsigmoid": _hardsigmoid,
+    "hardsigmoid": lambda x: _clamp(x + 3, 0, 6) / 6,
     "softplus": _softplus,
     "silu": lambda x: x * _sigmoid(x),
     "leaky_relu": lambda x, slope=0.01: _select(x.apply("gt", 0), x, x * slope),
     "elu": _elu,
     "celu": lambda x, alpha=1: _elu(x, alpha, 1, 1 / alpha),
-    "hardswish": lambda x: x * _hardsigmoid(x),
+    "hardswish": lambda x: x * (_clamp(x + 3, 0, 6) / 6),
     "mish": lambda x: x * _softplus(x).apply("tanh"),
-    "gelu": _gelu,
+    "gelu": lambda x, approximate="none": x * (1 + _inner(x)) * 0.5 if approximate == "tanh" else x * _normal(x),
     "log_sigmoid_forward": lambda x: -_softplus(-x),
     "maximum": lambda x, y: _extreme("max", x, y),
     "minimum": lambda x, y: _extreme("min", x, y),
@@ -162,8 +145,8 @@ ELEMENTWISE: dict[str, Callable[..., Node]] = {
     "threshold_backward": lambda d, x, threshold: _select(x.apply("le", threshold), 0, d),
     "hardtanh_backward": lambda d, x, low, high: _select(x.apply("le", low).apply("or", x.apply("ge", high)), 0, d),
     "hardsigmoid_backward": lambda d, x: _select(x.apply("gt", -3).apply("and", x.apply("lt", 3)), d / 6, 0),
-    "softplus_backward": _softplus_backward,
-    "silu_backward": _silu_backward,
+    "softplus_backward": lambda d, x, beta, limit: _select((x * beta).apply("gt", limit), d, d * _sigmoid(x * beta)),
+    "silu_backward": lambda d, x: d * _sigmoid(x) * (1 + x * (1 - _sigmoid(x))),
     "leaky_relu_backward": lambda d, x, slope, _is_result: _select(x.apply("gt", 0), d, d * slope),
     "elu_backward": _elu_backward,
     "log_sigmoid_backward": lambda d, x, _buffer: d * _sigmoid(-x),

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Container, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 # Operations on numbers: number of arguments. `select(condition, a, b)` is torch.where.
@@ -22,47 +23,34 @@ ARITHMETIC = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
 COMPARISONS = {"gt": ">", "ge": ">=", "lt": "<", "le": "<=", "eq": "==", "ne": "!="}
 
 
+def _operator(op: str) -> tuple[Callable[[Node, Node | float], Node], Callable[[Node, float], Node]]:
+    """Return the methods of an operator of `Node`: for the node on its left, and for a number on its left."""
+    return lambda node, other: node.apply(op, other), lambda node, other: node.expressions.node(other).apply(op, node)
+
+
+@dataclass(slots=True, eq=False, repr=False)
 class Node:
     """An operation, its arguments, and the value of a constant or the name of an input. Compared by identity.
 
     +, -, * and / make nodes of the same `Expressions`; the other argument may be a number.
     """
 
-    __slots__ = ("args", "expressions", "op", "value")
+    expressions: Expressions
+    op: str
+    args: tuple[Node, ...]
+    value: Any
 
-    def __init__(self, expressions: Expressions, op: str, args: tuple[Node, ...], value: Any) -> None:
-        self.expressions, self.op, self.args, self.value = expressions, op, args, value
+    __add__, __radd__ = _operator("add")
+    __sub__, __rsub__ = _operator("sub")
+    __mul__, __rmul__ = _operator("mul")
+    __truediv__, __rtruediv__ = _operator("div")
+
+    def __neg__(self) -> Node:
+        return self.apply("neg")
 
     def apply(self, op: str, *others: Node | float) -> Node:
         """Return the node of an operation whose first argument is this node."""
         return self.expressions(op, self, *map(self.expressions.node, others))
-
-    def __add__(self, other: Node | float) -> Node:
-        return self.apply("add", other)
-
-    def __radd__(self, other: float) -> Node:
-        return self.expressions("add", self.expressions.node(other), self)
-
-    def __sub__(self, other: Node | float) -> Node:
-        return self.apply("sub", other)
-
-    def __rsub__(self, other: float) -> Node:
-        return self.expressions("sub", self.expressions.node(other), self)
-
-    def __mul__(self, other: Node | float) -> Node:
-        return self.apply("mul", other)
-
-    def __rmul__(self, other: float) -> Node:
-        return self.expressions("mul", self.expressions.node(other), self)
-
-    def __truediv__(self, other: Node | float) -> Node:
-        return self.apply("div", other)
-
-    def __rtruediv__(self, other: float) -> Node:
-        return self.expressions("div", self.expressions.node(other), self)
-
-    def __neg__(self) -> Node:
-        return self.apply("neg")
 
     @property
     def is_boolean(self) -> bool:

@@ -20,7 +20,6 @@ from timescales.tasks.data.corpus import Corpus, whole
 from timescales.tasks.data.places import File, Layout, Named, parquet_parts, plain_text
 
 SPLITS, LABELS = ("train", "test"), ("neg", "pos")
-REVIEW = r"(?:train|test)/(?:neg|pos)/\d+(?:_\d+)?\.txt"  # number_rating.txt, or number.txt
 ARCHIVE = "aclImdb-labelled.tar.gz"
 
 
@@ -150,7 +149,9 @@ CORPUS = Corpus(
     name="imdb",
     title="IMDB",
     layouts=(
-        Layout({"train/pos, train/neg, test/pos, test/neg": REVIEW}, many=True),
+        Layout(  # number_rating.txt, or number.txt
+            {"train/pos, train/neg, test/pos, test/neg": r"(?:train|test)/(?:neg|pos)/\d+(?:_\d+)?\.txt"}, many=True
+        ),
         Layout(parquet_parts(*SPLITS), many=True, needs_named_folder=True),
     ),
     named=Named(folders=r"(?:aclimdb|imdb|large.?movie).*", archives=r"aclimdb.*|imdb"),

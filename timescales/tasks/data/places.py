@@ -25,7 +25,6 @@ from typing import IO, Any, NamedTuple, cast
 LARGEST = 1 << 30  # bytes; files in an archive that claim to be larger are not read
 ZIPS = (".zip", ".npz")
 TARS = (".tar", ".tgz", ".tar.bz2", ".tbz", ".tbz2", ".tar.xz", ".txz")  # .tar.gz: `_plain` removes the .gz
-SHOWN_FOLDERS = ("..", ".data", ".vector_cache")  # the last two are the folders of torchtext
 GENERIC_FOLDERS = r"archive.*|datasets--.*"  # Kaggle calls every zip "archive"; the Hub's cache has datasets--...
 PARQUET = ".parquet"
 # Errors that reading a damaged or encrypted file can raise.
@@ -93,11 +92,6 @@ class Layout(NamedTuple):
     many: bool = False
     needs_named_folder: bool = False
 
-    @property
-    def single(self) -> bool:
-        """Return whether a copy is one file."""
-        return len(self.parts) == 1 and not self.many
-
     def copies(self, paths: Iterable[str]) -> dict[str, dict[str, list[str]]]:
         """Return the paths of each part, by the folder of the copy. A part's shortest name comes first.
 
@@ -155,7 +149,7 @@ def places(base: Path, layouts: Sequence[Layout], named: Named) -> tuple[list[Pa
             packed = next((path for path in zips if f"{folder}/".startswith(f"{path}/")), None)
             if missing := [part for part in layout.parts if part not in parts]:
                 incomplete.append(f"{base / (packed or folder)} has no {', '.join(missing)}")
-            elif layout.single and packed is None:
+            elif len(layout.parts) == 1 and not layout.many and packed is None:  # a copy is one file
                 found.update(path for files in parts.values() for path in files)
             else:
                 found.add(folder if packed is None else packed)
@@ -319,8 +313,8 @@ def _check_size(name: str, size: int) -> None:
 
 def _hidden(path: str) -> bool:
     """Return whether a path is hidden: `.DS_Store`, `._name`, `.ipynb_checkpoints/name`, `__MACOSX/name`."""
-    names = path.split("/")
-    return any((name.startswith(".") and name not in SHOWN_FOLDERS) or name.lower() == "__macosx" for name in names)
+    shown, names = ("..", ".data", ".vector_cache"), path.split("/")  # the last two are the folders of torchtext
+    return any((name.startswith(".") and name not in shown) or name.lower() == "__macosx" for name in names)
 
 
 def _plain(path: str) -> str:

@@ -18,8 +18,10 @@ from timescales.tasks.data.places import Layout, Named
 
 FOLDER = "mahto-released"
 NAMES = r"mahto[-_ ]released.*|multi-timescale-lstm-lms.*"  # of folders and archives with them; the latter: GitHub's
-COMMIT = "f9361b2129045feee6ba00c2efd43068f0c100b8"
-URL = f"https://raw.githubusercontent.com/HuthLab/multi-timescale-LSTM-LMs/{COMMIT}/results"
+URL = (
+    "https://raw.githubusercontent.com/HuthLab/multi-timescale-LSTM-LMs/"
+    "f9361b2129045feee6ba00c2efd43068f0c100b8/results"
+)
 MODELS = ("PTB", "PTB-mts", "WT2", "WT2-mts")  # as their files name them; without -mts the baseline
 LAYERS = (1, 2, 3)
 BINS = (1, 2, 3, 4)  # of words, 1 the most frequent
