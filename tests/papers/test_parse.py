@@ -50,7 +50,6 @@ TABLES = [
     ({"units": 1}, "table.units: no such key; did you mean unit?"),
     ({"select": "bst"}, "table.select must be one of best, last; not bst"),
     ({"tolerance": True}, "table.tolerance must be a number; not true"),
-    ({"layout": {"columns": "model"}}, "table.layout takes columns, a setting, and rows"),
     ({"question": {"asks": "Does it?"}}, "table.question.by is missing"),
     ({"question": {"asks": "Does it?", "by": ["plstm wins"]}}, "'plstm wins' must be the line of exactly one claim"),
     ({"claims": None}, f"table.claims {LIST}"),
@@ -98,11 +97,8 @@ def test_a_bad_cell_names_its_key_and_the_fix(cell, words):
 
 def test_a_cell_that_no_run_fills_is_named():
     assert "no run fills the cell {'model': 'ur'}" in refused(changed(cells=[{"where": {"model": "ur"}, "value": 1}]))
-    assert "figure[0].trivial_baselines must be true or false; not 0.3" in refused(
-        changed(figure={"kind": "curves", "trivial_baselines": 0.3})
-    )
-    times = {"kind": "times", "trivial_baselines": True}
-    assert "trivial_baselines: only kind: curves" in refused(changed(figure=times))
+    chance = {"kind": "curves", "chance": "half"}
+    assert "figure[0].chance must be a number; not half" in refused(changed(figure=chance))
     nothing = {"kind": "curves", "where": {"model": "ur"}}
     assert "no run is in the figure with where: {'model': 'ur'}" in refused(changed(figure=nothing))
     line = refused(changed(cells=[{"value": 1, "metric": "steps to x = 1"}]))

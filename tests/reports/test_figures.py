@@ -1,7 +1,6 @@
 """Pictures of tables: what is drawn is what was found."""
 
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from made_up import TABLE, made_row, report_of, rows
@@ -55,15 +54,20 @@ def test_the_picture_is_drawn(made):
     write.write(made())
     curves, times = {"kind": "curves"}, {"kind": "times"}
     for kind in (curves, {"kind": "line", "x": "task.T"}, [curves, times]):
-        path = figures.draw(made(figure=kind))
+        path = pictures.write(made(figure=kind))[0]
+        assert path.name == "figure.png"
         assert path.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
         assert path.stat().st_size < 200_000
 
 
 def test_pictures_are_drawn_again_if_runs_or_pictures_or_code_change(made, monkeypatch):
     calls = []
-    monkeypatch.setattr(pictures.figures, "draw", lambda found: calls.append("figure"))
-    monkeypatch.setattr(pictures.forest, "draw", lambda found: (found.folder / "verdicts.png").write_text("drawn"))
+
+    def write(found):
+        calls.append("figure")
+        (found.folder / "verdicts.png").write_text("drawn")
+
+    monkeypatch.setattr(pictures, "write", write)
 
     def drawn(found):
         calls.clear()
@@ -78,11 +82,6 @@ def test_pictures_are_drawn_again_if_runs_or_pictures_or_code_change(made, monke
     assert [drawn(found), drawn(found)] == [True, False]
     monkeypatch.setattr(pictures, "_code", lambda: ["other code"])
     assert [drawn(found), drawn(found)] == [True, False]
-    # What simple rules reach may depend on data, or on a task of the user's.
-    rules = {"figure": {"kind": "curves", "trivial_baselines": True}}
-    assert [drawn(made(**rules)), drawn(made(**rules))] == [True, False]
-    for changing in (made(**rules, needs=["mnist"]), made(**rules, own=True)):
-        assert [drawn(changing), drawn(changing)] == [True, True]
 
 
 @pytest.fixture
@@ -176,34 +175,6 @@ def test_times_of_several_tables_share_one_range(tmp_path, drawn):
     assert axes[1].get_xlim() == (low, high)
     assert low < 1.5 < 600 < high
     assert [float(line.get_xdata()[0]) for line in axes[1].lines if line.get_marker() == "o"] == [300.0]
-
-
-def test_curves_show_what_simple_rules_reach(monkeypatch):
-    from matplotlib.figure import Figure
-
-    from timescales.config import compose
-    from timescales.errors import MissingData
-    from timescales.tasks import DelayedMatch
-    from timescales.training import build
-
-    with compose.composing() as composer:
-        row = made_row(like=rows([0.5])[0], curve=[{"step": 10, "valid/accuracy": 0.4}])
-        found = report_of({**TABLE, "figure": {"kind": "curves", "trivial_baselines": True}}, {"paper": [row]})
-        settings = ["task=delayed_match", "task.choices=4", "task.distractors=0.3", "device=cpu"]
-        found.composed[row.id] = SimpleNamespace(config=composer(settings))
-        (panel,) = figures._panels(found)
-        ax = Figure().subplots()
-        figures.KINDS["curves"](ax, panel)
-    expected = DelayedMatch(choices=4, distractors=0.3).trivial_baselines()
-    assert expected
-    drawn = {line.get_label(): line.get_ydata()[0] for line in ax.lines[1:]}
-    assert drawn == {f"{rule}: {value:.3g}": value for rule, value in expected.items()}
-
-    def without_data(*args, **options):
-        raise MissingData("MNIST is not there")
-
-    monkeypatch.setattr(build, "construct", without_data)
-    assert found.trivial_baselines(row) == {}
 
 
 def test_a_gate_has_one_line_style_in_panels_of_different_runs():

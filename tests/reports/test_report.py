@@ -17,7 +17,7 @@ from timescales.config import compose, folders
 from timescales.errors import ConfigError
 from timescales.papers import load
 from timescales.papers.table import Table
-from timescales.reports import forest, index, markdown, verdicts, wording, write
+from timescales.reports import forest, index, markdown, pictures, verdicts, wording, write
 from timescales.runs import cost, metrics, store
 from timescales.runs.record import Record
 
@@ -164,21 +164,6 @@ def test_numbers_in_words():
     assert [wording.duration(s) for s in (20, 600, 5400, 72000)] == ["1 min", "10 min", "1.5 h", "20 h"]
 
 
-def test_a_table_in_the_papers_layout():
-    cells = [
-        {"where": {"model": model, "task": task}, "value": value}
-        for model, task, value in (("lstm", "copy", 60.0), ("lstm", "adding", 61.0), ("plstm", "copy", 90.1))
-    ]
-    runs = [{"task": ["copy", "adding"], "model": ["lstm", "plstm"], "seed": [0, 1, 2]}]
-    table = TABLE | {"runs": runs, "cells": cells, "layout": {"columns": "task", "rows": ["model"]}}
-    text = markdown.table(report_of(table, {"paper": rows([0.90, 0.901, 0.902])}))
-    layout = text.split("## What the paper prints")[1]
-    assert "|  | copy | adding |" in layout
-    assert line_of(layout, "lstm")[1:] == ["60.0<br>*not run*", "61.0<br>*not run*"]
-    assert line_of(layout, "plstm")[1] == "90.1<br>90.1 [89.9, 90.3]<br>*agrees*"
-    assert "<br>" not in markdown.table(report_of(TABLE, {"paper": rows([0.90, 0.901, 0.902])}))
-
-
 def test_what_depends_on_an_open_setting_is_told_under_each_of_its_values():
     shown = {"unit": {"said": "open", "shown": {"raw": "raw t", "half": "t/2"}}}
     runs = [{"task": "copy", "model": ["lstm", "plstm"], "unit": ["raw", "half"], "seed": [0, 1, 2]}]
@@ -221,14 +206,14 @@ def test_what_was_chosen_by_is_shown_and_not_counted():
 
 def test_pictures_are_small_and_vanish_with_what_they_show(made):
     found = made()
-    for path in forest.draw(found):
+    for path in pictures.write(found):
         assert path.read_bytes()[:8] == PNG
         assert path.stat().st_size < 200_000
-    pictures = [found.folder / name for name in ("verdicts.png", "ladder.png")]
-    assert all(path.is_file() for path in pictures)
+    files = [found.folder / name for name in ("figure.png", "verdicts.png", "ladder.png")]
+    assert all(path.is_file() for path in files)
     nothing = replace(found, rows={size: [] for size in found.rows})
-    assert forest.draw(nothing) == []
-    assert not any(path.exists() for path in pictures)
+    assert pictures.write(nothing) == []
+    assert not any(path.exists() for path in files)
 
 
 def test_a_picture_has_a_line_for_each_claim_and_value_in_its_colour(made):
@@ -443,14 +428,13 @@ def test_a_questions_answer_is_that_of_its_claims(made, tmp_path):
 def test_the_index_adds_up_the_counts_of_papers_and_keeps_studies_apart(made):
     found, other = made(), made(name="made_second", claims=[quoted("lstm > plstm")], ladder=NO_LADDER)
     study = made(name="ours_study", ladder=NO_LADDER)
-    assert index.sum_of([found, other], 0) == {"holds": 1, "refuted": 1}
-    assert index.sum_of([found, other], 1) == {"agrees": 2}
-    text = index.index([found, other, study])
-    papers, studies = text.split("## Studies of our own")
-    assert "ours_study" in studies
-    assert "ours_study" not in papers
-    assert "1 of 2 conclusions hold, 1 are refuted" in papers
-    assert "t5: 6 of 6, t20: 6 of 6" in papers
+    values = "2 of 2 printed values agree, 0 differ"
+    assert wording.counts([found, other]) == ["1 of 2 conclusions hold, 1 are refuted", values]
+    blocks = index.blocks([found, other, study])
+    assert "ours_study" in blocks.pop("studies")
+    assert "ours_study" not in "".join(blocks.values())
+    assert "1 of 2 conclusions hold, 1 are refuted" in blocks["summary"]
+    assert "t5: 6 of 6, t20: 6 of 6" in blocks["tables"]
     row = index.row(found)
     assert row[4:6] == ["6 of 6", ""]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from timescales.papers.table import Assumption, Axes, Cell, Claim, Where, agrees, matches
@@ -23,44 +23,42 @@ def views(assumed: Mapping[str, Assumption]) -> list[Where]:
 
 def cells(cells: Sequence[Cell], assumed: Mapping[str, Assumption], runs: Sequence[Axes]) -> tuple[Cell, ...]:
     """Return each cell under each view in which it has different runs. runs: the settings of all runs of the table."""
-    return tuple(each for k, cell in enumerate(cells) for each in _cells(replace(cell, number=k), assumed, runs))
-
-
-def _cells(cell: Cell, assumed: Mapping[str, Assumption], runs: Sequence[Axes]) -> Iterator[Cell]:
-    def filling(view: Where) -> list[Axes]:
-        return [axes for axes in runs if matches(axes, cell.where) and agrees(axes, view)]
-
-    for view, words in _different(assumed, filling):
-        where = {**cell.where, **{key: view[key] for key in words}}
-        yield replace(cell, where=where, under=", ".join(words.values()))
+    numbered = tuple(replace(cell, number=k) for k, cell in enumerate(cells))
+    if len(views(assumed)) == 1:
+        return numbered
+    found: list[Cell] = []
+    for cell in numbered:
+        own = [axes for axes in runs if matches(axes, cell.where)]
+        filling = [[axes for axes in own if agrees(axes, view)] for view in views(assumed)]
+        for view, words in _different(assumed, filling):
+            where = {**cell.where, **{key: view[key] for key in words}}
+            found.append(replace(cell, where=where, under=", ".join(words.values())))
+    return tuple(found)
 
 
 def claims(claims: Sequence[Claim], assumed: Mapping[str, Assumption], runs: Sequence[Axes]) -> tuple[Claim, ...]:
     """Return each claim under each view in which different runs decide it, in all groups of the first view."""
-    return tuple(each for k, claim in enumerate(claims) for each in _claims(replace(claim, number=k), assumed, runs))
+    numbered = tuple(replace(claim, number=k) for k, claim in enumerate(claims))
+    if len(views(assumed)) == 1:
+        return numbered
+    found: list[Claim] = []
+    for claim in numbered:
+        groups = [replace(claim, view=view).groups(runs, lambda axes: axes) for view in views(assumed)]
+        every = [[axes for sides in each.values() for side in sides for axes in side] for each in groups]
+        deciding = [[] if g.keys() < groups[0].keys() else own for g, own in zip(groups, every, strict=True)]
+        for view, words in _different(assumed, deciding) or [({}, {})]:
+            found.append(replace(claim, view=view, under=", ".join(words.values())))
+    return tuple(found)
 
 
-def _claims(claim: Claim, assumed: Mapping[str, Assumption], runs: Sequence[Axes]) -> Iterator[Claim]:
-    first = replace(claim, view=views(assumed)[0]).groups(runs, lambda axes: axes)
+def _different(assumed: Mapping[str, Assumption], runs: Sequence[list[Axes]]) -> list[tuple[Where, dict[str, str]]]:
+    """Return the views with runs that no earlier view has, each with the words of the settings that distinguish it.
 
-    def deciding(view: Where) -> list[Axes]:
-        groups = replace(claim, view=view).groups(runs, lambda axes: axes)
-        if groups.keys() < first.keys():
-            return []
-        return [axes for sides in groups.values() for side in sides for axes in side]
-
-    for view, words in _different(assumed, deciding) or [({}, {})]:
-        yield replace(claim, view=view, under=", ".join(words.values()))
-
-
-def _different(
-    assumed: Mapping[str, Assumption], runs_under: Callable[[Where], list[Axes]]
-) -> list[tuple[Where, dict[str, str]]]:
-    """Return the views under which the runs differ, each with the words of the settings that distinguish it."""
-    if not any(entry.shown for entry in assumed.values()):
-        return [({}, {})]
-    found = {json.dumps(runs, sort_keys=True): view for view in reversed(views(assumed)) if (runs := runs_under(view))}
-    different = list(reversed(found.values()))
-    shown = [key for key, entry in assumed.items() if entry.shown]
-    several = [key for key in shown if len({json.dumps(view[key]) for view in different}) > 1]
-    return [(view, {key: assumed[key].shown[view[key]] for key in several}) for view in different]
+    runs: those of each view.
+    """
+    found: dict[str, Where] = {}
+    for view, own in zip(views(assumed), runs, strict=True):
+        if own:
+            found.setdefault(json.dumps(own, sort_keys=True), view)
+    several = [key for key in assumed if len({json.dumps(view.get(key)) for view in found.values()}) > 1]
+    return [(view, {key: assumed[key].shown[view[key]] for key in several}) for view in found.values()]

@@ -10,24 +10,30 @@ from pathlib import Path
 
 from timescales.config import folders
 from timescales.files import make_folder, write_atomic
+from timescales.plotting import fixed_style, small_png
 from timescales.reports import figures, forest
 from timescales.reports.report import Report
 
+PICTURES = {"figure.png": figures.draw, "verdicts.png": forest.verdicts, "ladder.png": forest.ladder}
 NOTE = ".drawn"  # beside the pictures; git ignores it
 
 
 def draw(report: Report) -> None:
     """Draw figure.png, verdicts.png and ladder.png of a table, unless they are drawn already."""
+    unless_drawn(report.folder, [*PICTURES], shown(report), lambda: write(report))
 
-    def all_three() -> None:
-        figures.draw(report)
-        forest.draw(report)
 
-    baselines = any(figure.trivial_baselines for figure in report.table.figure)
-    if baselines and (report.own or report.table.needs):  # by data, or by a task of the user's: `shown` has neither
-        all_three()
-    else:
-        unless_drawn(report.folder, ("figure.png", "verdicts.png", "ladder.png"), shown(report), all_three)
+@fixed_style()
+def write(report: Report) -> list[Path]:
+    """Write the pictures that have something to show, at most 200 KB each; remove the others. Return their paths."""
+    make_folder(report.folder)
+    drawn = {report.folder / name: draw(report) for name, draw in PICTURES.items()}
+    for path, figure in drawn.items():
+        if figure is None:
+            path.unlink(missing_ok=True)
+        else:
+            write_atomic(path, small_png(figure))
+    return [path for path, figure in drawn.items() if figure is not None]
 
 
 def shown(report: Report) -> list[object]:
@@ -53,9 +59,9 @@ def unless_drawn(folder: Path, names: Sequence[str], shown: object, draw: Callab
 
 @functools.cache
 def _code() -> list[str]:
-    """Return the code that judges and draws, that of the tasks' baselines, and the version of matplotlib."""
+    """Return the code that judges and draws, and the version of matplotlib."""
     package = Path(__file__).parents[1]
     names = ("plotting.py", "nn/registry.py", "runs/metrics.py")  # the styles, the colours, the numbers that are drawn
-    folders = ("papers", "reports", "tasks")
+    folders = ("papers", "reports")
     paths = [*(package / name for name in names), *(path for each in folders for path in package.glob(f"{each}/*.py"))]
     return [metadata.version("matplotlib"), *(path.read_text() for path in sorted(paths))]

@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from timescales import paths, plotting
-from timescales.files import write_atomic
 from timescales.papers import judge
 from timescales.papers.table import PAPER, Cell, matches
-from timescales.reports import index, wording
+from timescales.reports import wording
 from timescales.reports.report import Judged, Report
 
 README = paths.ROOT / "README.md"
@@ -34,16 +33,6 @@ PICTURE_TEXT = """\
 get the time since the last sample. Test accuracy, mean of {runs} runs: {values}.*"""
 
 
-def parts(reports: Sequence[Report]) -> dict[str, str]:
-    """Return the text for each pair of marks."""
-    return {"picture": picture(pictured(reports)), "state": state(reports)}
-
-
-def pictured(reports: Sequence[Report]) -> Report:
-    """Return the report whose runs the picture shows."""
-    return next(report for report in reports if report.table.name == PICTURE)
-
-
 def put(text: str, blocks: Mapping[str, str]) -> str:
     """Put blocks between their marks on a page."""
     for name, block in blocks.items():
@@ -53,9 +42,14 @@ def put(text: str, blocks: Mapping[str, str]) -> str:
     return text
 
 
-def write(blocks: Mapping[str, str]) -> None:
-    """Put blocks into the README."""
-    write_atomic(README, put(README.read_text(), blocks).encode())
+def blocks(reports: Sequence[Report]) -> dict[str, str]:
+    """Return the text for each pair of marks in README.md."""
+    return {"picture": picture(pictured(reports)), "state": state(reports)}
+
+
+def pictured(reports: Sequence[Report]) -> Report:
+    """Return the report whose runs the picture shows."""
+    return next(report for report in reports if report.table.name == PICTURE)
 
 
 def cells(report: Report) -> dict[str, Judged[Cell]]:
@@ -101,6 +95,6 @@ def state(reports: Sequence[Report]) -> str:
     smaller = ", ".join(f"{count} {word}" for word, count in words.most_common())
     return f"""\
 - **Most conclusions of the papers are not tested yet**, since runs at the papers' sizes take years of CPU time. There
-  {wording.counted(index.sum_of(papers, 0), "conclusions")}.
+  {wording.counts(papers)[0]}.
   Of {sum(words.values())} comparisons that have run at smaller sizes: {smaller} ([what these words
   mean](#reproduce), [all answers](results/README.md))."""
