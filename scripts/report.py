@@ -21,7 +21,7 @@ sys.path.insert(0, str(ROOT))
 from timescales import commands, files, paths  # noqa: E402
 from timescales.papers import reanalysed  # noqa: E402
 from timescales.papers.table import PAPER  # noqa: E402
-from timescales.reports import cards, figures, index, markdown, pictures, readme, speed, verdicts  # noqa: E402
+from timescales.reports import cards, figures, index, markdown, readme, speed, verdicts, write  # noqa: E402
 from timescales.reports.report import Report  # noqa: E402
 from timescales.runs import cost  # noqa: E402
 
@@ -80,8 +80,8 @@ def write_pages(reports: Sequence[Report]) -> None:
         figures.draw_times(times, paths.RESULTS / "times.png")
 
     curves = [found.curve(row) for found in times for row in found.rows[PAPER]]
-    shown = [*map(pictures.shown, times), curves, speed.rows(paths.RESULTS)]
-    pictures.unless_drawn(paths.RESULTS, ("front.png", "speed.png", "times.png"), shown, draw)
+    shown = [*map(write.shown, times), curves, speed.rows(paths.RESULTS)]
+    write.unless_drawn(paths.RESULTS, ("front.png", "speed.png", "times.png"), shown, draw)
     for path, text in pages(reports).items():
         files.write_atomic(path, text.encode())
     print(f"written: the pages of results/, {readme.README.name}, {cards.FOLDER.relative_to(ROOT)}/")

@@ -17,7 +17,7 @@ from timescales.config import compose, folders
 from timescales.errors import ConfigError
 from timescales.papers import load
 from timescales.papers.table import Table
-from timescales.reports import forest, index, markdown, pictures, verdicts, wording, write
+from timescales.reports import forest, index, markdown, verdicts, wording, write
 from timescales.runs import cost, metrics, store
 from timescales.runs.record import Record
 
@@ -206,13 +206,13 @@ def test_what_was_chosen_by_is_shown_and_not_counted():
 
 def test_pictures_are_small_and_vanish_with_what_they_show(made):
     found = made()
-    for path in pictures.write(found):
+    for path in write.pictures(found):
         assert path.read_bytes()[:8] == PNG
         assert path.stat().st_size < 200_000
     files = [found.folder / name for name in ("figure.png", "verdicts.png", "ladder.png")]
     assert all(path.is_file() for path in files)
     nothing = replace(found, rows={size: [] for size in found.rows})
-    assert pictures.write(nothing) == []
+    assert write.pictures(nothing) == []
     assert not any(path.exists() for path in files)
 
 
@@ -232,6 +232,7 @@ def test_the_ladders_picture_has_a_row_for_each_rung_and_the_papers_last(made):
     (ax,) = forest.ladder(made()).axes
     names = [label.get_text() for label in ax.get_yticklabels()]
     assert names[:2] == ["t5", "t20"]
+    assert ax.get_xlabel() == "percent"
     assert len(names) == 3
     ends = [tuple(map(float, line.get_xdata())) for line in ax.lines if line.get_lw() == 2]
     assert ends == [pytest.approx((30.3 - 0.2267, 30.3 + 0.2267), abs=1e-3)] * 3

@@ -12,7 +12,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from timescales.papers.table import Assumption, Axes, Cell, Claim, Where, agrees, matches
+from timescales.papers.table import Assumption, Axes, Table, Where, agrees, matches
 
 
 def views(assumed: Mapping[str, Assumption]) -> list[Where]:
@@ -21,34 +21,29 @@ def views(assumed: Mapping[str, Assumption]) -> list[Where]:
     return [dict(zip(shown, values, strict=True)) for values in itertools.product(*shown.values())]
 
 
-def cells(cells: Sequence[Cell], assumed: Mapping[str, Assumption], runs: Sequence[Axes]) -> tuple[Cell, ...]:
-    """Return each cell under each view in which it has different runs. runs: the settings of all runs of the table."""
-    numbered = tuple(replace(cell, number=k) for k, cell in enumerate(cells))
-    if len(views(assumed)) == 1:
-        return numbered
-    found: list[Cell] = []
-    for cell in numbered:
+def under_views(table: Table, runs: Sequence[Axes]) -> Table:
+    """Return a table with each cell under each view in which it has different runs, and so with each claim.
+
+    A claim is judged under the views that have all its groups of the first view. runs: the settings of all runs.
+    """
+    cells = [replace(cell, number=k) for k, cell in enumerate(table.cells)]
+    claims = [replace(claim, number=k) for k, claim in enumerate(table.claims)]
+    every = views(table.assumed)
+    if len(every) == 1:
+        return replace(table, cells=tuple(cells), claims=tuple(claims))
+    of_cells, of_claims = [], []
+    for cell in cells:
         own = [axes for axes in runs if matches(axes, cell.where)]
-        filling = [[axes for axes in own if agrees(axes, view)] for view in views(assumed)]
-        for view, words in _different(assumed, filling):
+        for view, words in _different(table.assumed, [[axes for axes in own if agrees(axes, view)] for view in every]):
             where = {**cell.where, **{key: view[key] for key in words}}
-            found.append(replace(cell, where=where, under=", ".join(words.values())))
-    return tuple(found)
-
-
-def claims(claims: Sequence[Claim], assumed: Mapping[str, Assumption], runs: Sequence[Axes]) -> tuple[Claim, ...]:
-    """Return each claim under each view in which different runs decide it, in all groups of the first view."""
-    numbered = tuple(replace(claim, number=k) for k, claim in enumerate(claims))
-    if len(views(assumed)) == 1:
-        return numbered
-    found: list[Claim] = []
-    for claim in numbered:
-        groups = [replace(claim, view=view).groups(runs, lambda axes: axes) for view in views(assumed)]
-        every = [[axes for sides in each.values() for side in sides for axes in side] for each in groups]
-        deciding = [[] if g.keys() < groups[0].keys() else own for g, own in zip(groups, every, strict=True)]
-        for view, words in _different(assumed, deciding) or [({}, {})]:
-            found.append(replace(claim, view=view, under=", ".join(words.values())))
-    return tuple(found)
+            of_cells.append(replace(cell, where=where, under=", ".join(words.values())))
+    for claim in claims:
+        groups = [replace(claim, view=view).groups(runs, lambda axes: axes) for view in every]
+        complete = [{} if each.keys() < groups[0].keys() else each for each in groups]
+        deciding = [[axes for sides in each.values() for side in sides for axes in side] for each in complete]
+        for view, words in _different(table.assumed, deciding) or [({}, {})]:
+            of_claims.append(replace(claim, view=view, under=", ".join(words.values())))
+    return replace(table, cells=tuple(of_cells), claims=tuple(of_claims))
 
 
 def _different(assumed: Mapping[str, Assumption], runs: Sequence[list[Axes]]) -> list[tuple[Where, dict[str, str]]]:

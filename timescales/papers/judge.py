@@ -353,9 +353,6 @@ def estimate(cell: Cell, rows: Sequence[Row]) -> Interval | None:
     return None if single is None else Interval(-math.inf, single, math.inf)
 
 
-# --- tables ---
-
-
 def judge(table: Table, rows: Sequence[Row]) -> tuple[list[Verdict], list[Verdict]]:
     """Judge all claims and all printed values of a table at the paper's size, in its order."""
     planned = expand(table)

@@ -23,7 +23,6 @@ from timescales.runs.store import Row
 
 SEEN, OPPOSITE, UNCLEAR = "seen", "opposite seen", "unclear"
 RUNG_WORDS = {"holds": SEEN, "refuted": OPPOSITE, judge.UNDECIDED: UNCLEAR, judge.NOT_RUN: judge.NOT_RUN}
-TRENDS = ("grows", "shrinks", "flat", UNCLEAR)
 ALL, DECIDED = "all", "seen or opposite seen at the smallest size"  # groups of conclusions whose signs are counted
 
 
@@ -61,13 +60,6 @@ class LadderClaim:
     ratio: bool
     tolerance: float
     own: Claim | None = None
-
-    @property
-    def unit(self) -> str:
-        """Return the unit of the effect."""
-        if "fails" in self.claim.sign:
-            return "share of runs"
-        return "times as fast" if self.ratio else self.claim.unit
 
     @functools.cached_property
     def slope(self) -> Interval | None:

@@ -7,7 +7,6 @@ cannot express.
 from __future__ import annotations
 
 import functools
-import itertools
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -44,6 +43,7 @@ from timescales.papers.table import (
     Where,
     expand,
     matches,
+    printed_pairs,
 )
 from timescales.runs.metrics import STEPS_TO, is_steps, threshold
 
@@ -66,31 +66,28 @@ def parse(node: Node) -> Table:
         "cells": _each(parse_cell, f"{where}.cells", values["cells"], measure),
         "claims": _each(parse_claim, f"{where}.claims", values["claims"], measure),
         "data": _each(_of_data, f"{where}.data", values.get("data", []), measure),
-        "cited": _each(_made(Cited), f"{where}.cited", values.get("cited", [])),
+        "cited": _each(lambda at, node: Cited(**checked(Cited, node, at)), f"{where}.cited", values.get("cited", [])),
         "figure": _each(_figure, f"{where}.figure", _listed(values.get("figure", []))),
         "assumed": {
-            key: _made(Assumption)(f"{where}.assumed.{key}", entry) for key, entry in values.get("assumed", {}).items()
+            key: Assumption(**checked(Assumption, entry, f"{where}.assumed.{key}"))
+            for key, entry in values.get("assumed", {}).items()
         },
     }
     if "question" in values:
-        values["question"] = _made(Question)(f"{where}.question", values["question"])
+        values["question"] = Question(**checked(Question, values["question"], f"{where}.question"))
     for key in ("notes", "needs", "probe"):
         if wrong := [text for text in values.get(key, ()) if not isinstance(text, str)]:
             raise ConfigError(f"{where}.{key}: {wrong[0]!r} is not a string: put quotes around text with a colon")
     table = Table(**values)
     if not set(table.other_selections()) <= set(get_args(Select)):
         raise ConfigError(f"{where}.assumed.select.try must be a list of best or last, not {table.other_selections()}")
-    _check_runs(file, table)
+    runs = expand(table)
+    _check_runs(file, table, runs)
     chosen = any(item.calibrated for part in (table.cells, table.claims) for item in part)
     if chosen and not any(assumption.calibrated for assumption in table.assumed.values()):
         fix = "add it to the setting of assumed that was chosen by it"
         raise ConfigError(f"{file}: a cell or a claim has calibrated: true: {fix}")
-    runs = expand(table)
-    table = replace(
-        table,
-        cells=assumptions.cells(table.cells, table.assumed, runs),
-        claims=assumptions.claims(table.claims, table.assumed, runs),
-    )
+    table = assumptions.under_views(table, runs)
     table = replace(table, cells=_planned(table, runs))
     if ladder is not None:
         table = replace(table, ladder=_ladder(f"{where}.ladder", ladder, table, measure))
@@ -152,7 +149,7 @@ def _rung(where: str, node: Any, table: Table, measure: Node, over: str, base: N
         "sets": sets,
     }
     if "competence" in values:
-        values["competence"] = _made(Competence)(f"{where}.competence", values["competence"])
+        values["competence"] = Competence(**checked(Competence, values["competence"], f"{where}.competence"))
     rung = Rung(**vars(table) | values)
     if over and rung.at is None:
         size, *others = (grid.settings.get(over) for grid in rung.runs)
@@ -185,11 +182,6 @@ def _inherited(values: Node) -> Node:
 def _each(build: Callable[..., Any], where: str, nodes: Sequence[Any], *more: Any) -> tuple[Any, ...]:
     """Call `build` with each node of a list and its place in the file."""
     return tuple(build(f"{where}[{k}]", node, *more) for k, node in enumerate(nodes))
-
-
-def _made(kind: type[Any]) -> Callable[[str, Any], Any]:
-    """Return a function that makes an object of a class from a place in the file and the node there."""
-    return lambda where, node: kind(**checked(kind, node, where))
 
 
 def checked(kind: type[Any], node: Any, where: str, inherited: Node | None = None) -> dict[str, Any]:
@@ -265,19 +257,17 @@ def _of_data(where: str, node: Any, measure: Node) -> Cell | Claim:
 
 def _planned(table: Table, runs: Sequence[Where]) -> tuple[Cell, ...]:
     """Give printed cells their numbers of runs, and the smallest gap by which the paper calls one value better."""
-    printed = {k: (cell, float(cell.value)) for k, cell in enumerate(table.cells) if cell.value is not None}
-    of_cells = {k: [axes for axes in runs if matches(axes, cell.where)] for k, (cell, _) in printed.items()}
-    gaps: dict[int, list[float]] = {k: [] for k in printed}
-    for claim in (claim for claim in table.claims if claim.quote and claim.sign == ">" and not claim.than):
-        own = [k for k, (cell, _) in printed.items() if cell.column == claim.column]
-        for sides in claim.groups(own, lambda k: of_cells[k][0]).values():
-            for pair in itertools.product(*sides):
-                for k in pair:
-                    gaps[k].append(abs(printed[pair[0]][1] - printed[pair[1]][1]))
-    return tuple(
-        replace(cell, gap=min(gaps[k], default=None), planned=len(of_cells[k])) if k in printed else cell
-        for k, cell in enumerate(table.cells)
-    )
+    printed = {id(cell): float(cell.value) for cell in table.cells if cell.value is not None}
+    gaps: dict[int, list[float]] = {key: [] for key in printed}
+    for claim in (claim for claim in table.claims if claim.quote and claim.sign == ">"):
+        for first, second in printed_pairs(claim, table.cells, runs):
+            for cell in (first, second):
+                gaps[id(cell)].append(abs(printed[id(first)] - printed[id(second)]))
+    found = []
+    for cell in table.cells:
+        of_cell = sum(matches(axes, cell.where) for axes in runs) if id(cell) in printed else 0
+        found.append(replace(cell, gap=min(gaps.get(id(cell), ()), default=None), planned=of_cell))
+    return tuple(found)
 
 
 def _figure(where: str, node: Any) -> Figure:
@@ -301,9 +291,8 @@ def _grid(where: str, node: Any) -> Grid:
     return Grid(dict(node))
 
 
-def _check_runs(file: str, table: Table) -> None:
+def _check_runs(file: str, table: Table, runs: Sequence[Where]) -> None:
     """Raise ConfigError for a cell that no run can fill, or a figure that shows no run."""
-    runs = expand(table)
     for key, assumption in table.assumed.items():
         for value in assumption.shown:
             if not any(axes.get(key) == value for axes in runs):

@@ -9,7 +9,7 @@ from pathlib import Path
 from timescales.analysis.learning_curves import Printed
 from timescales.config import Config, compose, folders, identity
 from timescales.papers import load
-from timescales.papers.table import Cell, expand, matches
+from timescales.papers.table import expand, matches
 from timescales.training import build
 
 # Keys of `loop`: how long a run is, and how often it is validated and logged.
@@ -46,19 +46,16 @@ def _scores(task: str, places: tuple[Path, ...]) -> list[tuple[Printed, Config]]
     found = []
     with compose.composing() as composer:
         for table in map(load.table, folders.choices("table")):
-            scores = [(cell, metric) for cell in table.cells if (metric := measured(cell))]
+            # Values of a metric of a run; not those of its steps or of an analysis.
+            scores = [
+                (cell.where, Printed(metric, cell.value / cell.scale, table.name))
+                for cell in table.cells
+                if cell.value is not None and not cell.compute
+                if (metric := cell.column.partition(" ")[2]).startswith(("test/", "valid/"))
+            ]
             for axes in expand(table, narrow={"seed": [0]}) if scores else []:
-                cells = [(cell, metric) for cell, metric in scores if matches(axes, cell.where)]
-                if cells and axes.get("task") == task:
+                own = [score for where, score in scores if matches(axes, where)]
+                if own and axes.get("task") == task:
                     config = identity.resolved(composer(load.request(axes)))
-                    for cell, metric in cells:
-                        assert cell.value is not None, "it is a score"
-                        found.append((Printed(metric, cell.value / cell.scale, table.name), config))
+                    found += [(score, config) for score in own]
     return found
-
-
-def measured(cell: Cell) -> str:
-    """Return the score of a run that a cell is about, "test/accuracy"; "" if it is about steps or an analysis."""
-    _, _, metric = cell.column.partition(" ")
-    scored = metric.startswith(("test/", "valid/")) and not cell.compute and cell.value is not None
-    return metric if scored else ""

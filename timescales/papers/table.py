@@ -425,6 +425,16 @@ def group(axes: Axes, without: Collection[str] = ("seed",)) -> str:
     return repr(sorted(item for item in axes.items() if item[0] not in without))  # json.dumps is slower
 
 
+def printed_pairs(claim: Claim, cells: Sequence[Cell], runs: Sequence[Axes]) -> list[tuple[Cell, Cell]]:
+    """Return the pairs of printed cells that a claim compares. runs: the settings of all runs of the table."""
+    if claim.than or "fails" in claim.sign:
+        return []
+    known = [each for each in cells if each.value is not None and each.column == claim.column and not each.compute]
+    axes = {id(cell): next(axes for axes in runs if matches(axes, cell.where)) for cell in known}
+    groups = claim.groups(known, lambda cell: axes[id(cell)]).values()
+    return [(first, second) for sides in groups for first, second in itertools.product(*sides)]
+
+
 def varying(runs: Sequence[Axes]) -> list[str]:
     """Return the settings, except the seed, in which runs differ. runs: the settings of each run."""
     keys = dict.fromkeys(key for axes in runs for key in axes if key != "seed")

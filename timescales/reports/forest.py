@@ -13,7 +13,7 @@ from typing import Any
 from timescales.papers import judge
 from timescales.papers.judge import Interval, Verdict
 from timescales.papers.ladder import OPPOSITE, SEEN, LadderClaim
-from timescales.papers.table import PAPER, Cell, Claim, matches
+from timescales.papers.table import PAPER, Cell, Claim, printed_pairs
 from timescales.plotting import empty_figure
 from timescales.reports import wording
 from timescales.reports.report import Judged, Report
@@ -155,15 +155,10 @@ def _values_on(ax: Any, values: Sequence[Judged[Cell]], unit: str, report: Repor
 
 
 def printed_lead(claim: Claim, report: Report) -> list[float]:
-    """Return the differences between the printed values behind a claim, one for each group of runs."""
-    table = report.table
-    if "fails" in claim.sign or claim.than:
-        return []
-    known = [cell for cell in table.cells if cell.value is not None and cell.column == claim.column]
-    axes = {id(cell): next(a for a in report.planned[PAPER] if matches(a, cell.where)) for cell in known}
-    pairs = [(s[0][0].value, s[1][0].value) for s in claim.groups(known, lambda cell: axes[id(cell)]).values()]
+    """Return the differences between the printed values that a claim compares."""
+    pairs = printed_pairs(claim, report.table.cells, report.planned[PAPER])
     a, b = claim.weights
-    return [a * x + b * y for x, y in pairs if x is not None and y is not None]
+    return [a * x.value + b * y.value for x, y in pairs if x.value is not None and y.value is not None]
 
 
 # --- the ladder -------------------------------------------------------------------------------------------------------
@@ -221,7 +216,7 @@ def _ladder_claim_on(ax: Any, judged: LadderClaim, report: Report) -> None:
         spacing = 0.5 if high - low < 2 else max(1, round((high - low) / 4))  # powers of 2 between two ticks
         ticks = [k * spacing for k in range(math.ceil(low / spacing), math.floor(high / spacing) + 1)]
         ax.set_xticks(ticks, [f"{2.0**t:.2g}" for t in ticks])
-    ax.set_xlabel("% of runs" if shares else judged.unit, fontsize=8)
+    ax.set_xlabel("% of runs" if shares else "times as fast" if judged.ratio else judged.claim.unit, fontsize=8)
 
 
 def _title(judged: LadderClaim) -> str:

@@ -22,12 +22,9 @@ from timescales.runs.store import Row
 
 def planned_runs(table: Table, composer: Composer) -> tuple[dict[str, list[Run]], list[str]]:
     """Compose the runs of a table by size. Also return a line for each run that cannot be composed here."""
-    planned: dict[str, list[Run]] = {}
-    missing: list[str] = []
-    for size in table.sizes:
-        planned[size], wrong = plan.table_runs(table, size, composer)
-        missing += wrong
-    return planned, list(dict.fromkeys(missing))
+    found = {size: plan.table_runs(table, size, composer) for size in table.sizes}
+    missing = dict.fromkeys(line for _, wrong in found.values() for line in wrong)
+    return {size: runs for size, (runs, _) in found.items()}, list(missing)
 
 
 def gather(
@@ -98,7 +95,7 @@ def unread(table: Table, planned: Mapping[str, Sequence[Run]], runs_dir: Path) -
     lines: dict[str, None] = {}
     for size, part in table.sizes.items():
         records = [saved for run in planned[size] if (saved := Record.read(runs_dir / run.name))]
-        if not records or len(records) < len(expand(table, size)):
+        if len(records) < len(expand(table, size)):
             continue
         have = {key for saved in records for key in itertools.chain(saved.metrics, saved.last, *saved.curve)}
         for name in columns(part):

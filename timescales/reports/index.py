@@ -49,7 +49,8 @@ def summary(reports: Sequence[Report]) -> list[str]:
 
 def questions(reports: Sequence[Report]) -> list[list[str]]:
     """Make a row for each table that asks a question: the question, the answer, a link."""
-    return [[r.table.question.asks, answer(r), _link(r)] for r in reports if r.table.question]
+    asking = ((report, report.table.name, report.table.question) for report in reports)
+    return [[asked.asks, answer(r), f"[{name}]({name}/table.md)"] for r, name, asked in asking if asked]
 
 
 def answer(report: Report) -> str:
@@ -62,12 +63,11 @@ def answer(report: Report) -> str:
     if set(found) == {judge.NOT_RUN}:
         text_at_paper = "**Open** at the paper's size"
     else:
-        first = wording.yes_or_no(found)
         words = []
         for each in own:
             effect = f" ({ours})" if (ours := ours_of(each)) else ""
             words.append(f"{wording.claim_in_words(each.item)}: {wording.group_verdict(each)}{effect}")
-        text_at_paper = f"**{first[0].upper()}{first[1:]}**: {'; '.join(words)}"
+        text_at_paper = f"**{wording.yes_or_no(found)}**: {'; '.join(words)}"
     small = []  # such as "plstm faster than chrono: unclear at t20, opposite seen at t200"
     for judged in (judged for claim in asked for judged in report.ladder_claims if judged.own is claim):
         steps = [f"{step.short or step.word} at {step.name}" for step in judged.steps if step.word != judge.NOT_RUN]
@@ -89,11 +89,8 @@ def predicts(reports: Sequence[Report]) -> list[str]:
     lines = [*grid(["conclusions", "same sign", "share, 95 %", "by chance"], body), ""]
     if judge.rate(found[0].same, total).low > found[0].chance:
         return [*lines, "So far small runs predict better than chance."]
-    return [
-        *lines,
-        f"So far nobody can say whether small runs predict: {total} conclusions are few, and chance keeps many,",
-        "since most effects point the same way.",
-    ]
+    few = f"So far nobody can say whether small runs predict: {total} conclusions are few, and chance keeps many,"
+    return [*lines, few, "since most effects point the same way."]
 
 
 def row(report: Report) -> list[str]:
@@ -101,13 +98,8 @@ def row(report: Report) -> list[str]:
     done = {size: f"{len(report.rows[size])} of {len(report.planned[size])}" for size in report.rows}
     rungs = report.table.ladder.rungs if report.table.ladder else {}
     run = ", ".join(f"{name}: {done[name]}" for name in rungs) or "no ladder"
-    price = wording.price(report.open_seconds())
-    return [_link(report), report.table.source, *wording.counts([report]), done[PAPER], price, run]
-
-
-def _link(report: Report) -> str:
-    name = report.table.name
-    return f"[{name}]({name}/table.md)"
+    price, link = wording.price(report.open_seconds()), f"[{report.table.name}]({report.table.name}/table.md)"
+    return [link, report.table.source, *wording.counts([report]), done[PAPER], price, run]
 
 
 UNIT_COLUMNS = {

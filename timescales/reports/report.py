@@ -68,11 +68,7 @@ class Report:
     @property
     def all_rows(self) -> list[Row]:
         """Return the rows of all sizes, each run once. Rungs of a ladder may share runs."""
-        found: dict[str, Row] = {}
-        for rows in self.rows.values():
-            for row in rows:
-                found.setdefault(row.id, row)
-        return list(found.values())
+        return list({row.id: row for rows in self.rows.values() for row in rows}.values())
 
     @functools.cached_property
     def judged(self) -> tuple[list[Verdict], list[Verdict]]:

@@ -143,7 +143,7 @@ def how_it_was_made(word: str, composer: Composer, results_dir: Path) -> str:
         ("run", identity.slug(config, str(run_id))),
         ("state", state.word),
         ("stored in", ", ".join(places)),
-        *([("continues", config["extend"])] if config.get("extend") else []),
+        ("continues", config.get("extend")),
         ("commit", outcome.commit),
         ("machine", f"{outcome.machine}, {outcome.device}, threads: {outcome.threads}"),
         ("seconds", f"{outcome.seconds:.0f}"),

@@ -17,10 +17,7 @@ from timescales.reports import wording
 from timescales.reports.report import Report
 
 FILE, SCHEMA = "verdicts.json", "verdicts.schema.json"
-KINDS = ("value", "conclusion", "hypothesis", "question")
-EVIDENCE = ("runs", "reanalysed")
-WORDS = sorted({*judge.WORDS, *ladder.TRENDS, ladder.SEEN, ladder.OPPOSITE, ladder.UNCLEAR, *map(str, reanalysed.Word)})
-Fields = dict[str, str | float | None]  # of a `Line`, by name
+WORDS = sorted({*judge.WORDS, *ladder.RUNG_WORDS.values(), "grows", "shrinks", "flat", *map(str, reanalysed.Word)})
 
 
 def _key(words: str, **more: Any) -> Any:
@@ -34,9 +31,11 @@ class Line:
 
     table: str = _key("the table's name, conf/table/<name>.yaml")
     item: str = _key("what is judged: a printed value with its settings, or a claim in one line")
-    kind: str = _key("question: a claim of ours, which decides nothing", enum=[*KINDS])
+    kind: str = _key(
+        "question: a claim of ours, which decides nothing", enum=["value", "conclusion", "hypothesis", "question"]
+    )
     evidence: str = _key(
-        "our runs, or what needs no training: the authors' published models, and data", enum=[*EVIDENCE]
+        "our runs, or what needs no training: the authors' published models, and data", enum=["runs", "reanalysed"]
     )
     of: str = _key(
         "of runs their size, paper or the name of a rung, or slope: how the effect changes over all rungs that "
@@ -137,7 +136,7 @@ def write(reports: Sequence[Report], folder: Path) -> None:
         write_atomic(path, text.encode())
 
 
-def read(folder: Path) -> list[Fields]:
+def read(folder: Path) -> list[dict[str, str | float | None]]:
     """Read the lines of verdicts.json as objects. Returns [] if there is no file."""
     path = folder / FILE
     return json.loads(path.read_text()) if path.is_file() else []

@@ -236,7 +236,8 @@ def yes_or_no(found: Mapping[str, int]) -> str:
         return "In part"
     if open_ > favour + against:
         return "Mostly open"
-    return ("So far " if open_ else "") + ("yes" if favour else "no")
+    word = "yes" if favour else "no"
+    return f"So far {word}" if open_ else word.capitalize()
 
 
 def answer(report: Report) -> str:
@@ -245,7 +246,7 @@ def answer(report: Report) -> str:
     if not conclusions and not values:
         return "The text that we have states no conclusion and no value for it."
     first = yes_or_no(conclusions or values)  # a paper that concludes nothing is judged by its values
-    return f"{first[0].upper()}{first[1:]}: {'; '.join(filter(None, counts([report])))}."
+    return f"{first}: {'; '.join(filter(None, counts([report])))}."
 
 
 def full_size(report: Report) -> str:
