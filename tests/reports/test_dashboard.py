@@ -71,7 +71,7 @@ def test_a_tables_view_has_its_values_curves_and_colours(dashboard):
     model = built(dashboard, "chien_table3")
     assert (model.display_name, model.entity, model.project) == ("chien_table3", "someone", "timescales")
     (text,) = by_type(model, "Markdown Panel")
-    assert "92.57 (0.5)<br>" in text["value"]
+    assert "| 92.57 (0.5) | 1 |" in text["value"]
     assert not {"figure.png", "verdicts.png", "ladder.png"} & set(re.findall(r"\w+\.png", text["value"]))  # not at W&B
     assert [bar["metrics"] for bar in by_type(model, "Bar Chart")] == [["last/test/accuracy"]]  # as the table selects
     assert [bar["metrics"] for bar in by_type(built(dashboard, "chien_table1"), "Bar Chart")] == [["test/accuracy"]]
