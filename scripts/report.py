@@ -21,7 +21,7 @@ sys.path.insert(0, str(ROOT))
 from timescales import commands, files, paths  # noqa: E402
 from timescales.papers import reanalysed  # noqa: E402
 from timescales.papers.table import PAPER  # noqa: E402
-from timescales.reports import cards, figures, index, markdown, pictures, readme, reanalysis, speed, verdicts  # noqa: E402
+from timescales.reports import cards, figures, index, markdown, readme, speed, verdicts, write  # noqa: E402
 from timescales.reports.report import Report  # noqa: E402
 from timescales.runs import cost  # noqa: E402
 
@@ -80,18 +80,19 @@ def write_pages(reports: Sequence[Report]) -> None:
         figures.draw_times(times, paths.RESULTS / "times.png")
 
     curves = [found.curve(row) for found in times for row in found.rows[PAPER]]
-    shown = [*map(pictures.shown, times), curves, speed.rows(paths.RESULTS)]
-    pictures.unless_drawn(paths.RESULTS, ("front.png", "speed.png", "times.png"), shown, draw)
-    readme.write(readme.parts(reports))
+    shown = [*map(write.shown, times), curves, speed.rows(paths.RESULTS)]
+    write.unless_drawn(paths.RESULTS, ("front.png", "speed.png", "times.png"), shown, draw)
     for path, text in pages(reports).items():
         files.write_atomic(path, text.encode())
     print(f"written: the pages of results/, {readme.README.name}, {cards.FOLDER.relative_to(ROOT)}/")
 
 
 def pages(reports: Sequence[Report]) -> dict[Path, str]:
-    """Return the pages that are about all tables or all of a paper's."""
-    evidence = reanalysis.page(reanalysed.read(paths.RESULTS), reports)
-    own = {paths.RESULTS / "README.md": index.index(reports), paths.RESULTS / "reanalysed" / "README.md": evidence}
+    """Return the pages that are about all tables or all of a paper's, and the README."""
+    blocks = {readme.README: readme.blocks(reports), paths.RESULTS / "README.md": index.blocks(reports)}
+    evidence = index.reanalysed(reanalysed.read(paths.RESULTS), reports)
+    blocks[paths.RESULTS / reanalysed.FOLDER / "README.md"] = evidence
+    own = {path: readme.put(path.read_text(), of_page) for path, of_page in blocks.items()}
     return own | verdicts.texts(reports, paths.RESULTS) | cards.pages(reports)
 
 
@@ -105,8 +106,6 @@ def check(reports: Sequence[Report], whole: bool) -> None:
             for path, text in pages(reports).items()
             if not path.is_file() or path.read_text() != text
         ]
-        if (text := readme.README.read_text()) != readme.put(text, readme.parts(reports)):
-            wrong.append("README.md")
     if wrong:
         sys.exit(f"these differ from what the committed runs give: {', '.join(wrong)}; run make report and commit")
     n = len(reports)

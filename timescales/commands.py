@@ -21,8 +21,8 @@ with extras.command():
     from timescales.errors import ConfigError, one_line
     from timescales.papers import load
     from timescales.papers.table import PAPER
-    from timescales.reports import pictures, status, verdicts, weights, wording, write
     from timescales.reports import report as reports
+    from timescales.reports import status, verdicts, weights, wording, write
     from timescales.reports.report import Report
     from timescales.runs import cost
 
@@ -109,7 +109,7 @@ def write_reports(made: Sequence[Report], composer: Composer | None) -> None:
     for found in made:
         write.write(found)
         weights.write(found)
-        pictures.draw(found)
+        write.draw(found)
         if composer is not None:
             _publish(found, composer)
         print("\n".join(summary(found)))

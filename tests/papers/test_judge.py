@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from made_up import FAILING, TABLE, judged_claim, judged_value, made_row, quoted, rows
+from made_up import FAILING, TABLE, judged_claim, judged_value, made_row, quoted, report_of, rows
 from scipy import stats
 
 from timescales.errors import ConfigError
@@ -14,6 +14,7 @@ from timescales.papers import judge
 from timescales.papers.judge import Interval
 from timescales.papers.parse import parse
 from timescales.papers.table import expand
+from timescales.reports.report import Judged
 from timescales.runs.metrics import Censored
 
 INF = math.inf
@@ -490,14 +491,11 @@ def test_each_item_is_counted_once_and_what_was_chosen_by_not_at_all():
     found = same + rows(LOW, "lstm", unit="half")
     claims, values = judge.judge(table, found)
     assert (len(claims), len(values)) == (8, 6)
-    assert judge.counts(table.claims, claims) == {"holds": 1, "refuted": 1}
-    assert judge.counts(table.cells, values) == {"agrees": 1}
+    assert report_of(table, {"paper": found}).counts == ({"holds": 1, "refuted": 1}, {"agrees": 1})
     turned = same + rows([0.99, 0.991, 0.992], "lstm", unit="half")
-    claims, _ = judge.judge(table, turned)
-    assert judge.counts(table.claims, claims) == {"undecided": 2}, "the views disagree"
-    claims, _ = judge.judge(table, same)
-    assert judge.counts(table.claims, claims) == {"not run": 2}
-    assert judge.word_of({"holds", "not run"}) == "not run"
+    assert report_of(table, {"paper": turned}).counts[0] == {"undecided": 2}, "the views disagree"
+    assert report_of(table, {"paper": same}).counts[0] == {"not run": 2}
+    assert Judged([], [judge.Verdict("holds"), judge.Verdict("not run")]).word == "not run"
 
 
 SEEDS = [0, 1, 2]

@@ -50,7 +50,7 @@ TABLES = [
     ({"units": 1}, "table.units: no such key; did you mean unit?"),
     ({"select": "bst"}, "table.select must be one of best, last; not bst"),
     ({"tolerance": True}, "table.tolerance must be a number; not true"),
-    ({"layout": {"columns": "model"}}, "table.layout takes columns, a setting, and rows"),
+    ({"layout": {"columns": "model"}}, "table.layout.rows is missing; see timescales/papers/table.py"),
     ({"question": {"asks": "Does it?"}}, "table.question.by is missing"),
     ({"question": {"asks": "Does it?", "by": ["plstm wins"]}}, "'plstm wins' must be the line of exactly one claim"),
     ({"claims": None}, f"table.claims {LIST}"),

@@ -9,22 +9,16 @@ from timescales.errors import ConfigError
 from timescales.papers.table import Grid
 from timescales.reports import cards
 
-CITATIONS = """\
-references:
-  - {authors: [{family-names: Somebody}, {family-names: Other}], title: No, year: 2020, notes: ICML}
-  - authors: [{family-names: Made}, {family-names: Up}, {family-names: Name}]
-    title: A gate
-    year: 2021
-    notes: ICML, arXiv 2101.00001
-"""
+MARKS = "<!-- {0}: written by make report -->\n\n<!-- /{0} -->\n"
+OWN = [MARKS.format(name) for name in ("summary", "questions", "tables")]
+PAGE = "\n".join(["# Made et al. 2021: A gate\n\nBy hand.\n", *OWN])
 
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """The folder of the pages, with a list that has marks; CITATION.cff has the made-up paper."""
-    (tmp_path / "CITATION.cff").write_text(CITATIONS)
-    (tmp_path / "README.md").write_text("# Papers\n\n<!-- papers: written by make report -->\n\n<!-- /papers -->\n")
-    monkeypatch.setattr(cards, "CITATIONS", tmp_path / "CITATION.cff")
+    """The folder of the pages: that of the made-up paper and the list, both with marks."""
+    (tmp_path / "README.md").write_text(f"# Papers\n\n{MARKS.format('papers')}")
+    (tmp_path / "made.md").write_text(PAGE)
     monkeypatch.setattr(cards, "FOLDER", tmp_path)
     return tmp_path
 
@@ -34,7 +28,8 @@ def reports():
     there = [made_row(ORIGIN, row, seconds=3600.0) for row in rows([0.90, 0.91, 0.92]) + rows([0.6] * 3, "lstm")]
     shared, other = (planned_run({"model": "gru", "seed": k}, "xy"[k]) for k in (0, 1))
     claims = [quoted("plstm > lstm"), quoted("plstm never fails"), {"claim": "lstm never fails", "ours": "to see"}]
-    table = TABLE | {"claims": claims, "success": "valid/accuracy > 0.5"}
+    question = {"asks": "Is it better?", "by": ["plstm > lstm"]}
+    table = TABLE | {"claims": claims, "success": "valid/accuracy > 0.5", "question": question}
     first = report_of(table, {"paper": there}, open_runs={"paper": [(shared, None)]})
     cells = [{"where": {"model": "lstm"}, "value": 60.0}, {"where": {"model": "plstm"}, "value": 90.0}]
     small = TABLE | {"name": "made_second", "cells": cells}
@@ -51,10 +46,11 @@ def stale(reports):
 def test_what_a_page_says(folder):
     text = cards.pages(reports())[folder / "made.md"]
     assert text.startswith("# Made et al. 2021: A gate\n")
-    assert "Made, Up & Name. ICML, [arXiv 2101.00001](https://arxiv.org/abs/2101.00001).\n" in text
+    assert "\nBy hand.\n" in text
     assert "| conclusions | 1 of 2 conclusions hold" in text
-    assert "![Made up](../../results/made_up/verdicts.png)" in text
-    assert "make reproduce TABLE=made_up " in text
+    assert "| Is it better? | **Yes**: plstm better than lstm: holds" in text
+    assert text.count("[made_up](../../results/made_up/table.md) |") == 2
+    assert "[made_up](../../results/made_up/table.md) | Made up |" in text
     assert "[lstm](../models/lstm.md), [plstm](../models/plstm.md)" in text
     assert "| tasks | [copy](../tasks/copy.md) |" in text
 
@@ -77,18 +73,14 @@ def test_a_page_that_is_out_of_date_is_named(folder):
     page = folder / "made.md"
     page.write_text(page.read_text().replace("6.0 h", "7.0 h"))
     assert stale(found) == [page]
-    page.unlink()
-    assert stale(found) == [page]
 
 
-def test_a_paper_must_be_cited(folder):
-    (folder / "CITATION.cff").write_text(CITATIONS.replace("Made", "Mode"))
-    with pytest.raises(ConfigError, match=r"CITATION.cff: references: none is by made; add the paper of table/made_"):
+def test_a_paper_must_have_a_page(folder):
+    (folder / "made.md").unlink()
+    with pytest.raises(ConfigError, match=r"made\.md, which table/made_\*\.yaml needs: write it"):
         cards.pages(reports())
 
 
-def test_authors_and_models():
-    one, two = ({"authors": [{"family-names": name} for name in names]} for names in ("A", "AB"))
-    assert [cards._authors(entry, most=2) for entry in (one, two)] == ["A", "A & B"]
+def test_models():
     grids = [Grid({"model": ["lstm", "gated"], "model.gate": ["-", "ur"]}), Grid({"model": "lstm"})]
     assert cards.models(grids) == ["lstm", "gated", "ur"]

@@ -9,7 +9,7 @@ from made_up import TABLE, made_row, report_of, rows
 from timescales import paths, plotting
 from timescales.files import csv_rows
 from timescales.papers.table import Figure as PanelOf
-from timescales.reports import figures, pictures, readme, speed, write
+from timescales.reports import figures, readme, speed, write
 from timescales.runs.metrics import Censored
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -55,19 +55,24 @@ def test_the_picture_is_drawn(made):
     write.write(made())
     curves, times = {"kind": "curves"}, {"kind": "times"}
     for kind in (curves, {"kind": "line", "x": "task.T"}, [curves, times]):
-        path = figures.draw(made(figure=kind))
+        path = write.pictures(made(figure=kind))[0]
+        assert path.name == "figure.png"
         assert path.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
         assert path.stat().st_size < 200_000
 
 
 def test_pictures_are_drawn_again_if_runs_or_pictures_or_code_change(made, monkeypatch):
     calls = []
-    monkeypatch.setattr(pictures.figures, "draw", lambda found: calls.append("figure"))
-    monkeypatch.setattr(pictures.forest, "draw", lambda found: (found.folder / "verdicts.png").write_text("drawn"))
+
+    def pictures(found):
+        calls.append("figure")
+        (found.folder / "verdicts.png").write_text("drawn")
+
+    monkeypatch.setattr(write, "pictures", pictures)
 
     def drawn(found):
         calls.clear()
-        pictures.draw(found)
+        write.draw(found)
         return bool(calls)
 
     found = made()
@@ -76,7 +81,7 @@ def test_pictures_are_drawn_again_if_runs_or_pictures_or_code_change(made, monke
     assert [drawn(found), drawn(found)] == [True, False]
     found.rows["paper"].pop()
     assert [drawn(found), drawn(found)] == [True, False]
-    monkeypatch.setattr(pictures, "_code", lambda: ["other code"])
+    monkeypatch.setattr(write, "_code", lambda: ["other code"])
     assert [drawn(found), drawn(found)] == [True, False]
     # What simple rules reach may depend on data, or on a task of the user's.
     rules = {"figure": {"kind": "curves", "trivial_baselines": True}}
@@ -191,7 +196,7 @@ def test_curves_show_what_simple_rules_reach(monkeypatch):
 HEAD = "section,config,S,B,I,H,loss,flush,threads,variant,seconds,MiB,ratio,rounds\n"
 
 
-def test_a_bar_has_the_ratio_that_was_measured(tmp_path):
+def test_a_bar_has_the_ratio_that_was_measured(tmp_path, monkeypatch):
     from matplotlib.figure import Figure
 
     lines = [
@@ -203,7 +208,8 @@ def test_a_bar_has_the_ratio_that_was_measured(tmp_path):
     (tmp_path / "bench").mkdir()
     (tmp_path / "bench" / speed.BENCH).write_text(HEAD + "\n".join(lines) + "\n")
     figure = Figure()
-    speed.draw_speed(figure, tmp_path)
+    monkeypatch.setattr(plotting, "write", lambda fill, path, title: (fill(figure), [path])[1])
+    speed.draw(tmp_path)
     (ax,) = figure.axes
     assert [bar.get_width() for bar in ax.patches] == [0.25, 1.2]
     assert [text.get_text() for text in ax.get_yticklabels()] == ["the gate of ten lines", "LSTM, loop in Python"]

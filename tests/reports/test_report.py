@@ -176,14 +176,14 @@ def test_what_was_chosen_by_is_shown_and_not_counted():
 
 def test_pictures_are_small_and_vanish_with_what_they_show(made):
     found = made()
-    for path in forest.draw(found):
+    for path in write.pictures(found):
         assert path.read_bytes()[:8] == PNG
         assert path.stat().st_size < 200_000
-    pictures = [found.folder / name for name in ("verdicts.png", "ladder.png")]
-    assert all(path.is_file() for path in pictures)
+    files = [found.folder / name for name in ("figure.png", "verdicts.png", "ladder.png")]
+    assert all(path.is_file() for path in files)
     nothing = replace(found, rows={size: [] for size in found.rows})
-    assert forest.draw(nothing) == []
-    assert not any(path.exists() for path in pictures)
+    assert write.pictures(nothing) == []
+    assert not any(path.exists() for path in files)
 
 
 def test_a_picture_has_a_line_for_each_claim_and_value_in_its_colour(made):
@@ -202,6 +202,7 @@ def test_the_ladders_picture_has_a_row_for_each_rung_and_the_papers_last(made):
     (ax,) = forest.ladder(made()).axes
     names = [label.get_text() for label in ax.get_yticklabels()]
     assert names[:2] == ["t5", "t20"]
+    assert ax.get_xlabel() == "percent"
     assert len(names) == 3
     ends = [tuple(map(float, line.get_xdata())) for line in ax.lines if line.get_lw() == 2]
     assert ends == [pytest.approx((30.3 - 0.2267, 30.3 + 0.2267), abs=1e-3)] * 3
@@ -374,8 +375,8 @@ QUESTION = {"question": {"asks": "Is it better?", "by": ["plstm > lstm"]}}
 
 
 def asked(made, **changes):
-    (row,) = index.questions([made(**QUESTION | changes)])
-    return row
+    _, _, row = index.questions([made(**QUESTION | changes)])
+    return row.strip("| ").split(" | ")
 
 
 def test_a_questions_answer_is_that_of_its_claims(made, tmp_path):
@@ -392,20 +393,19 @@ def test_a_questions_answer_is_that_of_its_claims(made, tmp_path):
     for directory in (tmp_path / "runs").glob("*paper*"):
         shutil.rmtree(directory)
     assert asked(made)[1].startswith("**Open** at the paper's size. At smaller sizes: ")
-    assert index.questions([made()]) == [], "it asks nothing"
+    assert len(index.questions([made()])) == 2, "it asks nothing"
 
 
 def test_the_index_adds_up_the_counts_of_papers_and_keeps_studies_apart(made):
     found, other = made(), made(name="made_second", claims=[quoted("lstm > plstm")], ladder=NO_LADDER)
     study = made(name="ours_study", ladder=NO_LADDER)
-    assert index.sum_of([found, other], 0) == {"holds": 1, "refuted": 1}
-    assert index.sum_of([found, other], 1) == {"agrees": 2}
-    text = index.index([found, other, study])
-    papers, studies = text.split("## Studies of our own")
-    assert "ours_study" in studies
-    assert "ours_study" not in papers
-    assert "1 of 2 conclusions hold, 1 are refuted" in papers
-    assert "t5: 6 of 6, t20: 6 of 6" in papers
+    values = "2 of 2 printed values agree, 0 differ"
+    assert wording.counts([found, other]) == ["1 of 2 conclusions hold, 1 are refuted", values]
+    blocks = index.blocks([found, other, study])
+    assert "ours_study" in blocks.pop("studies")
+    assert "ours_study" not in "".join(blocks.values())
+    assert "1 of 2 conclusions hold, 1 are refuted" in blocks["summary"]
+    assert "t5: 6 of 6, t20: 6 of 6" in blocks["tables"]
     row = index.row(found)
     assert row[4:6] == ["6 of 6", ""]
 

@@ -112,13 +112,7 @@ def test_files_keep_the_lines_of_other_tables(tmp_path):
 
 
 def test_json_has_finite_numbers_alone():
-    assert verdicts._rounded({"a": math.inf, "b": math.nan, "c": 1 / 3, "n": 3, "word": "x"}) == {
-        "a": None,
-        "b": None,
-        "c": 0.333333,
-        "n": 3,
-        "word": "x",
-    }
+    assert [verdicts._rounded(value) for value in (math.inf, math.nan, 1 / 3, 3, "x")] == [None, None, 0.333333, 3, "x"]
 
 
 def test_lines_are_as_the_schema_says(tmp_path):

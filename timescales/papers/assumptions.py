@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from timescales.papers.table import Assumption, Axes, Cell, Claim, Where, agrees, matches
+from timescales.papers.table import Assumption, Axes, Table, Where, agrees, matches
 
 
 def views(assumed: Mapping[str, Assumption]) -> list[Where]:
@@ -21,46 +21,39 @@ def views(assumed: Mapping[str, Assumption]) -> list[Where]:
     return [dict(zip(shown, values, strict=True)) for values in itertools.product(*shown.values())]
 
 
-def cells(cells: Sequence[Cell], assumed: Mapping[str, Assumption], runs: Sequence[Axes]) -> tuple[Cell, ...]:
-    """Return each cell under each view in which it has different runs. runs: the settings of all runs of the table."""
-    return tuple(each for k, cell in enumerate(cells) for each in _cells(replace(cell, number=k), assumed, runs))
+def under_views(table: Table, runs: Sequence[Axes]) -> Table:
+    """Return a table with each cell under each view in which it has different runs, and so with each claim.
+
+    A claim is judged under the views that have all its groups of the first view. runs: the settings of all runs.
+    """
+    cells = [replace(cell, number=k) for k, cell in enumerate(table.cells)]
+    claims = [replace(claim, number=k) for k, claim in enumerate(table.claims)]
+    every = views(table.assumed)
+    if len(every) == 1:
+        return replace(table, cells=tuple(cells), claims=tuple(claims))
+    of_cells, of_claims = [], []
+    for cell in cells:
+        own = [axes for axes in runs if matches(axes, cell.where)]
+        for view, words in _different(table.assumed, [[axes for axes in own if agrees(axes, view)] for view in every]):
+            where = {**cell.where, **{key: view[key] for key in words}}
+            of_cells.append(replace(cell, where=where, under=", ".join(words.values())))
+    for claim in claims:
+        groups = [replace(claim, view=view).groups(runs, lambda axes: axes) for view in every]
+        complete = [{} if each.keys() < groups[0].keys() else each for each in groups]
+        deciding = [[axes for sides in each.values() for side in sides for axes in side] for each in complete]
+        for view, words in _different(table.assumed, deciding) or [({}, {})]:
+            of_claims.append(replace(claim, view=view, under=", ".join(words.values())))
+    return replace(table, cells=tuple(of_cells), claims=tuple(of_claims))
 
 
-def _cells(cell: Cell, assumed: Mapping[str, Assumption], runs: Sequence[Axes]) -> Iterator[Cell]:
-    def filling(view: Where) -> list[Axes]:
-        return [axes for axes in runs if matches(axes, cell.where) and agrees(axes, view)]
+def _different(assumed: Mapping[str, Assumption], runs: Sequence[list[Axes]]) -> list[tuple[Where, dict[str, str]]]:
+    """Return the views with runs that no earlier view has, each with the words of the settings that distinguish it.
 
-    for view, words in _different(assumed, filling):
-        where = {**cell.where, **{key: view[key] for key in words}}
-        yield replace(cell, where=where, under=", ".join(words.values()))
-
-
-def claims(claims: Sequence[Claim], assumed: Mapping[str, Assumption], runs: Sequence[Axes]) -> tuple[Claim, ...]:
-    """Return each claim under each view in which different runs decide it, in all groups of the first view."""
-    return tuple(each for k, claim in enumerate(claims) for each in _claims(replace(claim, number=k), assumed, runs))
-
-
-def _claims(claim: Claim, assumed: Mapping[str, Assumption], runs: Sequence[Axes]) -> Iterator[Claim]:
-    first = replace(claim, view=views(assumed)[0]).groups(runs, lambda axes: axes)
-
-    def deciding(view: Where) -> list[Axes]:
-        groups = replace(claim, view=view).groups(runs, lambda axes: axes)
-        if groups.keys() < first.keys():
-            return []
-        return [axes for sides in groups.values() for side in sides for axes in side]
-
-    for view, words in _different(assumed, deciding) or [({}, {})]:
-        yield replace(claim, view=view, under=", ".join(words.values()))
-
-
-def _different(
-    assumed: Mapping[str, Assumption], runs_under: Callable[[Where], list[Axes]]
-) -> list[tuple[Where, dict[str, str]]]:
-    """Return the views under which the runs differ, each with the words of the settings that distinguish it."""
-    if not any(entry.shown for entry in assumed.values()):
-        return [({}, {})]
-    found = {json.dumps(runs, sort_keys=True): view for view in reversed(views(assumed)) if (runs := runs_under(view))}
-    different = list(reversed(found.values()))
-    shown = [key for key, entry in assumed.items() if entry.shown]
-    several = [key for key in shown if len({json.dumps(view[key]) for view in different}) > 1]
-    return [(view, {key: assumed[key].shown[view[key]] for key in several}) for view in different]
+    runs: those of each view.
+    """
+    found: dict[str, Where] = {}
+    for view, own in zip(views(assumed), runs, strict=True):
+        if own:
+            found.setdefault(json.dumps(own, sort_keys=True), view)
+    several = [key for key in assumed if len({json.dumps(view.get(key)) for view in found.values()}) > 1]
+    return [(view, {key: assumed[key].shown[view[key]] for key in several}) for view in found.values()]

@@ -12,7 +12,6 @@ import functools
 import importlib
 import math
 import statistics
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
@@ -192,9 +191,12 @@ def judge_claim(
     groups, wanted = claim.groups(rows, lambda row: row.axes), claim.groups(planned, lambda axes: axes)
     low, high = region_of(claim, ratio)
     found = {shared: interval for shared, sides in groups.items() if (interval := effect(claim, sides, pair, ratio))}
-    ran = sum(_analysed(row, claim.columns) for sides in groups.values() for side in sides for row in side)
+    every = [side for sides in groups.values() for side in sides]
+    ran = sum(_analysed(row, claim.columns) for side in every for row in side)
     plan = sum(len(side) for sides in wanted.values() for side in sides)
-    failures = _failures(claim, groups)
+    failed = [sum(claim.succeeded(row) is False for row in side) for side in every]
+    shares = ", ".join(f"{number} of {len(side)}" for number, side in zip(failed, every, strict=True))
+    failures = [f"failed: {shares}"] if any(failed) else []
     if not found:
         return Verdict(NOT_RUN if ran < plan else UNDECIDED, notes=failures)
     places = [estimated.place(low, high) for estimated in found.values()]
@@ -207,7 +209,7 @@ def judge_claim(
         refuted = f", refuted in {places.count(-1)}" if -1 in places else ""
         notes.append(f"holds in {places.count(1)}{refuted} of {len(found)} groups")
     notes += failures if claim.sign not in FAILING else []
-    notes += ["part of the data"] * any(row.partial for sides in groups.values() for side in sides for row in side)
+    notes += ["part of the data"] * any(row.partial for side in every for row in side)
     measured = [
         sum(row.value(column) is not None for row in side) if "fails" not in claim.sign else len(side)
         for shared in found
@@ -236,26 +238,30 @@ def effect(claim: Claim, sides: Sequence[Sequence[Row]], pair: bool = False, rat
         if len(shares) < len(sides):
             return None
         return combined(shares, (1, -1)) if len(sides) == 2 else shares[0]
-    sign, factor = (1, claim.times) if claim.higher else (-1, 1 / claim.times)
+    a, b = claim.weights
     if claim.than:
         pairs = [[row.value(column) for column in claim.columns] for row in sides[0]]
-        both = [sign * claim.scale * (x - factor * y) for x, y in pairs if x is not None and y is not None]
+        both = [claim.scale * (a * x + b * y) for x, y in pairs if x is not None and y is not None]
         return contrast([both], [1]) if both else None
     rated = [at_best_rate(claim, side) for side in sides]
-    values = [[(row.seed, x) for row in side if (x := _value(claim, row)) is not None] for side in rated]
+    values = [[(row.seed, x) for row in side if (x := claim.read(row)) is not None] for side in rated]
     if not all(values):
         return None
     if is_steps(claim.column):
-        return _of_times(claim, [[x for _, x in side] for side in values], factor, ratio)
+        return _of_times(claim, [[x for _, x in side] for side in values], ratio)
     # A run that diverged without a value counts as the worst of all.
-    worst = sign * min(sign * x for side in values for _, x in side)
-    lost = [[(r.seed, worst) for r in side if r.status != "finished" and _value(claim, r) is None] for side in rated]
+    worst = a * min(a * x for side in values for _, x in side)
+    lost = [[(r.seed, worst) for r in side if r.status != "finished" and claim.read(r) is None] for side in rated]
     first, second = (x + y for x, y in zip(values, lost, strict=True))
     if pair:
-        a, b = _by_seed(first), _by_seed(second)
-        same = [sign * (a[seed] - factor * b[seed]) for seed in a if seed in b]
+        # A side may have several settings: the values of each seed are averaged.
+        means = [
+            {seed: statistics.fmean(x for other, x in side if other == seed) for seed, _ in side}
+            for side in (first, second)
+        ]
+        same = [a * x + b * means[1][seed] for seed, x in means[0].items() if seed in means[1]]
         return contrast([same], [1]) if same else None
-    signed = [[sign * x for _, x in first], [sign * factor * x for _, x in second]]
+    signed = [a * x for _, x in first], [-b * x for _, x in second]
     # If a table names chance, some runs learn and some stay at chance. Then tests of means lose power, ranks do not.
     return ranks_of(*signed) if claim.chance is not None else contrast_of(*signed)
 
@@ -268,25 +274,14 @@ def _analysed(row: Row, columns: Sequence[str]) -> bool:
     return all(any(x is not None and key.startswith(f"{name}/") for key, x in row.values.items()) for name in names)
 
 
-def _by_seed(values: Sequence[tuple[int, float]]) -> dict[int, float]:
-    """Average the values of each seed: a side may have several settings."""
-    return {seed: statistics.fmean(x for other, x in values if other == seed) for seed, _ in values}
-
-
-def _of_times(claim: Claim, sides: Sequence[Sequence[float]], factor: float, ratio: bool) -> Interval:
+def _of_times(claim: Claim, sides: Sequence[Sequence[float]], ratio: bool) -> Interval:
     """Estimate how much earlier the first side is; of powers of 2 if `ratio`."""
     of = math.log2 if ratio else float
     first, second = (
-        [(of(f * x), math.inf if isinstance(x, Censored) else of(f * x)) for x in side]
-        for side, f in zip(sides, (1, factor), strict=True)
+        [(of(abs(weight) * x), math.inf if isinstance(x, Censored) else of(abs(weight) * x)) for x in side]
+        for side, weight in zip(sides, claim.weights, strict=True)
     )
     return shift(first, second) if claim.higher else shift(second, first)
-
-
-def _value(claim: Claim, row: Row) -> float | None:
-    """Return the value of a run in the printed unit. Times stay in steps."""
-    value = row.value(claim.column)
-    return value if value is None or is_steps(claim.column) else value * claim.scale
 
 
 def at_best_rate(measure: Measure, rows: Sequence[Row]) -> Sequence[Row]:
@@ -304,16 +299,12 @@ def at_best_rate(measure: Measure, rows: Sequence[Row]) -> Sequence[Row]:
     usable = [x for x in rates.values() if all(measure.succeeded(r) and r.value(measure.column) is not None for r in x)]
     if not usable:
         return []
-    return measure.best(
-        usable, key=lambda own: statistics.fmean(x for row in own if (x := row.value(measure.column)) is not None)
-    )
+    return (max if measure.higher else min)(usable, key=lambda own: statistics.fmean(_values(measure, own)))
 
 
-def _failures(measure: Measure, groups: dict[str, list[list[Row]]]) -> list[str]:
-    """Write a note with the failed runs of each side, if any run failed."""
-    each = [(sum(measure.succeeded(r) is False for r in side), len(side)) for s in groups.values() for side in s]
-    shares = ", ".join(f"{failed} of {of}" for failed, of in each)
-    return [f"failed: {shares}"] if any(failed for failed, _ in each) else []
+def _values(measure: Measure, rows: Sequence[Row]) -> list[float]:
+    """Return the values of runs in the printed unit."""
+    return [x for row in rows if (x := measure.read(row)) is not None]
 
 
 # --- printed values ---
@@ -327,7 +318,7 @@ def judge_value(cell: Cell, rows: Sequence[Row]) -> Verdict:
     region = (cell.value - cell.margin, cell.value + cell.margin)
     good = [row for row in (own if cell.reduce == "max" else at_best_rate(cell, own)) if cell.succeeded(row)]
     notes = [f"{lost} of {len(own)} failed"] if (lost := sum(cell.succeeded(row) is False for row in own)) else []
-    if chance := sum(map(cell.at_chance, own)):
+    if chance := sum(bool(cell.chance and cell.succeeded(row) and cell.meets(cell.chance, row)) for row in own):
         notes.append(f"{chance} of {len(own)} at chance")
     notes += ["part of the data"] * any(row.partial for row in own)
     estimated, values = estimate(cell, good), _values(cell, good)
@@ -337,12 +328,6 @@ def judge_value(cell: Cell, rows: Sequence[Row]) -> Verdict:
     return Verdict(word, estimated, region, n=len(good), notes=notes, values=values)
 
 
-def _values(measure: Measure, rows: Sequence[Row]) -> list[float]:
-    """Return the values of runs in the printed unit."""
-    scale = 1.0 if is_steps(measure.column) else measure.scale
-    return [x * scale for row in rows if (x := row.value(measure.column)) is not None]
-
-
 def estimate(cell: Cell, rows: Sequence[Row]) -> Interval | None:
     """Estimate the value of a cell from its successful runs.
 
@@ -350,48 +335,25 @@ def estimate(cell: Cell, rows: Sequence[Row]) -> Interval | None:
     best.
     """
     values = _values(cell, rows)
-    single: float | None = None
+    single: float | None
     if cell.compute:
         module, _, function = cell.compute.partition(".")
         single = getattr(importlib.import_module(f"timescales.analysis.{module}"), function)(rows)
-        if single is None:
-            return None
     elif not values:
-        return None
+        single = None
     elif is_steps(cell.column):
         single = float(statistics.median(values))
     elif cell.reduce == "max":
-        single = float(cell.best(values))
-    if single is not None:
-        return Interval(-math.inf, single, math.inf)
-    mean = contrast([values], [1])
-    if cell.unit == "percent" and math.isfinite(mean.low):
-        mean = Interval(max(mean.low, 0.0), mean.mid, min(mean.high, 100.0))
-    return mean
-
-
-# --- tables ---
+        single = float(max(values) if cell.higher else min(values))
+    else:
+        mean = contrast([values], [1])
+        if cell.unit == "percent" and math.isfinite(mean.low):
+            mean = Interval(max(mean.low, 0.0), mean.mid, min(mean.high, 100.0))
+        return mean
+    return None if single is None else Interval(-math.inf, single, math.inf)
 
 
 def judge(table: Table, rows: Sequence[Row]) -> tuple[list[Verdict], list[Verdict]]:
     """Judge all claims and all printed values of a table at the paper's size, in its order."""
     planned = expand(table)
     return [judge_claim(claim, rows, planned) for claim in table.claims], [judge_value(c, rows) for c in table.cells]
-
-
-def counts(items: Sequence[Claim | Cell], verdicts: Sequence[Verdict]) -> Counter[str]:
-    """Count each claim or value once, by its word.
-
-    An item that is judged under several values of a setting is undecided if its words differ. Not counted are items
-    that a setting was chosen by, our own claims that decide nothing, and values that are not printed.
-    """
-    words: dict[int, set[str]] = {}
-    for item, verdict in zip(items, verdicts, strict=True):
-        if verdict.word and not item.calibrated and (isinstance(item, Cell) or item.decides):
-            words.setdefault(item.number, set()).add(verdict.word)
-    return Counter(word_of(each) for each in words.values())
-
-
-def word_of(words: set[str]) -> str:
-    """Combine the words that an item has under several values of a setting into one word."""
-    return NOT_RUN if NOT_RUN in words else UNDECIDED if len(words) > 1 else next(iter(words))

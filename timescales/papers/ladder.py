@@ -17,13 +17,12 @@ from typing import NamedTuple
 from timescales.papers import judge
 from timescales.papers.judge import Interval, Verdict
 from timescales.papers.parse import stands_for
-from timescales.papers.table import PAPER, Claim, Competence, Rung, Table, Threshold, column, expand, group
+from timescales.papers.table import PAPER, Claim, Rung, Table, expand, group
 from timescales.runs.metrics import is_steps
 from timescales.runs.store import Row
 
 SEEN, OPPOSITE, UNCLEAR = "seen", "opposite seen", "unclear"
 RUNG_WORDS = {"holds": SEEN, "refuted": OPPOSITE, judge.UNDECIDED: UNCLEAR, judge.NOT_RUN: judge.NOT_RUN}
-TRENDS = ("grows", "shrinks", "flat", UNCLEAR)
 ALL, DECIDED = "all", "seen or opposite seen at the smallest size"  # groups of conclusions whose signs are counted
 
 
@@ -52,7 +51,7 @@ class LadderClaim:
     """A claim over the rungs of a ladder, from the smallest, and at the paper's size if it has runs there.
 
     ratio: whether effects are powers of 2 of how many times as fast the first side is. tolerance: a change over the
-    whole ladder that is not larger counts as none. quoted: whether the claim stands for a sentence of the paper.
+    whole ladder that is not larger counts as none. own: the claim at the paper's size that the claim stands for.
     """
 
     claim: Claim
@@ -60,14 +59,7 @@ class LadderClaim:
     paper: Verdict | None
     ratio: bool
     tolerance: float
-    quoted: bool = False
-
-    @property
-    def unit(self) -> str:
-        """Return the unit of the effect."""
-        if "fails" in self.claim.sign:
-            return "share of runs"
-        return "times as fast" if self.ratio else self.claim.unit
+    own: Claim | None = None
 
     @functools.cached_property
     def slope(self) -> Interval | None:
@@ -116,7 +108,8 @@ def ladder_claims(table: Table, rows: Mapping[str, Sequence[Row]]) -> list[Ladde
     if ladder is None:
         return []
     claims = {claim.of or claim.text: claim for rung in ladder.rungs.values() for claim in rung.claims}
-    short = {name: too_short_or_easy(rung.competence, rung, rows.get(name, ())) for name, rung in ladder.rungs.items()}
+    planned = {name: expand(table, name) for name in (PAPER, *ladder.rungs)}
+    short = {name: too_short_or_easy(rung, rows.get(name, ())) for name, rung in ladder.rungs.items()}
     found = []
     for key, claim in claims.items():
         ratio = is_steps(claim.column) and "fails" not in claim.sign
@@ -124,20 +117,18 @@ def ladder_claims(table: Table, rows: Mapping[str, Sequence[Row]]) -> list[Ladde
         for name, rung in ladder.rungs.items():
             own = next((each for each in rung.claims if key == (each.of or each.text)), None)
             if own is not None:
-                pair = ladder.pair == "seed"
-                verdict = judge.judge_claim(own, rows.get(name, ()), expand(table, name), pair, ratio)
+                verdict = judge.judge_claim(own, rows.get(name, ()), planned[name], bool(ladder.pair), ratio)
                 word = RUNG_WORDS[verdict.word]
                 lacks = short[name] if word != judge.NOT_RUN else ""
                 runs = frozenset(row.id for row in rows.get(name, ()))
                 steps.append(RungResult(name, float(rung.at or 0), verdict, UNCLEAR if lacks else word, lacks, runs))
-        own_claim = stands_for(table.claims, claim.of) if claim.of else None
-        paper = None
-        if own_claim is not None:
-            paper = judge.judge_claim(own_claim, rows.get(PAPER, ()), expand(table), ratio=ratio)
+        of_paper = stands_for(table.claims, claim.of)
+        paper: Verdict | None = None
+        if of_paper is not None:
+            paper = judge.judge_claim(of_paper, rows.get(PAPER, ()), planned[PAPER], ratio=ratio)
         if paper and (paper.interval is None or paper.word == judge.NOT_RUN):
             paper = None
-        quoted = own_claim is not None and bool(own_claim.quote)
-        found.append(LadderClaim(claim, steps, paper, ratio, _flat(table, claim, ratio), quoted))
+        found.append(LadderClaim(claim, steps, paper, ratio, _flat(table, claim, ratio), of_paper))
     return found
 
 
@@ -152,26 +143,23 @@ def _flat(table: Table, claim: Claim, ratio: bool) -> float:
     return float(claim.tolerance) if alike else 0.0
 
 
-def too_short_or_easy(competence: Competence | None, rung: Rung, rows: Sequence[Row]) -> str:
+def too_short_or_easy(rung: Rung, rows: Sequence[Row]) -> str:
     """Return "too short" or "too easy" if the runs of a rung compare nothing; "" if they do, or if there are no runs.
 
     Why: if all models fail, or all reach the ceiling, the rung would wrongly show "no difference".
     """
+    competence = rung.competence
     if competence is None or not rows:
         return ""
     settings: dict[str, list[Row]] = {}
     for row in rows:
         settings.setdefault(group(row.axes), []).append(row)
 
-    def share(own: Sequence[Row], threshold: Threshold) -> float:
-        values = [row.value(column(threshold.metric, rung.select)) for row in own]
-        return sum(x is not None and threshold.reached(x) for x in values) / len(values)
-
-    if max(share(own, competence.reach) for own in settings.values()) < competence.share:
+    reached = [sum(bool(rung.meets(competence.reach, row)) for row in own) / len(own) for own in settings.values()]
+    if max(reached) < competence.share:
         return "too short"
-    if competence.ceiling and min(share(own, competence.ceiling) for own in settings.values()) == 1.0:
-        return "too easy"
-    return ""
+    easy = competence.ceiling and all(rung.meets(competence.ceiling, row) for row in rows)
+    return "too easy" if easy else ""
 
 
 class KeptSigns(NamedTuple):
@@ -194,29 +182,23 @@ def kept_signs(ladder_claims: Sequence[LadderClaim]) -> list[KeptSigns]:
 
     Returns: the count of all, of those that are decided at the smallest size, and of each kind of metric that occurs.
     """
-    pairs: dict[tuple[object, ...], tuple[bool, bool]] = {}
-    kinds: dict[str, list[tuple[object, ...]]] = {ALL: [], DECIDED: []}
+    counted: set[tuple[object, ...]] = set()
+    kinds: dict[str, list[tuple[bool, bool]]] = {ALL: [], DECIDED: []}
     for judged in ladder_claims:
-        key = (judged.steps[0].runs, str(judged.claim.sides), judged.claim.metric)
-        if judged.claim.sign == ">" and judged.quoted and len(judged.signs) >= 2 and key not in pairs:
-            pairs[key] = judged.signs[0], judged.signs[-1]
+        claim = judged.claim
+        key = (judged.steps[0].runs, str(claim.sides), claim.metric)
+        if claim.sign == ">" and judged.own and judged.own.quote and len(judged.signs) >= 2 and key not in counted:
+            counted.add(key)
             first = next(step for step in judged.steps if step.counts)
             decided = [DECIDED] * (first.word in (SEEN, OPPOSITE))
-            for kind in (ALL, *decided, _kind(judged.claim)):
-                kinds.setdefault(kind, []).append(key)
+            metric = "accuracy" if claim.higher else "loss or perplexity"
+            if is_steps(claim.column) or claim.metric.startswith("probe/"):
+                metric = "steps to a threshold" if is_steps(claim.column) else "values of an analysis"
+            for kind in (ALL, *decided, metric):
+                kinds.setdefault(kind, []).append((judged.signs[0], judged.signs[-1]))
     found = []
-    for kind, keys in kinds.items():
-        own = [pairs[key] for key in keys]
-        small, large = (statistics.fmean(pair[k] for pair in own) if own else 0.0 for k in (0, 1))
-        chance = small * large + (1 - small) * (1 - large) if own else 0.0
-        found.append(KeptSigns(kind, sum(a == b for a, b in own), len(own), chance))
+    for kind, pairs in kinds.items():
+        small, large = (statistics.fmean(pair[k] for pair in pairs) if pairs else 0.0 for k in (0, 1))
+        chance = small * large + (1 - small) * (1 - large) if pairs else 0.0
+        found.append(KeptSigns(kind, sum(a == b for a, b in pairs), len(pairs), chance))
     return found
-
-
-def _kind(claim: Claim) -> str:
-    """Name the kind of a claim's metric."""
-    if is_steps(claim.column):
-        return "steps to a threshold"
-    if claim.metric.startswith("probe/"):
-        return "values of an analysis"
-    return "accuracy" if claim.higher else "loss or perplexity"

@@ -7,7 +7,6 @@ cannot express.
 from __future__ import annotations
 
 import functools
-import itertools
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -34,6 +33,7 @@ from timescales.papers.table import (
     Figure,
     Grid,
     Ladder,
+    Layout,
     Measure,
     Number,
     Question,
@@ -44,10 +44,12 @@ from timescales.papers.table import (
     Where,
     expand,
     matches,
+    printed_pairs,
 )
 from timescales.runs.metrics import STEPS_TO, is_steps, threshold
 
 Node = Mapping[str, Any]  # a part of a table's file
+PERCENT = r"%|\bpct\b|\bper\s?cents?\b|\bpercentages?\b"  # what people write for percent
 MINIMUM = {"sd": 0, "se": 0, "tolerance": 0, "n": 1}
 ABOVE = {"times": 0, "by": 0, "at": 0, "steps": 0, "share": 0, "seeds": 0}
 DOCUMENTATION = "timescales/papers/table.py"
@@ -58,41 +60,36 @@ def parse(node: Node) -> Table:
     """Make a table of its node. Raises ConfigError for a table that cannot be judged or reported."""
     file = f"table/{node.get('name', '?')}.yaml"
     where = f"{file}: table"
-    values = _measured(Table, node, where)
+    values = checked(Table, node, where)
     ladder, measure = values.pop("ladder", None), _inherited(values)
     values |= {
         "runs": _each(_grid, f"{where}.runs", values["runs"]),
         "cells": _each(parse_cell, f"{where}.cells", values["cells"], measure),
         "claims": _each(parse_claim, f"{where}.claims", values["claims"], measure),
         "data": _each(_of_data, f"{where}.data", values.get("data", []), measure),
-        "cited": _each(_cited, f"{where}.cited", values.get("cited", [])),
+        "cited": _each(lambda at, node: Cited(**checked(Cited, node, at)), f"{where}.cited", values.get("cited", [])),
         "figure": _each(_figure, f"{where}.figure", _listed(values.get("figure", []))),
         "assumed": {
             key: Assumption(**checked(Assumption, entry, f"{where}.assumed.{key}"))
             for key, entry in values.get("assumed", {}).items()
         },
     }
-    if "question" in values:
-        values["question"] = Question(**checked(Question, values["question"], f"{where}.question"))
+    for key, kind in (("question", Question), ("layout", Layout)):
+        if key in values:
+            values[key] = kind(**checked(kind, values[key], f"{where}.{key}"))
     for key in ("notes", "needs", "probe"):
         if wrong := [text for text in values.get(key, ()) if not isinstance(text, str)]:
             raise ConfigError(f"{where}.{key}: {wrong[0]!r} is not a string: put quotes around text with a colon")
     table = Table(**values)
     if not set(table.other_selections()) <= set(get_args(Select)):
         raise ConfigError(f"{where}.assumed.select.try must be a list of best or last, not {table.other_selections()}")
-    _check_runs(file, table)
-    if table.layout and set(table.layout) != {"columns", "rows"}:
-        raise ConfigError(f"{where}.layout takes columns, a setting, and rows, a list of settings")
+    runs = expand(table)
+    _check_runs(file, table, runs)
     chosen = any(item.calibrated for part in (table.cells, table.claims) for item in part)
     if chosen and not any(assumption.calibrated for assumption in table.assumed.values()):
         fix = "add it to the setting of assumed that was chosen by it"
         raise ConfigError(f"{file}: a cell or a claim has calibrated: true: {fix}")
-    runs = expand(table)
-    table = replace(
-        table,
-        cells=assumptions.cells(table.cells, table.assumed, runs),
-        claims=assumptions.claims(table.claims, table.assumed, runs),
-    )
+    table = assumptions.under_views(table, runs)
     table = replace(table, cells=_planned(table, runs))
     if ladder is not None:
         table = replace(table, ladder=_ladder(f"{where}.ladder", ladder, table, measure))
@@ -113,8 +110,6 @@ def _ladder(where: str, node: Any, table: Table, measure: Node) -> Ladder:
     shared = {key: node[key] for key in RUNG_KEYS if key in node}
     if not values.get("rungs") or not values.get("over"):
         raise ConfigError(f"{where} needs over (what grows) and rungs, each with a name; or none: why it has no rungs")
-    if values.get("pair", "") not in ("", "seed"):
-        raise ConfigError(f"{where}.pair must be seed; leave it out to compare unpaired runs; not {values['pair']}")
     if wrong := {PAPER, RATES, "small", "tiny"} & values["rungs"].keys():
         raise ConfigError(f"{where}.rungs.{wrong.pop()}: this name is reserved; choose another one")
     for name, part in values["rungs"].items():
@@ -141,12 +136,10 @@ def _rung(where: str, node: Any, table: Table, measure: Node, over: str, base: N
         over: the setting whose value is the size of the rung, if the rung does not set `at`.
         base: settings that all rungs share.
     """
-    values = _measured(Rung, node, where, measure)
+    values = checked(Rung, node, where, measure)
     if seeds := values.get("seeds"):
         base = {**base, "seed": [FIRST_SEED + k for k in range(seeds)]}
-    for part in _listed(values["sets"]):
-        plain.require(f"{where}.set", part, dict)
-    sets = tuple(_grid(f"{where}.set", {**base, **part}) for part in _listed(values["sets"]))
+    sets = tuple(_grid(f"{where}.set", base) | _grid(f"{where}.set", part) for part in _listed(values["sets"]))
     for part in sets:
         if not any(grid.has_model_of(part) for grid in table.runs):
             raise ConfigError(f"{where}.set names model {part.settings['model']}, which no run has")
@@ -157,11 +150,8 @@ def _rung(where: str, node: Any, table: Table, measure: Node, over: str, base: N
         "claims": _each(parse_claim, f"{where}.claims", values.get("claims", []), _inherited(values)),
         "sets": sets,
     }
-    if (node := values.get("competence")) is not None:
-        competence = checked(Competence, node, f"{where}.competence")
-        for key in (key for key in ("reach", "ceiling") if competence.get(key) is not None):
-            competence[key] = _threshold(f"{where}.competence", competence[key])
-        values["competence"] = Competence(**competence)
+    if "competence" in values:
+        values["competence"] = Competence(**checked(Competence, values["competence"], f"{where}.competence"))
     rung = Rung(**vars(table) | values)
     if over and rung.at is None:
         size, *others = (grid.settings.get(over) for grid in rung.runs)
@@ -196,63 +186,51 @@ def _each(build: Callable[..., Any], where: str, nodes: Sequence[Any], *more: An
     return tuple(build(f"{where}[{k}]", node, *more) for k, node in enumerate(nodes))
 
 
-def _measured(kind: type[Any], node: Any, where: str, inherited: Node | None = None) -> dict[str, Any]:
-    """Return a node's values by field, with those that it inherits; check those that decide verdicts."""
-    own = checked(kind, node, where, inherited)
-    percent = r"%|\bpct\b|\bper\s?cents?\b|\bpercentages?\b"  # what people write for it
-    if (unit := own.get("unit", "percent")) != "percent" and re.search(percent, unit, re.IGNORECASE):
-        raise ConfigError(f"{where}.unit: {unit!r} shows a fraction unchanged; to show it times 100 write percent")
-    for key in ("metric", "than"):
-        if is_steps(own.get(key, "")):
-            _threshold(where, own[key].removeprefix(STEPS_TO))
-    for key in ("success", "chance"):
-        if own.get(key) is not None:
-            own[key] = _threshold(where, own[key])
-    return {**(inherited or {}), **own}
-
-
 def checked(kind: type[Any], node: Any, where: str, inherited: Node | None = None) -> dict[str, Any]:
-    """Return a node's values by field of the class `kind`, each of the field's type.
+    """Return a node's values by field of the class `kind`, each of the field's type, with those that it inherits.
 
-    Raises ConfigError for a key that is unknown, or missing and not inherited, and for a value of a wrong type.
+    Raises ConfigError for a key that is unknown, or missing and not inherited; for a value of a wrong type or out of
+    the range of its key; and for a unit, a threshold or a spread by which verdicts would be wrong.
     """
     plain.require(where, node, Mapping)
-    known = {f.metadata.get("key", f.name): f for f in fields(kind)}
+    known = {key: f for f in fields(kind) if (key := f.metadata.get("key", f.name))}
     known = {key: known[key] for key in getattr(kind, "KEYS", known)}
     needed = [key for key, f in known.items() if f.default is f.default_factory is MISSING]
     if missing := [f"{where}.{key}" for key in needed if key not in node and key not in (inherited or {})]:
         verb = "is missing" if len(missing) == 1 else "are missing"
         keys = ", ".join([missing[0], *(key.partition(": ")[2] for key in missing[1:])])
         raise ConfigError(f"{keys} {verb}; see {DOCUMENTATION}")
-    hints = hints_of(kind)
+    hints, values = hints_of(kind), dict(inherited or {})
     for key, value in node.items():
+        place = f"{where}.{key}"
         if key not in known:
-            raise ConfigError(f"{where}.{key}: no such key{nearest(key, known)}")
-        _check_value(f"{where}.{key}", key, value, known[key].metadata.get("yaml", hints[known[key].name]))
-    return {known[key].name: tuple(value) if isinstance(value, list) else value for key, value in node.items()}
-
-
-def _check_value(where: str, key: str, value: Any, kind: Any) -> None:
-    """Raise ConfigError for a value of a wrong type, or a number that is out of the range of its key."""
-    plain.require(where, value, kind)
-    if isinstance(value, Number):
-        if not math.isfinite(value):
-            raise ConfigError(f"{where} must be a finite number, not {value}")
-        if value < MINIMUM.get(key, -math.inf):
-            raise ConfigError(f"{where} must be at least {MINIMUM[key]}, not {value}")
-        if value <= ABOVE.get(key, -math.inf):
-            raise ConfigError(f"{where} must be above {ABOVE[key]}, not {value}")
+            raise ConfigError(f"{place}: no such key{nearest(key, known)}")
+        hint = hints[known[key].name]
+        plain.require(place, value, known[key].metadata.get("yaml", hint))
+        if isinstance(value, Number):
+            if not math.isfinite(value):
+                raise ConfigError(f"{place} must be a finite number, not {value}")
+            if value < MINIMUM.get(key, -math.inf):
+                raise ConfigError(f"{place} must be at least {MINIMUM[key]}, not {value}")
+            if value <= ABOVE.get(key, -math.inf):
+                raise ConfigError(f"{place} must be above {ABOVE[key]}, not {value}")
+        if key == "unit" and value != "percent" and re.search(PERCENT, value, re.IGNORECASE):
+            raise ConfigError(f"{place}: {value!r} shows a fraction unchanged; to show it times 100 write percent")
+        if key in ("metric", "than") and is_steps(value):
+            _threshold(place, value.removeprefix(STEPS_TO))
+        if isinstance(value, str) and Threshold in (hint, *get_args(hint)):
+            value = _threshold(place, value)
+        values[known[key].name] = tuple(value) if isinstance(value, list) else value
+    if None not in (values.get("sd"), values.get("se")):
+        raise ConfigError(f"{where} has both sd and se: give one")
+    return values
 
 
 def _threshold(where: str, text: str) -> Threshold:
     try:
         return Threshold(*threshold(text))
     except (ValueError, KeyError):
-        raise ConfigError(f"{_file(where)}: cannot read {text!r}; write it like valid/accuracy >= 0.99") from None
-
-
-def _file(where: str) -> str:
-    return where.partition(": ")[0]
+        raise ConfigError(f"{where}: cannot read {text!r}; write it like valid/accuracy >= 0.99") from None
 
 
 def _listed(node: Any) -> list[Any]:
@@ -260,25 +238,14 @@ def _listed(node: Any) -> list[Any]:
     return list(node) if isinstance(node, list | tuple) else [node]
 
 
-def _check_spread(where: str, values: Node, of_runs: bool) -> None:
-    """Raise ConfigError for a spread that would decide verdicts wrongly.
-
-    of_runs: whether the spread needs a number of runs.
-    """
-    spreads = [key for key in ("sd", "se") if values.get(key) is not None]
-    if len(spreads) > 1:
-        raise ConfigError(f"{where} has both sd and se: give one")
-    if spreads and of_runs:
-        if "n" not in values:
-            raise ConfigError(f"{where}.n is missing: the number of runs behind {spreads[0]}; null if not printed")
-        if values["n"] == 1:
-            raise ConfigError(f"{where}.n: one run has no {spreads[0]}")
-
-
 def parse_cell(where: str, node: Any, measure: Node) -> Cell:
     """Make a cell of its mapping. measure: what it inherits from its table. Raises ConfigError."""
-    values = _measured(Cell, node, where, measure)
-    _check_spread(where, values, of_runs=True)
+    values = checked(Cell, node, where, measure)
+    if spread := next((key for key in ("sd", "se") if values.get(key) is not None), None):
+        if "n" not in values:
+            raise ConfigError(f"{where}.n is missing: the number of runs behind {spread}; null if not printed")
+        if values["n"] == 1:
+            raise ConfigError(f"{where}.n: one run has no {spread}")
     return Cell(**values)
 
 
@@ -292,25 +259,17 @@ def _of_data(where: str, node: Any, measure: Node) -> Cell | Claim:
 
 def _planned(table: Table, runs: Sequence[Where]) -> tuple[Cell, ...]:
     """Give printed cells their numbers of runs, and the smallest gap by which the paper calls one value better."""
-    printed = {k: (cell, float(cell.value)) for k, cell in enumerate(table.cells) if cell.value is not None}
-    of_cells = {k: [axes for axes in runs if matches(axes, cell.where)] for k, (cell, _) in printed.items()}
-    gaps: dict[int, list[float]] = {k: [] for k in printed}
-    for claim in (claim for claim in table.claims if claim.quote and claim.sign == ">" and not claim.than):
-        own = [k for k, (cell, _) in printed.items() if cell.column == claim.column]
-        for sides in claim.groups(own, lambda k: of_cells[k][0]).values():
-            for pair in itertools.product(*sides):
-                for k in pair:
-                    gaps[k].append(abs(printed[pair[0]][1] - printed[pair[1]][1]))
-    return tuple(
-        replace(cell, gap=min(gaps[k], default=None), planned=len(of_cells[k])) if k in printed else cell
-        for k, cell in enumerate(table.cells)
-    )
-
-
-def _cited(where: str, node: Any) -> Cited:
-    values = checked(Cited, node, where)
-    _check_spread(where, values, of_runs=False)
-    return Cited(**values)
+    printed = {id(cell): float(cell.value) for cell in table.cells if cell.value is not None}
+    gaps: dict[int, list[float]] = {key: [] for key in printed}
+    for claim in (claim for claim in table.claims if claim.quote and claim.sign == ">"):
+        for first, second in printed_pairs(claim, table.cells, runs):
+            for cell in (first, second):
+                gaps[id(cell)].append(abs(printed[id(first)] - printed[id(second)]))
+    found = []
+    for cell in table.cells:
+        of_cell = sum(matches(axes, cell.where) for axes in runs) if id(cell) in printed else 0
+        found.append(replace(cell, gap=min(gaps.get(id(cell), ()), default=None), planned=of_cell))
+    return tuple(found)
 
 
 def _figure(where: str, node: Any) -> Figure:
@@ -336,9 +295,8 @@ def _grid(where: str, node: Any) -> Grid:
     return Grid(dict(node))
 
 
-def _check_runs(file: str, table: Table) -> None:
+def _check_runs(file: str, table: Table, runs: Sequence[Where]) -> None:
     """Raise ConfigError for a cell that no run can fill, or a figure that shows no run."""
-    runs = expand(table)
     for key, assumption in table.assumed.items():
         for value in assumption.shown:
             if not any(axes.get(key) == value for axes in runs):
@@ -372,11 +330,11 @@ def _check_claims(file: str, table: Table) -> None:
 def parse_claim(where: str, node: Any, measure: Node) -> Claim:
     """Make a claim of its line or its mapping. measure: what it inherits from its table. Raises ConfigError."""
     keys = {"claim": node} if isinstance(node, str) else node
-    values = _measured(Claim, keys, where, measure)
+    values = checked(Claim, keys, where, measure)
     values |= {"text": _text(keys), **_read(where, keys["claim"], "than" in keys)}
     claim = Claim(**values)
     if wrong := _wrong(claim, keys):
-        raise ConfigError(f"{_file(where)}: the claim {claim.claim!r} {wrong}")
+        raise ConfigError(f"{where}: the claim {claim.claim!r} {wrong}")
     return claim
 
 
@@ -395,13 +353,13 @@ def _read(where: str, line: str, two_metrics: bool) -> dict[str, Any]:
     sign, sides = ">", [text, text]
     if two_metrics:
         if failing or len(parts) > 1:
-            raise ConfigError(f"{_file(where)}: cannot read the claim {line!r}: with `than`, name one side")
+            raise ConfigError(f"{where}: cannot read the claim {line!r}: with `than`, name one side")
     elif failing:
         sign, sides = failing[2], [failing[1]]
     elif len(parts) == 3:
         sign, sides = parts[1], [parts[0], parts[2]]
     else:
-        raise ConfigError(f"{_file(where)}: cannot read the claim {line!r}: write it as A > B @ key=value")
+        raise ConfigError(f"{where}: cannot read the claim {line!r}: write it as A > B @ key=value")
     return {"sign": sign, "sides": tuple(map(_where, sides)), "place": _where(place)}
 
 

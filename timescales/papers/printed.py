@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import copy
 import functools
-from collections.abc import Iterator
 from pathlib import Path
 
 from timescales.analysis.learning_curves import Printed
 from timescales.config import Config, compose, folders, identity
 from timescales.papers import load
-from timescales.papers.table import Cell, Table, expand, matches
+from timescales.papers.table import expand, matches
 from timescales.training import build
 
 # Keys of `loop`: how long a run is, and how often it is validated and logged.
@@ -44,26 +43,19 @@ def _scores(task: str, places: tuple[Path, ...]) -> list[tuple[Printed, Config]]
 
     places: the folders of configurations, from which tables are read. They are part of the cache's key.
     """
+    found = []
     with compose.composing() as composer:
-        tables = [load.table(name) for name in folders.choices("table")]
-        return [found for table in tables for found in _of_table(table, task, composer)]
-
-
-def _of_table(table: Table, task: str, composer: compose.Composer) -> Iterator[tuple[Printed, Config]]:
-    """Yield what a table prints about runs of a task."""
-    scores = [(cell, metric) for cell in table.cells if (metric := measured(cell))]
-    for axes in expand(table, narrow={"seed": [0]}) if scores else []:
-        cells = [(cell, metric) for cell, metric in scores if matches(axes, cell.where)]
-        if not cells or axes.get("task") != task:
-            continue
-        config = identity.resolved(composer(load.request(axes)))
-        for cell, metric in cells:
-            assert cell.value is not None, "it is a score"
-            yield Printed(metric, cell.value / cell.scale, table.name), config
-
-
-def measured(cell: Cell) -> str:
-    """Return the score of a run that a cell is about, "test/accuracy"; "" if it is about steps or an analysis."""
-    _, _, metric = cell.column.partition(" ")
-    scored = metric.startswith(("test/", "valid/")) and not cell.compute and cell.value is not None
-    return metric if scored else ""
+        for table in map(load.table, folders.choices("table")):
+            # Values of a metric of a run; not those of its steps or of an analysis.
+            scores = [
+                (cell.where, Printed(metric, cell.value / cell.scale, table.name))
+                for cell in table.cells
+                if cell.value is not None and not cell.compute
+                if (metric := cell.column.partition(" ")[2]).startswith(("test/", "valid/"))
+            ]
+            for axes in expand(table, narrow={"seed": [0]}) if scores else []:
+                own = [score for where, score in scores if matches(axes, where)]
+                if own and axes.get("task") == task:
+                    config = identity.resolved(composer(load.request(axes)))
+                    found += [(score, config) for score in own]
+    return found

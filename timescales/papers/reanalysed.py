@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -21,7 +21,8 @@ from typing import Any
 
 from timescales.analysis.study import Source
 from timescales.files import csv_rows, csv_text
-from timescales.papers.table import FAILING, FAILS_MORE_OFTEN, Cell, Claim, Table, agrees, expand, matches
+from timescales.papers.judge import Interval, region_of
+from timescales.papers.table import WITHIN, Cell, Claim, Table, agrees, expand, matches
 
 FOLDER = "reanalysed"  # in results/
 COLUMNS = ("kind", "of", "axes", "metric", "value")
@@ -51,17 +52,11 @@ class Evidence:
 def text(sources: Sequence[Source]) -> str:
     """Write sources as the text of values.csv, one line for each number."""
     rows = [
-        {
-            "kind": source.kind,
-            "of": source.of,
-            "axes": json.dumps(source.axes),
-            "metric": metric,
-            "value": f"{value:.6g}",
-        }
+        (source.kind, source.of, json.dumps(source.axes), metric, f"{value:.6g}")
         for source in sources
         for metric, value in source.values.items()
     ]
-    return csv_text(rows, COLUMNS)
+    return csv_text((dict(zip(COLUMNS, row, strict=True)) for row in rows), COLUMNS)
 
 
 def read(results: Path) -> list[Source]:
@@ -94,43 +89,29 @@ def judge(table: Table, sources: Sequence[Source]) -> list[Evidence]:
     printed: list[Cell | Claim] = [*table.cells, *table.claims]
     for items, own in ((printed, like), (table.data, sources)):
         for item in items:
-            if isinstance(item, Cell):
-                filling = [
-                    source for source in own if item.column in source.values and matches(source.axes, item.where)
-                ]
-                found += [_value(item, item.value, source) for source in filling if item.value is not None]
-            elif item.decides and item.sign not in (*FAILING, FAILS_MORE_OFTEN):
+            if isinstance(item, Cell) and item.value is not None:
+                found += _value(item, item.value, own)
+            elif isinstance(item, Claim) and item.decides and "fails" not in item.sign:
                 found += _claim(item, own)
     return found
 
 
-def _value(cell: Cell, printed: float, source: Source) -> Evidence:
-    number = source.values[cell.column] * cell.scale
-    digits = len(str(printed).partition(".")[2])
-    allowed = cell.tolerance if source.kind == "data" else 0.5 * 10.0**-digits
-    return Evidence(cell, _word(abs(number - printed) <= allowed + 1e-9), source.of, (number,))
+def _value(cell: Cell, printed: float, sources: Sequence[Source]) -> Iterator[Evidence]:
+    """Judge a printed value by each source that has it."""
+    digits = 0.5 * 10.0 ** -len(str(printed).partition(".")[2])
+    for source in (s for s in sources if cell.column in s.values and matches(s.axes, cell.where)):
+        number = source.values[cell.column] * cell.scale
+        near = abs(number - printed) <= (cell.tolerance if source.kind == "data" else digits) + 1e-9
+        yield Evidence(cell, Word.AS_PRINTED if near else Word.NOT_AS_PRINTED, source.of, (number,))
 
 
-def _claim(claim: Claim, sources: Sequence[Source]) -> list[Evidence]:
+def _claim(claim: Claim, sources: Sequence[Source]) -> Iterator[Evidence]:
     """Judge a claim by each group of sources that differ only in what the claim's sides name."""
-    first, second = claim.columns
-    complete = [source for source in sources if {first, second} <= source.values.keys()]
-    found = []
+    complete = [source for source in sources if source.values.keys() >= {*claim.columns}]
     for sides in claim.groups(complete, lambda source: source.axes).values():
         pair = [sides[0][0], sides[-1][0]]
-        numbers = tuple(source.values[name] * claim.scale for source, name in zip(pair, claim.columns, strict=True))
-        of = dict.fromkeys(source.of for source in pair)
-        found.append(Evidence(claim, _word(_in_order(claim, *numbers)), " against ".join(of), numbers))
-    return found
-
-
-def _in_order(claim: Claim, first: float, second: float) -> bool:
-    if claim.sign == "~":
-        return abs(first - second) <= claim.tolerance
-    sign = 1.0 if claim.higher else -1.0
-    lead = sign * (first - second * (claim.times if claim.higher else 1.0 / claim.times))
-    return lead >= -claim.tolerance if claim.sign == ">=" else lead > claim.by
-
-
-def _word(as_printed: bool) -> Word:
-    return Word.AS_PRINTED if as_printed else Word.NOT_AS_PRINTED
+        numbers = [source.values[name] * claim.scale for source, name in zip(pair, claim.columns, strict=True)]
+        lead = sum(weight * number for weight, number in zip(claim.weights, numbers, strict=True))
+        place = Interval(lead, lead, lead).place(*region_of(claim))  # 0: on an edge, which belongs to a tolerance
+        word = Word.AS_PRINTED if place == 1 or (place == 0 and claim.sign in WITHIN) else Word.NOT_AS_PRINTED
+        yield Evidence(claim, word, " against ".join(dict.fromkeys(source.of for source in pair)), tuple(numbers))

@@ -1,17 +1,16 @@
 """The classes of a paper's table: printed values, claims, and the runs that they need.
 
 `parse.py` makes a `Table` of the `table` node of conf/table/<name>.yaml. The classes below document the keys of that
-file. A class is a node; its KEYS, or else its fields, are the allowed keys. A key is the field of the same name, unless
-a comment says otherwise. A key without a default is required. A cell or a claim inherits from its table what it does
-not set itself (unit, better, tolerance, ...).
+file. A class is a node; its KEYS, or else the fields that are not FILLED, are the allowed keys. A key is the field of
+the same name, unless a comment says otherwise. A key without a default is required. A cell or a claim inherits from its
+table what it does not set itself (unit, better, tolerance, ...).
 """
 
 from __future__ import annotations
 
 import itertools
-import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 
@@ -26,6 +25,7 @@ Select = Literal["best", "last"]
 Better = Literal["higher", "lower"]
 Scale = Literal["linear", "log"]
 Where = Axes  # which runs: settings, each with its value or a list of values
+FILLED = {"key": None}  # of fields that code fills, not the file
 PAPER = "paper"  # the name of the paper's size, beside the names of rungs
 FIRST_SEED = 200  # first seed on a ladder: no seed that a size, rate or threshold was chosen by counts there
 RATES = "rates"  # the name of the runs that a ladder's learning rates were chosen by
@@ -89,32 +89,27 @@ class Measure:
 
     @property
     def scale(self) -> float:
-        """Return the factor from a record's unit to the printed one."""
-        return 100.0 if self.unit == "percent" else 1.0
+        """Return the factor from a record's unit to the printed one. Times stay in steps."""
+        return 100.0 if self.unit == "percent" and not is_steps(self.metric) else 1.0
 
     @property
     def higher(self) -> bool:
         """Return whether larger values are better."""
         return self.better == "higher"
 
-    def best(self, items: Iterable[Any], key: Callable[[Any], float] = float) -> Any:
-        """Return the best item. key: returns the value of an item."""
-        return max(items, key=key) if self.higher else min(items, key=key)
+    def read(self, row: Row) -> float | None:
+        """Return the value of a run in the printed unit; None if it has none."""
+        value = row.value(self.column)
+        return value if value is None or self.scale == 1.0 else value * self.scale
 
     def succeeded(self, row: Row) -> bool | None:
         """Return whether a run finished and reached `success`, if there is one; None if its value is unknown."""
-        if row.status != "finished":
-            return False
-        if self.success is None:
+        return row.status == "finished" and self.meets(self.success, row)
+
+    def meets(self, threshold: Threshold | None, row: Row) -> bool | None:
+        """Return whether a run reaches a threshold, if there is one; None if its value is unknown."""
+        if threshold is None:
             return True
-        return self._meets(self.success, row)
-
-    def at_chance(self, row: Row) -> bool:
-        """Return whether a run that succeeded ended at chance."""
-        return bool(self.chance and self.succeeded(row) and self._meets(self.chance, row))
-
-    def _meets(self, threshold: Threshold, row: Row) -> bool | None:
-        """Return whether a run reaches a threshold; None if its value is unknown."""
         value = row.value(column(threshold.metric, self.select))
         return None if value is None else threshold.reached(value)
 
@@ -123,10 +118,6 @@ class Measure:
 class Cell(Measure):
     """A printed value."""
 
-    KEYS: ClassVar[tuple[str, ...]] = (
-        *("value", "where", "sd", "se", "n", "better", "metric", "unit", "tolerance"),
-        *("label", "compute", "calibrated", "at"),
-    )
     value: Number | None  # null where the paper leaves the cell empty
     # The settings of its runs; {} for all runs of the table.
     where: Where = field(default_factory=dict, metadata={"yaml": dict})
@@ -138,11 +129,11 @@ class Cell(Measure):
     calibrated: bool = False  # a setting was chosen by looking at this value (see Assumption)
     at: str = ""  # where it is printed, if not where the table is
     # Filled by parse.py: the smallest difference to another value that the paper concludes from, and its planned runs.
-    gap: float | None = None
-    planned: int = 0
+    gap: float | None = field(default=None, metadata=FILLED)
+    planned: int = field(default=0, metadata=FILLED)
     # Filled by assumptions.py: its place in the file, and its view in words, if it has several views.
-    number: int = 0
-    under: str = ""
+    number: int = field(default=0, metadata=FILLED)
+    under: str = field(default="", metadata=FILLED)
 
     @property
     def spread(self) -> float | None:
@@ -173,10 +164,6 @@ class Claim(Measure):
     A claim names its source: `quote` and `at`; or `hypothesis` and `dated`, in a study of our own; or `ours`.
     """
 
-    KEYS: ClassVar[tuple[str, ...]] = (
-        *("claim", "quote", "at", "hypothesis", "dated", "ours", "metric", "than", "unit", "better", "tolerance"),
-        *("times", "by", "success", "reduce", "calibrated", "of", "words"),
-    )
     claim: str
     quote: str = ""  # the words of the paper that state it; [...] for what is left out
     at: str = ""  # where the quote is: paper, and section, caption or appendix
@@ -191,19 +178,24 @@ class Claim(Measure):
     of: str = ""  # in a rung's claim: the line of the paper's claim that it stands for
     calibrated: bool = False  # a setting was chosen by looking at this result (see Assumption)
     # Read from the line:
-    sides: tuple[Where, ...] = ()  # one if the sign is of FAILING, else two
-    sign: Literal[">", ">=", "~", "fails", "never fails", "sometimes fails", "fails more often than"] = ">"
-    place: Where = field(default_factory=dict)
-    text: str = ""  # the line, with the claim's other keys in words
+    sides: tuple[Where, ...] = field(default=(), metadata=FILLED)  # one if the sign is of FAILING, else two
+    sign: str = field(default=">", metadata=FILLED)  # or one of WITHIN or FAILING, or FAILS_MORE_OFTEN
+    place: Where = field(default_factory=dict, metadata=FILLED)
+    text: str = field(default="", metadata=FILLED)  # the line, with the claim's other keys in words
     # Filled by assumptions.py: its place in the file, and the view under which it is judged, if it has several.
-    number: int = 0
-    view: Where = field(default_factory=dict)
-    under: str = ""
+    number: int = field(default=0, metadata=FILLED)
+    view: Where = field(default_factory=dict, metadata=FILLED)
+    under: str = field(default="", metadata=FILLED)
 
     @property
     def decides(self) -> bool:
         """Whether the claim counts for the table: a conclusion of the paper, or a hypothesis of our own study."""
         return bool(self.quote or self.hypothesis)
+
+    @property
+    def weights(self) -> tuple[float, float]:
+        """Return the factors of the two sides' values whose sum says by how much the first side is better."""
+        return (1.0, -float(self.times)) if self.higher else (-1.0, 1.0 / self.times)
 
     @property
     def columns(self) -> tuple[str, str]:
@@ -219,11 +211,11 @@ class Claim(Measure):
         """
         named = {"seed", *self.view}.union(*self.sides) | ({"optimizer.lr"} if self.reduce != "mean" else set())
         groups: dict[str, list[list[Item]]] = {}
-        for run in (run for run in runs if matches(axes_of(run), self.place) and agrees(axes_of(run), self.view)):
+        for run in runs:
             axes = axes_of(run)
-            for k in (k for k, side in enumerate(self.sides) if matches(axes, side)):
-                shared = json.dumps({key: v for key, v in axes.items() if key not in named}, sort_keys=True)
-                groups.setdefault(shared, [[] for _ in self.sides])[k].append(run)
+            if matches(axes, self.place) and agrees(axes, self.view):
+                for k in (k for k, side in enumerate(self.sides) if matches(axes, side)):
+                    groups.setdefault(group(axes, named), [[] for _ in self.sides])[k].append(run)
         return {shared: sides for shared, sides in groups.items() if all(sides)}
 
 
@@ -278,14 +270,17 @@ class Question:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Layout:
+    """Where the paper prints a table: the setting of its columns, and the settings of its rows."""
+
+    columns: str
+    rows: tuple[str, ...] = field(metadata={"yaml": list})
+
+
+@dataclass(frozen=True, kw_only=True)
 class Table(Measure):
     """A paper's table or figure."""
 
-    KEYS: ClassVar[tuple[str, ...]] = (
-        *("name", "title", "source", "runs", "metric", "select", "better", "unit", "tolerance", "cells"),
-        *("claims", "reduce", "success", "chance", "cited", "assumed", "notes", "needs", "probe", "figure", "ladder"),
-        *("data", "question", "layout"),
-    )
     name: str  # the name of its file
     title: str  # what is measured
     source: str  # where it is printed
@@ -302,8 +297,7 @@ class Table(Measure):
     ladder: Ladder | None = field(default=None, metadata={"yaml": dict})  # the same experiment at smaller sizes
     # The question that the table answers, in plain words, and in `by` the lines of the claims that answer it.
     question: Question | None = field(default=None, metadata={"yaml": dict})
-    # Where the paper prints a table: the setting of its columns, and the settings of its rows.
-    layout: Mapping[str, Any] = field(default_factory=dict, metadata={"yaml": dict})
+    layout: Layout | None = field(default=None, metadata={"yaml": dict})  # reports show printed values so
     # What the paper says of its data: values and claims of metrics "data/..." that need no model (see reanalysed.py).
     data: tuple[Cell | Claim, ...] = field(default=(), metadata={"yaml": list})
 
@@ -397,21 +391,19 @@ def column(metric: str, select: Select) -> str:
 
 def columns(table: Table) -> list[str]:
     """Return the columns of runs.csv that a table reads, without the further values of its analyses."""
-    names: dict[str, None] = {}
+    names: list[str] = []
     for part in table.sizes.values():
-        names |= dict.fromkeys([part.column, *(cell.column for cell in part.cells)])
-        names |= dict.fromkeys(claim.column for claim in part.claims)
-        names |= dict.fromkeys(claim.columns[1] for claim in part.claims)
+        names += [part.column, *(cell.column for cell in part.cells)]
+        names += [name for claim in part.claims for name in claim.columns]
         thresholds = [part.success, part.chance, *(claim.success for claim in part.claims)]
         if isinstance(part, Rung) and part.competence:
             thresholds += [part.competence.reach, part.competence.ceiling]
-        names |= dict.fromkeys(column(each.metric, part.select) for each in thresholds if each)
-        lines = [figure.metric for figure in part.figure if figure.kind == "line" and figure.metric]
-        names |= dict.fromkeys(column(metric, part.select) for metric in lines)
-        for other in part.other_selections() if part is table else []:
-            metrics = [table.metric, *(cell.metric for cell in table.cells)]
-            names |= dict.fromkeys(column(metric, other) for metric in metrics)
-    return list(names)
+        metrics = [threshold.metric for threshold in thresholds if threshold]
+        metrics += [figure.metric for figure in part.figure if figure.kind == "line" and figure.metric]
+        names += [column(metric, part.select) for metric in metrics]
+    for other in table.other_selections():
+        names += [column(each.metric, other) for each in (table, *table.cells)]
+    return list(dict.fromkeys(names))
 
 
 def expand(table: Table, size: str = PAPER, narrow: Mapping[str, Sequence[Any]] | None = None) -> list[Axes]:
@@ -434,19 +426,29 @@ def expand(table: Table, size: str = PAPER, narrow: Mapping[str, Sequence[Any]] 
     for grid in grids:
         for values in itertools.product(*grid.values()):
             axes = dict(zip(grid, values, strict=True))
-            runs.setdefault(json.dumps(axes, sort_keys=True), axes)
+            runs.setdefault(group(axes, ()), axes)
     return list(runs.values())
 
 
-def group(axes: Axes) -> str:
-    """Return a string that is the same for runs that only differ in the seed."""
-    return json.dumps({k: v for k, v in axes.items() if k != "seed"}, sort_keys=True)
+def group(axes: Axes, without: Collection[str] = ("seed",)) -> str:
+    """Return a string that is the same for runs that only differ in some settings, by default in the seed."""
+    return repr(sorted(item for item in axes.items() if item[0] not in without))  # json.dumps is slower
+
+
+def printed_pairs(claim: Claim, cells: Sequence[Cell], runs: Sequence[Axes]) -> list[tuple[Cell, Cell]]:
+    """Return the pairs of printed cells that a claim compares. runs: the settings of all runs of the table."""
+    if claim.than or "fails" in claim.sign:
+        return []
+    known = [each for each in cells if each.value is not None and each.column == claim.column and not each.compute]
+    axes = {id(cell): next(axes for axes in runs if matches(axes, cell.where)) for cell in known}
+    groups = claim.groups(known, lambda cell: axes[id(cell)]).values()
+    return [(first, second) for sides in groups for first, second in itertools.product(*sides)]
 
 
 def varying(runs: Sequence[Axes]) -> list[str]:
     """Return the settings, except the seed, in which runs differ. runs: the settings of each run."""
     keys = dict.fromkeys(key for axes in runs for key in axes if key != "seed")
-    return [key for key in keys if len({json.dumps(axes.get(key)) for axes in runs}) > 1]
+    return [key for key in keys if len({repr(axes.get(key)) for axes in runs}) > 1]
 
 
 def matches(axes: Axes, where: Where) -> bool:

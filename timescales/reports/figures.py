@@ -34,9 +34,8 @@ class Panel(NamedTuple):
         return [row for row in self.report.rows[self.size] if matches(row.axes, self.figure.where)]
 
 
-@fixed_style()
-def draw(report: Report) -> Path | None:
-    """Write results/<table>/figure.png, at most 200 KB. Return its path, or None if there is nothing to draw."""
+def draw(report: Report) -> Any:
+    """Draw the panels of a table. Return the figure, or None if there is nothing to draw."""
     shown = list(_panels(report))
     if not shown:
         return None
@@ -55,10 +54,7 @@ def draw(report: Report) -> Path | None:
         ax.set_title(_title(panel), loc="left", fontsize=10)
     for ax in axes[len(shown) :]:
         ax.remove()
-    path = report.folder / "figure.png"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomic(path, small_png(picture))
-    return path
+    return picture
 
 
 @fixed_style()
@@ -99,10 +95,8 @@ def _title(panel: Panel) -> str:
 
 
 def _name(axes: Axes, keys: Sequence[str]) -> str:
-    words = [
-        str(axes[k]) if k in ("model", "task") else f"{k.split('.')[-1]}={say(axes[k])}" for k in keys if k in axes
-    ]
-    return ", ".join(words)
+    words = {key: say(axes[key]) for key in keys if key in axes}
+    return ", ".join(word if k in ("model", "task") else f"{k.split('.')[-1]}={word}" for k, word in words.items())
 
 
 def _varying(rows: Sequence[Row]) -> list[str]:
@@ -172,15 +166,11 @@ def _line(ax: Any, panel: Panel) -> None:
     """Draw the metric over one setting of the table: means (medians for times), and a dot for every seed."""
     figure, table = panel.figure, panel.table
     name = column(figure.metric or table.metric, table.select)
-    scale = table.scale if name == table.column else 1.0
+    read = table.read if name == table.column else lambda row: row.value(name)
     keys = [k for k in _varying(panel.rows) if k != figure.x] or ["model"]
     style = _style([replace(row, axes={k: v for k, v in row.axes.items() if k != figure.x}) for row in panel.rows])
     for label, rows in _by_name(panel.rows, keys).items():
-        points = [
-            (row.axes[figure.x], value if isinstance(value, Censored) else value * scale)
-            for row in rows
-            if (value := row.value(name)) is not None and figure.x in row.axes
-        ]
+        points = [(r.axes[figure.x], y) for r in rows if (y := read(r)) is not None and figure.x in r.axes]
         if not points:
             continue
         xs = sorted({x for x, _ in points})
@@ -252,9 +242,4 @@ def _times(ax: Any, panel: Panel) -> None:
     ax.grid(axis="y", color="#eeeeee")
 
 
-KINDS: dict[str, Callable[[Any, Panel], None]] = {
-    "curves": _curves,
-    "line": _line,
-    "probe": _probe,
-    "times": _times,
-}
+KINDS: dict[str, Callable[[Any, Panel], None]] = {"curves": _curves, "line": _line, "probe": _probe, "times": _times}

@@ -8,16 +8,13 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
-from timescales.files import write_atomic
 from timescales.papers import judge
 from timescales.papers.judge import Interval, Verdict
 from timescales.papers.ladder import OPPOSITE, SEEN, LadderClaim
-from timescales.papers.parse import stands_for
-from timescales.papers.table import PAPER, Cell, Claim, matches
-from timescales.plotting import empty_figure, fixed_style, small_png
+from timescales.papers.table import PAPER, Cell, Claim, printed_pairs
+from timescales.plotting import empty_figure
 from timescales.reports import wording
 from timescales.reports.report import Judged, Report
 
@@ -28,22 +25,6 @@ LOOK = {  # colour and marker of each word
     judge.NOT_RUN: (PALE, "D"),
 }
 FAR = 8.0  # in margins: values farther away are drawn at the edge
-
-
-@fixed_style()
-def draw(report: Report) -> list[Path]:
-    """Write verdicts.png and ladder.png of a table, if there is something to draw. Return their paths."""
-    pictures = {"verdicts.png": verdicts(report), "ladder.png": ladder(report)}
-    written = []
-    for name, figure in pictures.items():
-        path = report.folder / name
-        if figure is None:
-            path.unlink(missing_ok=True)
-        else:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_atomic(path, small_png(figure))
-            written.append(path)
-    return written
 
 
 # --- claims and values ------------------------------------------------------------------------------------------------
@@ -88,16 +69,11 @@ def _legend(printed: bool) -> list[Any]:
 
     dots = [("holds, agrees", GREEN, "o"), ("refuted, differs", RED, "X"), ("undecided", GREY, "D")]
     dots.append(("runs are missing", PALE, "D"))
-    lines = [Line2D([], [], color=colour, marker=mark, label=name) for name, colour, mark in dots]
-    return [
-        *lines,
-        Patch(color=REGION, label="what is claimed, or printed"),
-        *(
-            [Line2D([], [], color=BLUE, marker="|", ls="", ms=10, mew=1.5, label="printed by the paper")]
-            if printed
-            else []
-        ),
-    ]
+    lines: list[Any] = [Line2D([], [], color=colour, marker=mark, label=name) for name, colour, mark in dots]
+    lines.append(Patch(color=REGION, label="what is claimed, or printed"))
+    if printed:
+        lines.append(Line2D([], [], color=BLUE, marker="|", ls="", ms=10, mew=1.5, label="printed by the paper"))
+    return lines
 
 
 def _rows(ax: Any, names: Sequence[str], title: str, letters: int = 70) -> None:
@@ -179,15 +155,10 @@ def _values_on(ax: Any, values: Sequence[Judged[Cell]], unit: str, report: Repor
 
 
 def printed_lead(claim: Claim, report: Report) -> list[float]:
-    """Return the differences between the printed values behind a claim, one for each group of runs."""
-    table = report.table
-    if "fails" in claim.sign or claim.than:
-        return []
-    known = [cell for cell in table.cells if cell.value is not None and cell.column == claim.column]
-    axes = {id(cell): next(a for a in report.planned[PAPER] if matches(a, cell.where)) for cell in known}
-    pairs = [(s[0][0].value, s[1][0].value) for s in claim.groups(known, lambda cell: axes[id(cell)]).values()]
-    sign = 1 if claim.higher else -1
-    return [sign * (a - b * claim.times) for a, b in pairs if a is not None and b is not None]
+    """Return the differences between the printed values that a claim compares."""
+    pairs = printed_pairs(claim, report.table.cells, report.planned[PAPER])
+    a, b = claim.weights
+    return [a * x.value + b * y.value for x, y in pairs if x.value is not None and y.value is not None]
 
 
 # --- the ladder -------------------------------------------------------------------------------------------------------
@@ -216,29 +187,26 @@ def ladder(report: Report) -> Any:
 
 def _ladder_claim_on(ax: Any, judged: LadderClaim, report: Report) -> None:
     shares = "fails" in judged.claim.sign
-    rungs = [
-        (step.name.replace("_", ", "), _percent(step.verdict) if shares else step.verdict, step)
-        for step in judged.steps
-    ]
+    verdicts = [_percent(step.verdict) if shares else step.verdict for step in judged.steps]
     paper = judged.paper and (_percent(judged.paper) if shares else judged.paper)
-    known = [v.interval for v in (*(v for _, v, _ in rungs), paper) if v and v.interval]
-    own = stands_for(report.table.claims, judged.claim.of) if judged.claim.of else None
-    of_paper = own is not None and own.column == judged.claim.column and not (judged.ratio or shares)
-    lead = printed_lead(own, report) if own is not None and of_paper else []
-    low, high = _limits([0.0, *(x for interval in known for x in interval), *lead])
+    ends = [x for verdict in (*verdicts, paper) if verdict and verdict.interval for x in verdict.interval]
+    own = judged.own
+    comparable = own and own.column == judged.claim.column and not (judged.ratio or shares)
+    lead = printed_lead(own, report) if own and comparable else []
+    low, high = _limits([0.0, *ends, *lead])
     region = judge.region_of(judged.claim, judged.ratio)
     region = (100 * region[0], 100 * region[1]) if shares else region
     ax.axvspan(max(region[0], low), min(region[1], high), color=REGION, zorder=0)
     names = []
-    for y, (name, verdict, step) in enumerate(rungs):
+    for y, (step, verdict) in enumerate(zip(judged.steps, verdicts, strict=True)):
         _line(ax, y, verdict.interval, step.word, low, high)
-        names.append(f"{name} ({step.short})" if step.short else name)
+        names.append(step.name.replace("_", ", ") + (f" ({step.short})" if step.short else ""))
     if paper is not None:
-        _line(ax, len(rungs), paper.interval, paper.word, low, high)
-    ax.vlines(lead, len(rungs) - 0.4, len(rungs) + 0.4, color=BLUE, lw=1.5, zorder=5)
+        _line(ax, len(names), paper.interval, paper.word, low, high)
+    ax.vlines(lead, len(names) - 0.4, len(names) + 0.4, color=BLUE, lw=1.5, zorder=5)
     ax.axvline(0, color="black", lw=0.8)
     ax.set_xlim(low, high)
-    place = f" ({wording.in_words(own.place)})" if own is not None and own.place else ""
+    place = f" ({wording.in_words(own.place)})" if own and own.place else ""
     names.append(f"paper's size{place}" + ("" if paper is not None or lead else ": open"))
     _rows(ax, names, _title(judged), LETTERS)
     ax.set_yticks(range(len(names)), [textwrap.fill(name, 24) for name in names], fontsize=8)
@@ -248,11 +216,10 @@ def _ladder_claim_on(ax: Any, judged: LadderClaim, report: Report) -> None:
         spacing = 0.5 if high - low < 2 else max(1, round((high - low) / 4))  # powers of 2 between two ticks
         ticks = [k * spacing for k in range(math.ceil(low / spacing), math.floor(high / spacing) + 1)]
         ax.set_xticks(ticks, [f"{2.0**t:.2g}" for t in ticks])
-    ax.set_xlabel("% of runs" if shares else judged.unit, fontsize=8)
+    ax.set_xlabel("% of runs" if shares else "times as fast" if judged.ratio else judged.claim.unit, fontsize=8)
 
 
 def _title(judged: LadderClaim) -> str:
     """Return the title of a claim's panel."""
-    trend = f"; with size it {judged.trend}" if judged.trend in ("grows", "shrinks") else ""
-    trend = {"flat": "; with size flat", "unclear": "; trend unclear"}.get(judged.trend, trend)
-    return f"{wording.claim_in_words(judged.claim)}{trend}"
+    trends = {"flat": "; with size flat", "unclear": "; trend unclear", "": ""}
+    return wording.claim_in_words(judged.claim) + trends.get(judged.trend, f"; with size it {judged.trend}")

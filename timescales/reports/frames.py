@@ -40,19 +40,17 @@ def results(folder: str | os.PathLike | None = None) -> Results:
     import pandas
 
     place = Path(folder or (paths.RESULTS if paths.in_checkout() else "results"))
-    rows = [_row(path.parent.name, row) for path in sorted(place.glob("*/runs.csv")) for row in store.read_rows(path)]
+    rows: list[dict[str, object]] = []
+    for path in sorted(place.glob("*/runs.csv")):
+        for row in store.read_rows(path):
+            columns = {key: getattr(row, key) for key in store.COLUMNS if key not in ("axes", "rung")}
+            rows.append({"table": path.parent.name, "size": row.rung, **columns, **row.values, **row.axes})
     judged = verdicts.read(place)
-    if not rows and not judged and place == paths.RESULTS and (lost := paths.lost_results()):
-        raise ConfigError(lost)
     if not rows and not judged:
+        lost = paths.lost_results() if place == paths.RESULTS else ""
         raise ConfigError(
-            f"no results in {place.resolve()}: an installation has none; give results/ of a checkout, "
+            lost
+            or f"no results in {place.resolve()}: an installation has none; give results/ of a checkout, "
             "timescales.results(FOLDER), or write your own with timescales-report"
         )
     return Results(pandas.DataFrame(rows), pandas.DataFrame(judged))
-
-
-def _row(table: str, row: store.Row) -> dict[str, object]:
-    """Return a row of runs.csv with its table, and its settings as columns."""
-    columns = {key: getattr(row, key) for key in store.COLUMNS if key not in ("axes", "rung")}
-    return {"table": table, "size": row.rung, **columns, **row.values, **row.axes}

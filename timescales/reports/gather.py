@@ -13,7 +13,6 @@ from timescales import errors
 from timescales.config.compose import Composer
 from timescales.config.run import Run
 from timescales.experiment import plan
-from timescales.files import csv_rows
 from timescales.papers.table import Rung, Table, columns, expand
 from timescales.runs import cost, found, store
 from timescales.runs.metrics import STEPS_TO
@@ -23,12 +22,9 @@ from timescales.runs.store import Row
 
 def planned_runs(table: Table, composer: Composer) -> tuple[dict[str, list[Run]], list[str]]:
     """Compose the runs of a table by size. Also return a line for each run that cannot be composed here."""
-    planned: dict[str, list[Run]] = {}
-    missing: list[str] = []
-    for size in table.sizes:
-        planned[size], wrong = plan.table_runs(table, size, composer)
-        missing += wrong
-    return planned, list(dict.fromkeys(missing))
+    found = {size: plan.table_runs(table, size, composer) for size in table.sizes}
+    missing = dict.fromkeys(line for _, wrong in found.values() for line in wrong)
+    return {size: runs for size, (runs, _) in found.items()}, list(missing)
 
 
 def gather(
@@ -56,17 +52,15 @@ def gather(
             last_row = last.get(run.id) if directory is None or not directory.exists() else None
             state = found.read_state(directory, committed.get(run.id, last_row))
             if isinstance(saved := state.outcome, Record) and directory:
-                further = [f"probe/{key}" for key in saved.probes if f"probe/{key}".startswith(prefixes)]
+                further = [key for probe in saved.probes if (key := f"probe/{probe}").startswith(prefixes)]
                 row = store.row(saved, run.axes, size, dict.fromkeys([*names, *further]))
                 blocks = _text(directory / "blocks.csv")
                 rows[size].append(replace(row, curve=saved.curve, blocks=blocks, directory=directory))
             elif isinstance(saved, Row):  # only the values that this table reads
                 further = [key for key in saved.values if key.startswith(prefixes)]
                 values = {key: saved.value(key) for key in [*names, *further]}
-                texts = (
-                    _text(place / table.name / "blocks" / f"{run.id}.csv") for place in (results_dir, out) if place
-                )
-                blocks = next(filter(None, texts), None)
+                name = f"{table.name}/blocks/{run.id}.csv"
+                blocks = _text(results_dir / name) or (_text(out / name) if out else None)
                 rows[size].append(replace(saved, values=values, blocks=blocks, axes=run.axes, rung=size))
     return rows, len(set(own) - {run.id for of_size in planned.values() for run in of_size})
 
@@ -101,7 +95,7 @@ def unread(table: Table, planned: Mapping[str, Sequence[Run]], runs_dir: Path) -
     lines: dict[str, None] = {}
     for size, part in table.sizes.items():
         records = [saved for run in planned[size] if (saved := Record.read(runs_dir / run.name))]
-        if not records or len(records) < len(expand(table, size)):
+        if len(records) < len(expand(table, size)):
             continue
         have = {key for saved in records for key in itertools.chain(saved.metrics, saved.last, *saved.curve)}
         for name in columns(part):
@@ -110,16 +104,6 @@ def unread(table: Table, planned: Mapping[str, Sequence[Run]], runs_dir: Path) -
             if metric not in have and not name.startswith("probe/"):
                 lines[f"none of its {len(records)} runs here has {metric}{errors.nearest(metric, have)}"] = None
     return list(lines)
-
-
-def curve(table: Table, row: Row, results_dir: Path, out: Path) -> list[dict[str, float]]:
-    """Return a run's curve: from its record, as committed with any table, or from the last report in `out`."""
-    if row.curve:
-        return [dict(point) for point in row.curve]
-    own, last = (place / table.name / "curves" / f"{row.id}.csv" for place in (results_dir, out))
-    paths = [own, last, *sorted(results_dir.glob(f"*/curves/{row.id}.csv"))]
-    path = next((p for p in paths if p.is_file()), own)
-    return [{k: float(v) for k, v in line.items() if v} for line in csv_rows(path)]
 
 
 def thinned(points: Sequence[Any], most: int) -> Sequence[Any]:

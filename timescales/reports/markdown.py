@@ -9,7 +9,7 @@ from typing import Any
 
 from timescales import paths
 from timescales.papers import judge
-from timescales.papers.table import PAPER, RATES, Cell, Claim, matches
+from timescales.papers.table import PAPER, RATES, Cell, Claim, Ladder, Layout, matches
 from timescales.reports import wording
 from timescales.reports.forest import printed_lead
 from timescales.reports.report import Judged, Report
@@ -32,9 +32,12 @@ def table(report: Report) -> str:
     price = wording.price(report.open_seconds())
     missing = f" (missing: {price}, on one CPU core)" if price else ""
     lines += [f"At {wording.full_size(report)} {runs}{missing}. {_chance(report)}".rstrip(), ""]
-    if verdicts_drawn(report):
+    if any(verdict.interval or verdict.values for judged in report.judged for verdict in judged):
         lines += [f"![Claims and values of {found.name}](verdicts.png)", "", READING, ""]
-    lines += ladder(report) + claims(report) + values(report) + layout(report)
+    lines += ladder(report)
+    lines += claims(report, report.claims, "What we expected" if report.study else "What the paper concludes")
+    beside = [each for each in report.every_claim if not each.item.decides]
+    lines += claims(report, beside, "What else we look at") + values(report)
     drawn = [row for size, rows in report.rows.items() if size != RATES for row in rows]
     if any(matches(row.axes, figure.where) for figure in found.figure for row in drawn):
         lines += ["## The curves", "", f"![{found.title}](figure.png)", ""]
@@ -46,11 +49,6 @@ READING = """\
 A line is a 95 % interval. A claim *holds* and a value *agrees* if the line is inside the shaded region; outside it is
 *refuted* or *differs*; across an edge it is *undecided* ([the rules](../../docs/statistics.md)). Several lines in a
 row: the values of a setting that the paper leaves open; the item is decided if all say the same."""
-
-
-def verdicts_drawn(report: Report) -> bool:
-    """Return whether there is anything to draw in verdicts.png."""
-    return any(v.interval or v.values for judged in report.judged for v in judged)
 
 
 def _chance(report: Report) -> str:
@@ -75,30 +73,35 @@ def ladder(report: Report) -> list[str]:
     growing = {"task.T": "the delay T", "task.high": "the longest delay"}.get(ladder.over, ladder.over)
     lines = ["## At smaller sizes", "", f"What grows from rung to rung: {growing}. {_commands(report)}", ""]
     if not any(report.rows[name] for name in ladder.rungs):
-        return [*lines, "No rung has been run yet:", "", *_differs(report), ""]
+        return [*lines, "No rung has been run yet:", "", *_rungs(report, ladder), ""]
     if any(s.verdict.interval for judged in report.ladder_claims for s in judged.steps):
         lines += [f"![The claims of {report.table.name} by size](ladder.png)", ""]
-    names = list(ladder.rungs)
-    body = [
-        [
-            wording.claim_in_words(judged.claim),
-            *(next((wording.step(judged, s) for s in judged.steps if s.name == name), "") for name in names),
-            wording.slope(judged),
-            judged.trend,
-        ]
-        for judged in report.ladder_claims
-    ]
-    lines += grid(["claim", *names, f"change with each doubling of {growing}", "trend"], body)
-    return [*lines, "", LADDER, "", *_differs(report), *_rates(report), ""]
+    body = []
+    for judged in report.ladder_claims:
+        steps = {step.name: wording.step(judged, step) for step in judged.steps}
+        shown = [steps.get(name, "") for name in ladder.rungs]
+        body.append([wording.claim_in_words(judged.claim), *shown, wording.slope(judged), judged.trend])
+    lines += grid(["claim", *ladder.rungs, f"change with each doubling of {growing}", "trend"], body)
+    return [*lines, "", LADDER, "", *_rungs(report, ladder), ""]
 
 
-def _differs(report: Report) -> list[str]:
-    """Write how each rung differs from the paper's size, and how many of its runs have ended."""
+def _rungs(report: Report, ladder: Ladder) -> list[str]:
+    """Write how each rung differs from the paper's size and how many of its runs have ended; how rates were chosen."""
     lines = []
-    for name, rung in report.table.ladder.rungs.items() if report.table.ladder else ():
+    for name, rung in ladder.rungs.items():
         done, planned = len(report.rows[name]), len(report.planned[name])
         more = f"; missing: {missing}" if (missing := wording.price(report.open_seconds(name))) else ""
         lines.append(f"- {name}: {rung.differs}. {done} of {planned} runs have ended{more}.")
+    if ladder.rates and report.rows.get(RATES):
+        found: dict[str, list[tuple[float, str]]] = {}
+        for row in report.rows[RATES]:
+            value = row.value(ladder.rates.column)
+            rest = {k: v for k, v in row.axes.items() if k in ("model", "model.gate", "model.power")}
+            shown = "no value" if value is None else number(value)
+            found.setdefault(wording.in_words(rest), []).append((row.axes["optimizer.lr"], shown))
+        listed = "; ".join(f"{name}: {', '.join(f'{r:g}: {v}' for r, v in sorted(of))}" for name, of in found.items())
+        chosen = f"by {ladder.rates.metric} after half of the steps"
+        lines.append(f"- Learning rates were chosen on seed 100, {chosen}: {listed}.")
     return lines
 
 
@@ -116,35 +119,13 @@ def _commands(report: Report) -> str:
     return f"`make small TABLE={name}` runs the first rung, `make reproduce TABLE={name} RUNG=NAME` another one."
 
 
-def _rates(report: Report) -> list[str]:
-    """Write how the learning rates of the rungs were chosen."""
-    rates = report.table.ladder and report.table.ladder.rates
-    if not rates or not report.rows.get(RATES):
-        return []
-    found: dict[str, list[tuple[float, str]]] = {}
-    for row in report.rows[RATES]:
-        value = row.value(rates.column)
-        rest = {k: v for k, v in row.axes.items() if k in ("model", "model.gate", "model.power")}
-        shown = "no value" if value is None else number(value)
-        found.setdefault(wording.in_words(rest), []).append((row.axes["optimizer.lr"], shown))
-    listed = "; ".join(f"{name}: {', '.join(f'{r:g}: {v}' for r, v in sorted(of))}" for name, of in found.items())
-    return [f"- Learning rates were chosen on seed 100, by {rates.metric} after half of the steps: {listed}."]
-
-
 # --- claims and values ------------------------------------------------------------------------------------------------
 
 LETTERS = [*string.ascii_lowercase, *map("".join, itertools.product(string.ascii_lowercase, repeat=2))]
 
 
-def claims(report: Report) -> list[str]:
-    """Make a row for each conclusion, and for each of our own questions that decide nothing. Add the paper's words."""
-    title = "What we expected" if report.study else "What the paper concludes"
-    lines = _claims(report, report.claims, title)
-    beside = [each for each in report.every_claim if not each.item.decides]
-    return lines + _claims(report, beside, "What else we look at")
-
-
-def _claims(report: Report, shown: Sequence[Judged[Claim]], title: str) -> list[str]:
+def claims(report: Report, shown: Sequence[Judged[Claim]], title: str) -> list[str]:
+    """Make a row for each claim of a section. Add the paper's words."""
     if not shown:
         return []
     quotes = list(dict.fromkeys(source_of(each.item) for each in shown))
@@ -158,15 +139,8 @@ def _claims(report: Report, shown: Sequence[Judged[Claim]], title: str) -> list[
     head = ["claim", "printed", "ours, 95 %", "verdict", "notes", ""]
     shown_columns = [k for k in range(len(head)) if k in (0, 3, 5) or any(row[k] for row in body)]
     lines = grid([head[k] for k in shown_columns], [[row[k] for k in shown_columns] for row in body])
-    return [
-        f"## {title}",
-        "",
-        *lines,
-        "",
-        " ".join(f"**{LETTERS[k]}** {quote}" for k, quote in enumerate(quotes)),
-        *_dagger(shown),
-        "",
-    ]
+    words = " ".join(f"**{LETTERS[k]}** {quote}" for k, quote in enumerate(quotes))
+    return [f"## {title}", "", *lines, "", words, *_dagger(shown), ""]
 
 
 def _dagger(shown: Sequence[Judged[Any]]) -> list[str]:
@@ -199,13 +173,14 @@ def source_of(claim: Claim) -> str:
 
 def values(report: Report) -> list[str]:
     """Make a row for each printed value; in a study of our own for each value that it measures."""
-    shown = report.values
-    if not shown or report.table.layout:
+    shown, assumed = report.values, report.table.assumed
+    if not shown:
         return []
-    assumed = report.table.assumed
     if not any(each.item.value is not None for each in shown):
         body = [[wording.value_in_words(each.item, assumed), _mean(each)] for each in shown]
         return ["## What we measure", "", *grid(["what", f"mean, 95 % ({report.table.unit})"], body), ""]
+    if report.table.layout:
+        return layout(report, report.table.layout)
     body = []
     for each in shown:
         cell = each.item
@@ -218,6 +193,23 @@ def values(report: Report) -> list[str]:
     return ["## What the paper prints", "", *grid(head, body), *_dagger(shown), ""]
 
 
+def layout(report: Report, form: Layout) -> list[str]:
+    """Write the printed values beside ours in the paper's own layout."""
+    named: dict[str, dict[str, list[str]]] = {}
+    for each in (each for each in report.values if each.item.value is not None):
+        where = each.item.where
+        row = wording.in_words({key: where[key] for key in form.rows if key in where})
+        column = wording.in_words({key: where[key] for key in (form.columns,) if key in where})
+        value = printed(each.item) + "†" * each.item.calibrated
+        entry = "<br>".join(filter(None, [value, ours_of(each), f"*{wording.group_verdict(each)}*"]))
+        named.setdefault(row, {}).setdefault(column, []).append(entry)
+    heads = list(dict.fromkeys(column for row in named.values() for column in row))
+    body = [[name, *("<br>".join(row.get(head, [])) for head in heads)] for name, row in named.items()]
+    intro = "In the paper's own layout: the printed value, below it ours with its interval, and the verdict."
+    title = f"## What the paper prints ({report.table.unit})"
+    return [title, "", intro, "", *grid(["", *heads], body), *_dagger(report.values), ""]
+
+
 def _mean(each: Judged[Cell]) -> str:
     """Write the mean of a value that no paper prints."""
     means = []
@@ -227,28 +219,6 @@ def _mean(each: Judged[Cell]) -> str:
             found = judge.contrast([verdict.values], [1])
             means.append(f"{wording.interval(found)}{under}, {len(verdict.values)} runs")
     return "; ".join(means)
-
-
-def layout(report: Report) -> list[str]:
-    """Write the printed values beside ours in the paper's own layout, if the table states its columns and rows."""
-    form = report.table.layout
-    if not form:
-        return []
-    cells = [each for each in report.values if each.item.value is not None]
-    columns, rows = (form[key] for key in ("columns", "rows"))
-    named: dict[str, dict[str, list[str]]] = {}
-    for each in cells:
-        where = each.item.where
-        row = wording.in_words({key: where[key] for key in rows if key in where})
-        column = wording.in_words({columns: where[columns]}) if columns in where else ""
-        value = printed(each.item) + "†" * each.item.calibrated
-        entry = "<br>".join(filter(None, [value, ours_of(each), f"*{wording.group_verdict(each)}*"]))
-        named.setdefault(row, {}).setdefault(column, []).append(entry)
-    heads = list(dict.fromkeys(column for row in named.values() for column in row))
-    body = [[name, *("<br>".join(row.get(head, [])) for head in heads)] for name, row in named.items()]
-    intro = "In the paper's own layout: the printed value, below it ours with its interval, and the verdict."
-    title = f"## What the paper prints ({report.table.unit})"
-    return [title, "", intro, "", *grid(["", *heads], body), *_dagger(report.values), ""]
 
 
 # --- what needs no training -------------------------------------------------------------------------------------------
@@ -282,18 +252,18 @@ printed digits, one of the data is within the tolerance, a claim's two numbers h
 
 def bootstrap(report: Report) -> list[str]:
     """Write a footnote on single runs: differences of perplexity between LSTM and MTS runs on the same words."""
-    pairs: dict[str, tuple[str, dict[str, str]]] = {}
+    blocks: dict[str, dict[str, str]] = {}
     for row in report.rows[PAPER] if "bins" in report.table.probe else ():
         if row.blocks:
             where = {key: value for key, value in row.axes.items() if key.partition(".")[0] != "model"}
-            pairs.setdefault(str(where), (wording.in_words(where), {}))[1][row.axes["model"]] = row.blocks
-    both = [(words, texts) for words, texts in pairs.values() if {"lstm", "mts"} <= texts.keys()]
+            blocks.setdefault(wording.in_words(where), {})[row.axes["model"]] = row.blocks
+    both = {words: texts for words, texts in blocks.items() if {"lstm", "mts"} <= texts.keys()}
     if not both:
         return []
     from timescales.analysis import bins  # imports torch
 
     lines = ["LSTM minus MTS, by a bootstrap over blocks of the same words (single runs):", ""]
-    for words, texts in both:
+    for words, texts in both.items():
         found = bins.summary(bins.differences(bins.from_text(texts["lstm"]), bins.from_text(texts["mts"])))
         for k, name in enumerate((*bins.NAMES, "all")):
             interval = judge.Interval(*(float(found[key][k]) for key in ("low", "mean", "high")))

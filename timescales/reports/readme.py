@@ -12,14 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from timescales import paths, plotting
-from timescales.files import write_atomic
 from timescales.papers import judge
 from timescales.papers.table import PAPER, Cell, matches
-from timescales.reports import index, wording
+from timescales.reports import wording
 from timescales.reports.report import Judged, Report
 
 README = paths.ROOT / "README.md"
-PICTURE = "ours_elapsed_time"  # the table whose runs the README's picture shows
 CELL_WORDS = {  # the labels of its cells, in words; dashed: without the time between samples
     "chrono, gap as input": ("chrono, with this time as an input", "-"),
     "exponential gate, torch's bias": ("exponential gate that reads it", "-"),
@@ -27,21 +25,6 @@ CELL_WORDS = {  # the labels of its cells, in words; dashed: without the time be
     "power law without the clock (dt = 1)": ("power law without it", "--"),
     "LSTM": ("LSTM without it", "--"),
 }
-PICTURE_TEXT = """\
-[![Validation accuracy of five networks on irregularly sampled waves](results/front.png)](results/{table}/table.md)
-
-*Is the period of an irregularly sampled sine wave between 5 and 6? Validation accuracy; dashed: networks that do not
-get the time since the last sample. Test accuracy, mean of {runs} runs: {values}.*"""
-
-
-def parts(reports: Sequence[Report]) -> dict[str, str]:
-    """Return the text for each pair of marks."""
-    return {"picture": picture(pictured(reports)), "state": state(reports)}
-
-
-def pictured(reports: Sequence[Report]) -> Report:
-    """Return the report whose runs the picture shows."""
-    return next(report for report in reports if report.table.name == PICTURE)
 
 
 def put(text: str, blocks: Mapping[str, str]) -> str:
@@ -53,9 +36,14 @@ def put(text: str, blocks: Mapping[str, str]) -> str:
     return text
 
 
-def write(blocks: Mapping[str, str]) -> None:
-    """Put blocks into the README."""
-    write_atomic(README, put(README.read_text(), blocks).encode())
+def blocks(reports: Sequence[Report]) -> dict[str, str]:
+    """Return the text for each pair of marks in README.md."""
+    return {"picture": picture(pictured(reports)), "state": state(reports)}
+
+
+def pictured(reports: Sequence[Report]) -> Report:
+    """Return the report whose runs the picture shows."""
+    return next(report for report in reports if report.table.name == "ours_elapsed_time")
 
 
 def cells(report: Report) -> dict[str, Judged[Cell]]:
@@ -65,11 +53,11 @@ def cells(report: Report) -> dict[str, Judged[Cell]]:
 
 
 def picture(report: Report) -> str:
-    """Write the link to the picture and the numbers in it."""
+    """Write the test accuracies of the networks in the picture."""
     shown = {label: each.verdicts[0].values for label, each in cells(report).items()}
     numbers = "; ".join(f"{CELL_WORDS[label][0]} {statistics.fmean(own):.1f} %" for label, own in shown.items())
     runs = " or ".join(str(n) for n in sorted({len(own) for own in shown.values()}))
-    return PICTURE_TEXT.format(table=PICTURE, runs=runs, values=numbers)
+    return f"*Test accuracy, mean of {runs} runs: {numbers}.*"
 
 
 def draw(report: Report) -> Path:
@@ -101,6 +89,6 @@ def state(reports: Sequence[Report]) -> str:
     smaller = ", ".join(f"{count} {word}" for word, count in words.most_common())
     return f"""\
 - **Most conclusions of the papers are not tested yet**, since runs at the papers' sizes take years of CPU time. There
-  {wording.counted(index.sum_of(papers, 0), "conclusions")}.
+  {wording.counts(papers)[0]}.
   Of {sum(words.values())} comparisons that have run at smaller sizes: {smaller} ([what these words
   mean](#reproduce), [all answers](results/README.md))."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Generic, TypeVar
 
 from timescales.config.compose import Composer
 from timescales.config.run import Axes, Run
+from timescales.files import csv_rows
 from timescales.papers import judge, ladder, load, reanalysed
 from timescales.papers.judge import Verdict
 from timescales.papers.ladder import LadderClaim
@@ -36,7 +37,8 @@ class Judged(Generic[Item]):
     @property
     def word(self) -> str:
         """Return the one word for the item: a decision only if all views agree."""
-        return judge.word_of({verdict.word for verdict in self.verdicts})
+        words = {verdict.word for verdict in self.verdicts}
+        return judge.NOT_RUN if judge.NOT_RUN in words else judge.UNDECIDED if len(words) > 1 else words.pop()
 
 
 @dataclass(frozen=True)
@@ -66,11 +68,7 @@ class Report:
     @property
     def all_rows(self) -> list[Row]:
         """Return the rows of all sizes, each run once. Rungs of a ladder may share runs."""
-        found: dict[str, Row] = {}
-        for rows in self.rows.values():
-            for row in rows:
-                found.setdefault(row.id, row)
-        return list(found.values())
+        return list({row.id: row for rows in self.rows.values() for row in rows}.values())
 
     @functools.cached_property
     def judged(self) -> tuple[list[Verdict], list[Verdict]]:
@@ -99,8 +97,13 @@ class Report:
 
     @property
     def counts(self) -> tuple[Counter[str], Counter[str]]:
-        """Return the number of conclusions, and of printed values, with each word."""
-        return judge.counts(self.table.claims, self.judged[0]), judge.counts(self.table.cells, self.judged[1])
+        """Return the number of conclusions, and of printed values, with each word.
+
+        Not counted are items that a setting was chosen by, and values that are not printed.
+        """
+        conclusions = Counter(each.word for each in self.claims if not each.item.calibrated)
+        printed = (each for each in self.values if each.item.value is not None and not each.item.calibrated)
+        return conclusions, Counter(each.word for each in printed)
 
     @functools.cached_property
     def ladder_claims(self) -> list[LadderClaim]:
@@ -117,8 +120,14 @@ class Report:
         return [seconds for _, seconds in self.open_runs.get(size, ())]
 
     def curve(self, row: Row) -> list[dict[str, float]]:
-        """Return a run's curve."""
-        return gather.curve(self.table, row, self.results, self.out)
+        """Return a run's curve: from its record, as committed with any table, or from the last report in `out`."""
+        if row.curve:
+            return [dict(point) for point in row.curve]
+        own, last = (place / self.table.name / "curves" / f"{row.id}.csv" for place in (self.results, self.out))
+        path = own if own.is_file() else last
+        if not path.is_file():
+            path = next(iter(sorted(self.results.glob(f"*/curves/{row.id}.csv"))), path)
+        return [{k: float(v) for k, v in line.items() if v} for line in csv_rows(path)]
 
     def trivial_baselines(self, row: Row) -> dict[str, float]:
         """Return what `Task.trivial_baselines` of a run's task reach; {} without data. Imports torch."""
@@ -169,24 +178,3 @@ def make(
         unread=gather.unread(table, composed, runs) if runs else [],
         composed={run.id: run for of_size in composed.values() for run in of_size},
     )
-
-
-def by_paper(reports: Iterable[Report]) -> dict[str, list[Report]]:
-    """Group reports by their papers, those of our own studies as "ours"."""
-    papers: dict[str, list[Report]] = {}
-    for report in reports:
-        papers.setdefault(report.table.paper, []).append(report)
-    return papers
-
-
-def full_size(reports: Iterable[Report]) -> tuple[dict[str, float], dict[str, float | None]]:
-    """Return the seconds of the runs at the paper's size by id: first of the ended runs, then of the missing ones.
-
-    A run that several tables share counts once. A missing run of unknown cost has None.
-    """
-    reports = list(reports)
-    ended = {row.id: row.seconds for report in reports for row in report.rows[PAPER]}
-    missing: dict[str, float | None] = {}
-    for run, seconds in (each for report in reports for each in report.open_runs[PAPER]):
-        missing[run.id] = missing.get(run.id) or seconds  # another table may know the price
-    return ended, missing

@@ -49,40 +49,35 @@ class Status:
         count = Counter(state.word for _, state in self.runs)
         counts = [count[word] for word in ("finished", "committed", "missing", "interrupted", "stale")]
         bad = count["diverged"] + count["failed"]
-        why = "; ".join(dict.fromkeys(self.why))
-        return [self.table.name, self.size, *counts, bad, self._left(), why]
-
-    def _left(self) -> str:
         unknown = sum(run.cost_key not in self.seconds for run in self.todo)
         hours = sum(self.seconds.get(run.cost_key, 0.0) for run in self.todo) / 3600
         known = [f"{hours:.1f} h" if hours >= 1 else f"{60 * hours:.0f} min"] if unknown < len(self.todo) else []
-        return " + ".join([*known, *([f"{unknown} runs not measured"] if unknown else [])])
+        left = " + ".join([*known, *([f"{unknown} runs not measured"] if unknown else [])])
+        return [self.table.name, self.size, *counts, bad, left, "; ".join(dict.fromkeys(self.why))]
 
     def plan(self, where: Where) -> list[list[str]]:
         """List the runs with these settings, below a head: the settings in which runs differ, seed, state, directory.
 
         Raises ConfigError for a setting or value that no run of the table has.
         """
-        self._check(where)
-        keys = varying([run.axes for run, _ in self.runs])
+        axes = [run.axes for run, _ in self.runs]
+        for key, wanted in where.items():
+            values = {str(each[key]) for each in axes if key in each}
+            if not values:
+                names = sorted({name for each in axes for name in each})
+                there = f"{self.table.name}{nearest(key, names)}; there are {', '.join(names)}"
+                raise ConfigError(f"{key}: no setting of {there}")
+            for value in wanted if isinstance(wanted, list) else [wanted]:
+                if str(value) not in values:
+                    names = sorted(values)
+                    raise ConfigError(f"{key}={value}: no such run in {self.table.name}; there are {', '.join(names)}")
+        keys = varying(axes)
         head = [*(key.split(".")[-1] for key in keys), "seed", "state", "directory"]
         lines = [head]
         for run, state in ((run, state) for run, state in self.runs if matches(run.axes, where)):
             own = [say(run.axes[key]) if key in run.axes else "" for key in keys]
             lines.append([*own, str(run.axes.get("seed", "")), state.word, run.name])
         return lines
-
-    def _check(self, where: Where) -> None:
-        for key, wanted in where.items():
-            axes = {name for run, _ in self.runs for name in run.axes}
-            if key not in axes:
-                names = ", ".join(sorted(axes))
-                raise ConfigError(f"{key}: no setting of {self.table.name}{nearest(key, axes)}; there are {names}")
-            values = {str(run.axes[key]) for run, _ in self.runs if key in run.axes}
-            for value in wanted if isinstance(wanted, list) else [wanted]:
-                if str(value) not in values:
-                    names = ", ".join(sorted(values))
-                    raise ConfigError(f"{key}={value}: no such run in {self.table.name}; there are {names}")
 
 
 def status(
@@ -150,7 +145,7 @@ def how_it_was_made(word: str, composer: Composer, results_dir: Path) -> str:
         ("run", identity.slug(config, str(run_id))),
         ("state", state.word),
         ("stored in", ", ".join(places)),
-        *([("continues", config["extend"])] if config.get("extend") else []),
+        ("continues", config.get("extend")),
         ("commit", outcome.commit),
         ("machine", f"{outcome.machine}, {outcome.device}, threads: {outcome.threads}"),
         ("seconds", f"{outcome.seconds:.0f}"),

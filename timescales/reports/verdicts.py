@@ -17,51 +17,43 @@ from timescales.reports import wording
 from timescales.reports.report import Report
 
 FILE, SCHEMA = "verdicts.json", "verdicts.schema.json"
-KINDS = ("value", "conclusion", "hypothesis", "question")
-EVIDENCE = ("runs", "reanalysed")
-WORDS = sorted({*judge.WORDS, *ladder.TRENDS, ladder.SEEN, ladder.OPPOSITE, ladder.UNCLEAR, *map(str, reanalysed.Word)})
-Number = float | int
-Fields = dict[str, str | Number | None]  # of a `Line`, by name
+WORDS = sorted({*judge.WORDS, *ladder.RUNG_WORDS.values(), "grows", "shrinks", "flat", *map(str, reanalysed.Word)})
 
 
-def _key(words: str, **more: Any) -> dict[str, Any]:
-    """Describe a field in words, and with more of its JSON schema."""
-    return {"description": words, **more}
+def _key(words: str, **more: Any) -> Any:
+    """Make a field with a description in words, and with more of its JSON schema."""
+    return field(metadata={"description": words, **more})
 
 
 @dataclass(frozen=True)
 class Line:
     """A verdict, as an object of verdicts.json and a row of `timescales.results().verdicts`."""
 
-    table: str = field(metadata=_key("the table's name, conf/table/<name>.yaml"))
-    item: str = field(metadata=_key("what is judged: a printed value with its settings, or a claim in one line"))
-    kind: str = field(metadata=_key("question: a claim of ours, which decides nothing", enum=[*KINDS]))
-    evidence: str = field(
-        metadata=_key("our runs, or what needs no training: the authors' published models, and data", enum=[*EVIDENCE])
+    table: str = _key("the table's name, conf/table/<name>.yaml")
+    item: str = _key("what is judged: a printed value with its settings, or a claim in one line")
+    kind: str = _key(
+        "question: a claim of ours, which decides nothing", enum=["value", "conclusion", "hypothesis", "question"]
     )
-    of: str = field(
-        metadata=_key(
-            "of runs their size, paper or the name of a rung, or slope: how the effect changes over all rungs that "
-            "count, with each doubling of what the ladder grows; else which model or data"
-        )
+    evidence: str = _key(
+        "our runs, or what needs no training: the authors' published models, and data", enum=["runs", "reanalysed"]
     )
-    under: str = field(
-        metadata=_key("the value of a setting that the paper does not state, where an item is judged under several")
+    of: str = _key(
+        "of runs their size, paper or the name of a rung, or slope: how the effect changes over all rungs that "
+        "count, with each doubling of what the ladder grows; else which model or data"
     )
-    word: str = field(metadata=_key("the verdict", enum=WORDS))
-    notes: str = field(metadata=_key("what else there is to know, such as runs that failed"))
-    counted: bool = field(metadata=_key("whether it counts: false where a setting was chosen by looking at it"))
-    n: int = field(metadata=_key("runs; of a claim those of the side that has the fewest", minimum=0))
-    printed: Number | None = field(metadata=_key("the printed value"))
-    low: Number | None = field(metadata=_key("the lower end of the 95 % interval of our value or effect"))
-    mid: Number | None = field(
-        metadata=_key("our value or effect; of times at a rung, and of their slope, a power of 2")
-    )
-    high: Number | None = field(metadata=_key("the upper end of the interval"))
-    region_low: Number | None = field(metadata=_key("the lower end of the region that is claimed, or printed"))
-    region_high: Number | None = field(metadata=_key("the upper end of the region"))
-    at: str = field(metadata=_key("where the paper says it, or when a hypothesis was written"))
-    quote: str = field(metadata=_key("the paper's words"))
+    under: str = _key("the value of a setting that the paper does not state, where an item is judged under several")
+    word: str = _key("the verdict", enum=WORDS)
+    notes: str = _key("what else there is to know, such as runs that failed")
+    counted: bool = _key("whether it counts: false where a setting was chosen by looking at it")
+    n: int = _key("runs; of a claim those of the side that has the fewest", minimum=0)
+    printed: float | None = _key("the printed value")
+    low: float | None = _key("the lower end of the 95 % interval of our value or effect")
+    mid: float | None = _key("our value or effect; of times at a rung, and of their slope, a power of 2")
+    high: float | None = _key("the upper end of the interval")
+    region_low: float | None = _key("the lower end of the region that is claimed, or printed")
+    region_high: float | None = _key("the upper end of the region")
+    at: str = _key("where the paper says it, or when a hypothesis was written")
+    quote: str = _key("the paper's words")
 
 
 def lines(report: Report) -> list[Line]:
@@ -69,11 +61,9 @@ def lines(report: Report) -> list[Line]:
     claims, values = report.judged
     found = [_line(report, cell, verdict) for cell, verdict in zip(report.table.cells, values, strict=True)]
     found += [_line(report, claim, verdict) for claim, verdict in zip(report.table.claims, claims, strict=True)]
-    found += [
-        _line(report, judged.claim, step.verdict, of=step.name, word=step.word, notes=step.short)
-        for judged in report.ladder_claims
-        for step in judged.steps
-    ]
+    for judged in report.ladder_claims:
+        for s in judged.steps:
+            found.append(_line(report, judged.claim, s.verdict, of=s.name, word=s.word, notes=s.short))
     for judged in report.ladder_claims:
         if judged.slope is not None:
             n = min(step.verdict.n for step in judged.steps if step.counts)
@@ -89,16 +79,14 @@ def lines(report: Report) -> list[Line]:
 
 def _line(report: Report, item: Cell | Claim, found: Verdict, **more: Any) -> Line:
     low, mid, high = found.interval or (None, None, None)
-    of_item: Fields
+    values: dict[str, Any]
     if isinstance(item, Cell):
         name = ": ".join(filter(None, [item.label, wording.settings(item.where)]))
-        of_item = {"item": name, "kind": "value", "printed": item.value, "at": item.at, "quote": ""}
+        values = {"item": name, "kind": "value", "printed": item.value, "at": item.at, "quote": ""}
     else:
         kind = "conclusion" if item.quote else "hypothesis" if item.hypothesis else "question"
-        at = item.at or item.dated
-        of_item = {"item": item.text, "kind": kind, "printed": None, "at": at, "quote": item.quote}
-    values: dict[str, Any] = {
-        **of_item,
+        values = {"item": item.text, "kind": kind, "printed": None, "at": item.at or item.dated, "quote": item.quote}
+    values |= {
         "table": report.table.name,
         "evidence": "runs",
         "of": PAPER,
@@ -109,14 +97,14 @@ def _line(report: Report, item: Cell | Claim, found: Verdict, **more: Any) -> Li
         "n": found.n,
         **{"low": low, "mid": mid, "high": high},
         **dict(zip(("region_low", "region_high"), found.region, strict=True)),
-        "at": of_item["at"] or report.table.source,
+        "at": values["at"] or report.table.source,
     }
     return Line(**values | {key: value for key, value in more.items() if value not in (None, "")})
 
 
 def schema() -> dict[str, Any]:
     """Return the JSON schema (2020-12) of verdicts.json, from the fields of `Line`."""
-    types = {"str": "string", "int": "integer", "bool": "boolean", "Number | None": ["number", "null"]}
+    types = {"str": "string", "int": "integer", "bool": "boolean", "float | None": ["number", "null"]}
     properties = {key.name: {"type": types[str(key.type)], **key.metadata} for key in fields(Line)}
     item = {"type": "object", "properties": properties, "required": [*properties], "additionalProperties": False}
     head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Verdicts of all tables"}
@@ -127,16 +115,19 @@ def texts(reports: Sequence[Report], folder: Path) -> dict[Path, str]:
     """Return the texts of verdicts.json and of its schema. Lines of tables that are not among the reports stay."""
     names = {report.table.name for report in reports}
     others = [line for line in read(folder) if line["table"] not in names]
-    every = others + [_rounded(asdict(line)) for report in reports for line in lines(report)]
+    every = others + [
+        {key: _rounded(value) for key, value in asdict(line).items()} for report in reports for line in lines(report)
+    ]
     every.sort(key=lambda line: str(line["table"]))  # stable: a table's lines keep their order
     text = "".join(f"{',' if k else '['}\n{json.dumps(line, ensure_ascii=False)}" for k, line in enumerate(every))
     return {folder / FILE: f"{text or '['}\n]\n", folder / SCHEMA: json.dumps(schema(), indent=1) + "\n"}
 
 
-def _rounded(line: Fields) -> Fields:
-    """Round numbers to six digits, the same on every machine. JSON has no infinite numbers, so they become None."""
-    finite = {key: None if isinstance(x, float) and not math.isfinite(x) else x for key, x in line.items()}
-    return {key: float(f"{x:.6g}") if isinstance(x, float) else x for key, x in finite.items()}
+def _rounded(value: Any) -> Any:
+    """Round a number to six digits, the same on every machine. JSON has no infinite numbers, so they become None."""
+    if not isinstance(value, float):
+        return value
+    return float(f"{value:.6g}") if math.isfinite(value) else None
 
 
 def write(reports: Sequence[Report], folder: Path) -> None:
@@ -145,7 +136,7 @@ def write(reports: Sequence[Report], folder: Path) -> None:
         write_atomic(path, text.encode())
 
 
-def read(folder: Path) -> list[Fields]:
+def read(folder: Path) -> list[dict[str, str | float | None]]:
     """Read the lines of verdicts.json as objects. Returns [] if there is no file."""
     path = folder / FILE
     return json.loads(path.read_text()) if path.is_file() else []

@@ -7,7 +7,7 @@ in index.csv and README.md, and stay only where they were trained.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from timescales.config import Settings
@@ -25,7 +25,8 @@ TABLE_BYTES, ALL_BYTES = 2_000_000, 28_000_000
 def write(report: Report) -> list[Path]:
     """Write the weights of a table's runs that are in runs/ and have no weights stored yet. Return the paths."""
     folder = report.folder / FOLDER
-    known = {entry.id: entry for entry in weights.read_index(folder / INDEX)}
+    before = {entry.id: entry for entry in weights.read_index(folder / INDEX)}
+    known = dict(before)
     stored = {entry.id: entry.bytes for entry in known.values() if entry.kept}
     in_all = sum(path.stat().st_size for path in report.results.glob(f"*/{FOLDER}/*{SUFFIX}"))
     room = min(TABLE_BYTES - sum(stored.values()), ALL_BYTES - in_all)
@@ -38,16 +39,16 @@ def write(report: Report) -> list[Path]:
         tensors, about = weights.of_run(row.directory)
         about |= {"table": report.table.name, "size": row.rung, "settings": dict(row.axes)}
         content = weights.packed(tensors, about)
-        before = stored.pop(row.id, 0)
-        fits = len(content) <= room + before
+        replaced = stored.pop(row.id, 0)
+        fits = len(content) <= room + replaced
         known[row.id] = Entry(row.id, row.seed, row.rung, len(content), fits, row.axes)
         for old in (folder / f"{row.id}{SUFFIX}", folder / f"{row.id}.md"):
             old.unlink(missing_ok=True)  # of an earlier training
         if fits:
-            room += before - len(content)
+            room += replaced - len(content)
             files[folder / f"{row.id}{SUFFIX}"] = content
             files[folder / f"{row.id}.md"] = card(about, report.table).encode()
-    if files or known != {entry.id: entry for entry in weights.read_index(folder / INDEX)}:
+    if files or known != before:
         entries = sorted(known.values(), key=lambda each: (each.size, each.seed, str(each.settings)))
         files[folder / INDEX] = weights.index_text(entries).encode()
         files[folder / "README.md"] = list_of(entries, report.table).encode()
@@ -82,7 +83,7 @@ tags: [recurrent-neural-network, time-scales, {tags}]
 CARD = """\
 # {model} on {task}: {id}
 
-The weights of the best validation of one run of `{table}`, {title} ({source}).
+The weights of the best validation of one run of `{table.name}`, {table.title} ({table.source}).
 
 | | |
 | --- | --- |
@@ -99,10 +100,10 @@ model = timescales.load("hf:OWNER/REPOSITORY/{id}")  # at a hub: pip install 'ti
 Licence: MIT, as the code. The data that it was trained on have licences of their own.
 """
 LIST = """\
-# Weights of {table}
+# Weights of {table.name}
 
-{title} ({source}). The best weights of {stored} of its runs, a card beside each.
-`timescales.load("{table}/MODEL", seed=0)` loads one in a checkout, `timescales.load("FOLDER/MODEL", seed=0)` from a
+{table.title} ({table.source}). The best weights of {stored} of its runs, a card beside each.
+`timescales.load("{name}/MODEL", seed=0)` loads one in a checkout, `timescales.load("FOLDER/MODEL", seed=0)` from a
 copy of this folder, `timescales.load("hf:OWNER/REPOSITORY/MODEL", seed=0)` from a hub. Instead of MODEL, the id of
 a run takes that run. Licence: MIT.
 
@@ -130,8 +131,8 @@ def card(about: About, table: Table) -> str:
         "trained by": f"commit {trained['commit']}, {versions}, {trained['machine']}, {trained['seconds']:.0f} s",
     }
     shown = "\n".join(f"| {key} | {value} |" for key, value in lines.items())
-    words = {"model": model, "task": task, "id": about["id"], "lines": shown}
-    return FRONT.format(tags=f"{model}, {task}") + CARD.format(**words, **_of(table))
+    front = FRONT.format(tags=f"{model}, {task}")
+    return front + CARD.format(model=model, task=task, id=about["id"], lines=shown, table=table)
 
 
 def list_of(entries: Sequence[Entry], table: Table) -> str:
@@ -143,11 +144,7 @@ def list_of(entries: Sequence[Entry], table: Table) -> str:
     )
     stored = sum(each.kept for each in entries)
     tags = ", ".join(sorted({str(each.settings["model"]) for each in entries if "model" in each.settings}))
-    return FRONT.format(tags=tags) + LIST.format(stored=stored, lines=lines, **_of(table))
-
-
-def _of(table: Table) -> Mapping[str, str]:
-    return {"table": table.name, "title": table.title, "source": table.source}
+    return FRONT.format(tags=tags) + LIST.format(stored=stored, lines=lines, name=table.name, table=table)
 
 
 def _settings(settings: Settings) -> str:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from timescales.config.run import Axes
 from timescales.papers.judge import AGAINST, FOR, NOT_RUN, UNDECIDED, Interval, Verdict
 from timescales.papers.ladder import LadderClaim, RungResult
-from timescales.papers.table import Cell, Cited, Claim, Measure
+from timescales.papers.table import Cell, Cited, Claim
 from timescales.reports.report import Judged, Report
 from timescales.runs.cost import duration
-from timescales.runs.metrics import STEPS_TO, Censored, is_steps
+from timescales.runs.metrics import Censored, is_steps
 
 
 def number(value: float) -> str:
@@ -89,12 +90,11 @@ FREQUENCIES |= {"100_1K": "seen 100 to 1,000 times", "below_100": "seen fewer th
 
 def in_words(axes: Axes) -> str:
     """Write settings in words: "plstm, T = 200". A gate stands for the gated model; a flag is "with" or "without"."""
-    return ", ".join(filter(None, (_in_words(key, value) for key, value in axes.items())))
+    shown = (key for key in axes if not key.startswith("loop.") or key == "loop.max_steps")
+    return ", ".join(_in_words(key, axes[key]) for key in shown)
 
 
 def _in_words(key: str, value: Any) -> str:
-    if key.startswith("loop.") and key != "loop.max_steps":
-        return ""
     if key == "model.gate":
         names = value if isinstance(value, list) else [value]
         return "gate " + " or ".join(GATES.get(str(name), str(name)) for name in names)
@@ -157,13 +157,6 @@ def value_in_words(cell: Cell, assumed: Mapping[str, Any]) -> str:
     return ": ".join(filter(None, [cell.label, in_words(where)]))
 
 
-def measured(measure: Measure) -> str:
-    """Write what is measured, with its unit, for an axis."""
-    if is_steps(measure.metric):
-        return f"{measure.metric.removeprefix(STEPS_TO).split()[0]}: training steps until it is reached"
-    return f"{metric_in_words(measure.metric)} ({measure.unit})"
-
-
 def interval(estimate: Interval | None, signed: bool = False) -> str:
     """Write an estimate with its interval: "+24.9 [21.5, 28.2]"; without an interval only the estimate."""
     if estimate is None:
@@ -203,19 +196,15 @@ def unit_of_effect(claim: Claim) -> str:
 
 def step(judged: LadderClaim, at: RungResult) -> str:
     """Write what one rung shows about a claim: the word and the effect."""
-    if at.short:
-        return at.short
-    return f"{at.word}: {effect(judged.claim, at.verdict.interval, judged.ratio)}".removesuffix(": ")
+    shown = effect(judged.claim, at.verdict.interval, judged.ratio)
+    return at.short or f"{at.word}: {shown}".removesuffix(": ")
 
 
 def slope(judged: LadderClaim) -> str:
     """Write the change of an effect with each doubling of the size."""
-    if judged.slope is None:
-        return ""
-    if judged.ratio:
-        low, mid, high = (2.0**x if math.isfinite(x) else x for x in judged.slope)
-        return interval(Interval(low, mid, high)) + " times"
-    return effect(judged.claim, judged.slope)
+    if judged.slope is None or not judged.ratio:
+        return effect(judged.claim, judged.slope)
+    return interval(Interval(*(2.0**x if math.isfinite(x) else x for x in judged.slope))) + " times"
 
 
 # --- tables ---
@@ -232,6 +221,12 @@ def counted(found: Mapping[str, int], kind: str) -> str:
     return ", ".join([f"{favour} of {total} {kind} {yes}", f"{against} {no}", *rest])
 
 
+def counts(reports: Sequence[Report]) -> list[str]:
+    """Count the decided conclusions, and the decided printed values, of tables together, in words."""
+    kinds = ("hypotheses" if any(report.study for report in reports) else "conclusions", "printed values")
+    return [counted(sum((r.counts[k] for r in reports), Counter[str]()), kind) for k, kind in enumerate(kinds)]
+
+
 def yes_or_no(found: Mapping[str, int]) -> str:
     """Return a short answer, such as "yes", "in part" or "not known yet", from the number of items with each word."""
     favour, against, open_ = (sum(found.get(w, 0) for w in words) for words in (FOR, AGAINST, (UNDECIDED, NOT_RUN)))
@@ -241,18 +236,17 @@ def yes_or_no(found: Mapping[str, int]) -> str:
         return "In part"
     if open_ > favour + against:
         return "Mostly open"
-    return ("So far " if open_ else "") + ("yes" if favour else "no")
+    word = "yes" if favour else "no"
+    return f"So far {word}" if open_ else word.capitalize()
 
 
 def answer(report: Report) -> str:
     """Answer in one sentence whether a table is reproduced at the paper's size."""
     conclusions, values = report.counts
-    kind = "hypotheses" if report.study else "conclusions"
-    counts = "; ".join(filter(None, [counted(conclusions, kind), counted(values, "printed values")]))
-    if not counts:
+    if not conclusions and not values:
         return "The text that we have states no conclusion and no value for it."
     first = yes_or_no(conclusions or values)  # a paper that concludes nothing is judged by its values
-    return f"{first[0].upper()}{first[1:]}: {counts}."
+    return f"{first}: {'; '.join(filter(None, counts([report])))}."
 
 
 def full_size(report: Report) -> str:
