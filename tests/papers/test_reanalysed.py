@@ -14,7 +14,7 @@ from timescales.analysis.study import Source
 from timescales.errors import ConfigError
 from timescales.papers import load, reanalysed
 from timescales.papers.parse import parse
-from timescales.papers.reanalysed import Word
+from timescales.papers.reanalysed import AS_PRINTED, NOT_AS_PRINTED
 from timescales.tasks.data import released as files
 
 SHARE, MEAN = "probe/law/share", "probe/law/mean"
@@ -36,22 +36,22 @@ def judged(sources, **changes):
 def test_a_models_number_must_have_the_printed_digits():
     cell = {"metric": MEAN, "unit": "steps", "tolerance": 0.1, "where": {"model": "lstm"}}
     for printed, number, word in (
-        (1.4, 1.44, Word.AS_PRINTED),
-        (1.4, 1.5, Word.NOT_AS_PRINTED),
-        (80, 79.51, Word.AS_PRINTED),
-        (80, 79.4, Word.NOT_AS_PRINTED),
+        (1.4, 1.44, AS_PRINTED),
+        (1.4, 1.5, NOT_AS_PRINTED),
+        (80, 79.51, AS_PRINTED),
+        (80, 79.4, NOT_AS_PRINTED),
     ):
         assert judged([source(mean=number)], cells=[cell | {"value": printed}])[0][:2] == (word, (number,))
     percent = cell | {"value": 80, "unit": "percent"}
-    assert judged([source(mean=0.8)], cells=[percent])[0][:2] == (Word.AS_PRINTED, (pytest.approx(80.0),))
+    assert judged([source(mean=0.8)], cells=[percent])[0][:2] == (AS_PRINTED, (pytest.approx(80.0),))
     assert judged([source(mean=1.4), source("plstm", mean=1.4), source(share=1.4)], cells=[cell | {"value": 1.4}]) == [
-        (Word.AS_PRINTED, (1.4,), "lstm on copy")
+        (AS_PRINTED, (1.4,), "lstm on copy")
     ]
 
 
 def test_a_number_of_data_must_be_within_the_tolerance():
     cell = {"metric": "data/slope", "value": 1.5, "unit": "exponent", "tolerance": 0.2, "where": {"task": "copy"}}
-    for number, word in ((1.61, Word.AS_PRINTED), (1.71, Word.NOT_AS_PRINTED)):
+    for number, word in ((1.61, AS_PRINTED), (1.71, NOT_AS_PRINTED)):
         found = Source("data", "strings", {"task": "copy"}, {"data/slope": number})
         assert judged([found], data=[cell]) == [(word, (number,), "strings")]
 
@@ -59,13 +59,13 @@ def test_a_number_of_data_must_be_within_the_tolerance():
 def test_a_claim_by_two_numbers_of_a_model():
     claim = {"claim": "lstm", "metric": SHARE, "than": MEAN, "times": 9, **QUOTED}
     both = [source(share=0.95, mean=0.05), source("plstm", share=0.1, mean=0.9)]
-    assert judged(both, claims=[claim]) == [(Word.AS_PRINTED, (0.95, 0.05), "lstm on copy")]
-    assert judged([source(share=0.89, mean=0.11)], claims=[claim])[0][0] == Word.NOT_AS_PRINTED
+    assert judged(both, claims=[claim]) == [(AS_PRINTED, (0.95, 0.05), "lstm on copy")]
+    assert judged([source(share=0.89, mean=0.11)], claims=[claim])[0][0] == NOT_AS_PRINTED
     lower = claim | {"better": "lower", "times": 2}
-    assert judged([source(share=0.4, mean=1.0)], claims=[lower])[0][0] == Word.AS_PRINTED
-    assert judged([source(share=0.6, mean=1.0)], claims=[lower])[0][0] == Word.NOT_AS_PRINTED
+    assert judged([source(share=0.4, mean=1.0)], claims=[lower])[0][0] == AS_PRINTED
+    assert judged([source(share=0.6, mean=1.0)], claims=[lower])[0][0] == NOT_AS_PRINTED
     equal = claim | {"times": 1}
-    assert judged([source(share=0.5, mean=0.5)], claims=[equal])[0][0] == Word.NOT_AS_PRINTED
+    assert judged([source(share=0.5, mean=0.5)], claims=[equal])[0][0] == NOT_AS_PRINTED
     ours = {key: value for key, value in claim.items() if key not in ("quote", "at")} | {"ours": "to see"}
     assert judged(both, claims=[ours]) == []  # the paper does not say it
 
@@ -73,11 +73,11 @@ def test_a_claim_by_two_numbers_of_a_model():
 def test_a_claim_by_two_models():
     models = [source(share=0.1), source("plstm", share=0.2)]
     for line, tolerance, word in (
-        ("plstm > lstm", {}, Word.AS_PRINTED),
-        ("lstm > plstm", {}, Word.NOT_AS_PRINTED),
-        ("lstm >= plstm", {"tolerance": 0.15}, Word.AS_PRINTED),
-        ("lstm ~ plstm", {"tolerance": 0.15}, Word.AS_PRINTED),
-        ("lstm ~ plstm", {"tolerance": 0.05}, Word.NOT_AS_PRINTED),
+        ("plstm > lstm", {}, AS_PRINTED),
+        ("lstm > plstm", {}, NOT_AS_PRINTED),
+        ("lstm >= plstm", {"tolerance": 0.15}, AS_PRINTED),
+        ("lstm ~ plstm", {"tolerance": 0.15}, AS_PRINTED),
+        ("lstm ~ plstm", {"tolerance": 0.05}, NOT_AS_PRINTED),
     ):
         claim = {"claim": line, "metric": SHARE, **QUOTED, **tolerance}
         assert judged(models, claims=[claim])[0][0] == word, line
@@ -185,7 +185,7 @@ def test_pairs_of_a_known_distribution():
 )
 def test_what_the_tables_say_by_the_committed_numbers(name, words):
     found = reanalysed.judge(load.table(name), reanalysed.read(paths.RESULTS))
-    assert "".join({Word.AS_PRINTED: "+", Word.NOT_AS_PRINTED: "-"}[one.word] for one in found) == words
+    assert "".join({AS_PRINTED: "+", NOT_AS_PRINTED: "-"}[one.word] for one in found) == words
 
 
 def test_the_script_writes_the_numbers_and_compares(script, tmp_path, monkeypatch):

@@ -25,11 +25,7 @@ if TYPE_CHECKING:  # what only lists runs needs neither NumPy nor SciPy
 
 LEVEL = 0.95
 Region = tuple[float, float]
-REGIONS: dict[str, Region] = {
-    "fails": (0.5, math.inf),
-    "never fails": (-math.inf, 0.5),
-    "sometimes fails": (0.0, math.inf),
-}
+REGIONS = {"fails": (0.5, math.inf), "never fails": (-math.inf, 0.5), "sometimes fails": (0.0, math.inf)}
 CLAIM_WORDS = {1: "holds", -1: "refuted", 0: "undecided"}
 FOR, AGAINST, UNDECIDED, NOT_RUN = ("holds", "agrees"), ("refuted", "differs"), "undecided", "not run"
 WORDS = (*FOR, *AGAINST, UNDECIDED, NOT_RUN)
@@ -86,18 +82,11 @@ def rate(failed: int, runs: int, level: float = LEVEL) -> Interval:
 
 def combined(parts: Sequence[Interval], weights: Sequence[float]) -> Interval:
     """Estimate a weighted sum of independent estimates (Zou and Donner 2008); of two rates it is Newcombe's method."""
-    mid = sum(w * part.mid for part, w in zip(parts, weights, strict=True))
-    low, high = (
-        math.hypot(
-            *(
-                w * (part.mid - (part.low if (w > 0) == down else part.high))
-                for part, w in zip(parts, weights, strict=True)
-                if w
-            )
-        )
-        for down in (True, False)
-    )
-    return Interval(mid - low, mid, mid + high)
+    weighted = [(w, *part) for part, w in zip(parts, weights, strict=True) if w]
+    estimate = sum(w * mid for w, _, mid, _ in weighted)
+    below = math.hypot(*(w * (mid - (low if w > 0 else high)) for w, low, mid, high in weighted))
+    above = math.hypot(*(w * (mid - (high if w > 0 else low)) for w, low, mid, high in weighted))
+    return Interval(estimate - below, estimate, estimate + above)
 
 
 Time = tuple[float, float]  # the earliest and the latest time at which an event may have come
@@ -255,10 +244,7 @@ def effect(claim: Claim, sides: Sequence[Sequence[Row]], pair: bool = False, rat
     first, second = (x + y for x, y in zip(values, lost, strict=True))
     if pair:
         # A side may have several settings: the values of each seed are averaged.
-        means = [
-            {seed: statistics.fmean(x for other, x in side if other == seed) for seed, _ in side}
-            for side in (first, second)
-        ]
+        means = [{seed: statistics.fmean(x for s, x in own if s == seed) for seed, _ in own} for own in (first, second)]
         same = [a * x + b * means[1][seed] for seed, x in means[0].items() if seed in means[1]]
         return contrast([same], [1]) if same else None
     signed = [a * x for _, x in first], [-b * x for _, x in second]
@@ -335,12 +321,11 @@ def estimate(cell: Cell, rows: Sequence[Row]) -> Interval | None:
     best.
     """
     values = _values(cell, rows)
-    single: float | None
+    if not values and not cell.compute:
+        return None
     if cell.compute:
         module, _, function = cell.compute.partition(".")
         single = getattr(importlib.import_module(f"timescales.analysis.{module}"), function)(rows)
-    elif not values:
-        single = None
     elif is_steps(cell.column):
         single = float(statistics.median(values))
     elif cell.reduce == "max":

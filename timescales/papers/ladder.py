@@ -70,9 +70,8 @@ class LadderClaim:
             return None  # rungs that share runs are not independent
         x = [math.log2(at) for at, _ in known]
         x = [each - statistics.fmean(x) for each in x]
-        return judge.combined(
-            [interval for _, interval in known], [each / sum(other * other for other in x) for each in x]
-        )
+        spread = sum(each * each for each in x)
+        return judge.combined([interval for _, interval in known], [each / spread for each in x])
 
     @property
     def flat(self) -> float:
@@ -115,17 +114,14 @@ def ladder_claims(table: Table, rows: Mapping[str, Sequence[Row]]) -> list[Ladde
         ratio = is_steps(claim.column) and "fails" not in claim.sign
         steps = []
         for name, rung in ladder.rungs.items():
-            own = next((each for each in rung.claims if key == (each.of or each.text)), None)
-            if own is not None:
+            if own := next((each for each in rung.claims if key == (each.of or each.text)), None):
                 verdict = judge.judge_claim(own, rows.get(name, ()), planned[name], bool(ladder.pair), ratio)
                 word = RUNG_WORDS[verdict.word]
                 lacks = short[name] if word != judge.NOT_RUN else ""
                 runs = frozenset(row.id for row in rows.get(name, ()))
                 steps.append(RungResult(name, float(rung.at or 0), verdict, UNCLEAR if lacks else word, lacks, runs))
         of_paper = stands_for(table.claims, claim.of)
-        paper: Verdict | None = None
-        if of_paper is not None:
-            paper = judge.judge_claim(of_paper, rows.get(PAPER, ()), planned[PAPER], ratio=ratio)
+        paper = judge.judge_claim(of_paper, rows.get(PAPER, ()), planned[PAPER], ratio=ratio) if of_paper else None
         if paper and (paper.interval is None or paper.word == judge.NOT_RUN):
             paper = None
         found.append(LadderClaim(claim, steps, paper, ratio, _flat(table, claim, ratio), of_paper))
@@ -154,7 +150,6 @@ def too_short_or_easy(rung: Rung, rows: Sequence[Row]) -> str:
     settings: dict[str, list[Row]] = {}
     for row in rows:
         settings.setdefault(group(row.axes), []).append(row)
-
     reached = [sum(bool(rung.meets(competence.reach, row)) for row in own) / len(own) for own in settings.values()]
     if max(reached) < competence.share:
         return "too short"

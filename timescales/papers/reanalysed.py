@@ -15,7 +15,6 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +25,7 @@ from timescales.papers.table import WITHIN, Cell, Claim, Table, agrees, expand, 
 
 FOLDER = "reanalysed"  # in results/
 COLUMNS = ("kind", "of", "axes", "metric", "value")
-
-
-class Word(StrEnum):
-    """What a source says about a printed value or claim."""
-
-    AS_PRINTED = "as printed"
-    NOT_AS_PRINTED = "not as printed"
+WORDS = AS_PRINTED, NOT_AS_PRINTED = "as printed", "not as printed"
 
 
 @dataclass(frozen=True)
@@ -44,18 +37,15 @@ class Evidence:
     """
 
     item: Cell | Claim
-    word: Word
+    word: str
     of: str
     numbers: tuple[float, ...]
 
 
 def text(sources: Sequence[Source]) -> str:
     """Write sources as the text of values.csv, one line for each number."""
-    rows = [
-        (source.kind, source.of, json.dumps(source.axes), metric, f"{value:.6g}")
-        for source in sources
-        for metric, value in source.values.items()
-    ]
+    numbers = ((source, metric, value) for source in sources for metric, value in source.values.items())
+    rows = ((s.kind, s.of, json.dumps(s.axes), metric, f"{value:.6g}") for s, metric, value in numbers)
     return csv_text((dict(zip(COLUMNS, row, strict=True)) for row in rows), COLUMNS)
 
 
@@ -72,7 +62,7 @@ def read(results: Path) -> list[Source]:
 
 def in_words(found: Sequence[Evidence]) -> str:
     """Count how often something is as printed: "2 *as printed*, 1 *not as printed*"."""
-    counts = Counter(str(evidence.word) for evidence in found)
+    counts = Counter(evidence.word for evidence in found)
     return ", ".join(f"{count} *{word}*" for word, count in counts.most_common())
 
 
@@ -102,7 +92,7 @@ def _value(cell: Cell, printed: float, sources: Sequence[Source]) -> Iterator[Ev
     for source in (s for s in sources if cell.column in s.values and matches(s.axes, cell.where)):
         number = source.values[cell.column] * cell.scale
         near = abs(number - printed) <= (cell.tolerance if source.kind == "data" else digits) + 1e-9
-        yield Evidence(cell, Word.AS_PRINTED if near else Word.NOT_AS_PRINTED, source.of, (number,))
+        yield Evidence(cell, AS_PRINTED if near else NOT_AS_PRINTED, source.of, (number,))
 
 
 def _claim(claim: Claim, sources: Sequence[Source]) -> Iterator[Evidence]:
@@ -113,5 +103,5 @@ def _claim(claim: Claim, sources: Sequence[Source]) -> Iterator[Evidence]:
         numbers = [source.values[name] * claim.scale for source, name in zip(pair, claim.columns, strict=True)]
         lead = sum(weight * number for weight, number in zip(claim.weights, numbers, strict=True))
         place = Interval(lead, lead, lead).place(*region_of(claim))  # 0: on an edge, which belongs to a tolerance
-        word = Word.AS_PRINTED if place == 1 or (place == 0 and claim.sign in WITHIN) else Word.NOT_AS_PRINTED
+        word = AS_PRINTED if place == 1 or (place == 0 and claim.sign in WITHIN) else NOT_AS_PRINTED
         yield Evidence(claim, word, " against ".join(dict.fromkeys(source.of for source in pair)), tuple(numbers))

@@ -119,8 +119,7 @@ class Cell(Measure):
     """A printed value."""
 
     value: Number | None  # null where the paper leaves the cell empty
-    # The settings of its runs; {} for all runs of the table.
-    where: Where = field(default_factory=dict, metadata={"yaml": dict})
+    where: Where = field(default_factory=dict, metadata={"yaml": dict})  # its runs; {} for all of the table
     sd: Number | None = None  # standard deviation, or
     se: Number | None = None  # standard error of the mean
     n: int | None = None  # the paper's runs, with sd or se
@@ -341,8 +340,7 @@ class Competence:
 
     reach: Threshold = field(metadata={"yaml": str})  # what runs must reach
     share: Number  # the share of runs, of at least one setting, that must reach it; else the rung is too short
-    # If all runs of all settings reach this, the rung is too easy.
-    ceiling: Threshold | None = field(default=None, metadata={"yaml": str | None})
+    ceiling: Threshold | None = field(default=None, metadata={"yaml": str | None})  # too easy if all runs reach it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -355,8 +353,7 @@ class Rung(Table):
     )
     at: Number | None = None  # its size: the value of the ladder's `over`
     differs: str = ""  # in words, how its settings differ from the paper's
-    # Number of seeds, from 200 on, for grids that name no seeds.
-    seeds: int | None = None
+    seeds: int | None = None  # number of seeds, from 200 on, for grids that name no seeds
     steps: Number | None = None  # steps that a run typically takes if it may stop early; for the price
     claims: tuple[Claim, ...] = field(default=(), metadata={"yaml": list})
     # In the file: `set`, settings or a list of settings. Each changes all grids of the table; if it names models, only

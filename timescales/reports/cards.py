@@ -28,23 +28,16 @@ def pages(reports: Sequence[Report]) -> dict[Path, str]:
     for paper, group in itertools.groupby(reports, key=lambda report: report.table.paper):
         own, path = list(group), FOLDER / f"{paper}.md"
         if not path.is_file():
-            raise ConfigError(
-                f"no page {path}, which table/{paper}_*.yaml needs: write it like the page of another paper"
-            )
+            raise ConfigError(f"no page {path}, which table/{paper}_*.yaml needs: write it like another paper's page")
         text = path.read_text()
         if paper != "ours":
-            texts[path] = readme.put(text, blocks(own))
+            asked = "\n".join(index.questions(own, f"{RESULTS}/"))
+            texts[path] = readme.put(text, {"summary": summary(own), "questions": asked, "tables": tables(own)})
         title = text.partition("\n")[0].removeprefix("# ")
         body.append([f"[{title}]({path.name})", len(own), *wording.counts(own)])
     listed = markdown.grid(["page", "tables", "conclusions", "printed values"], body)
     path = FOLDER / "README.md"
     return texts | {path: readme.put(path.read_text(), {"papers": "\n".join(listed)})}
-
-
-def blocks(reports: Sequence[Report]) -> dict[str, str]:
-    """Return the text for each pair of marks on a paper's page. reports: of its tables."""
-    asked = "\n".join(index.questions(reports, f"{RESULTS}/"))
-    return {"summary": summary(reports), "questions": asked, "tables": tables(reports)}
 
 
 def tables(reports: Sequence[Report]) -> str:

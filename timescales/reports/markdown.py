@@ -195,16 +195,14 @@ def values(report: Report) -> list[str]:
 
 def layout(report: Report, form: Layout) -> list[str]:
     """Write the printed values beside ours in the paper's own layout."""
-    named: dict[str, dict[str, list[str]]] = {}
+    found: dict[str, dict[str, str]] = {}
     for each in (each for each in report.values if each.item.value is not None):
-        where = each.item.where
-        row = wording.in_words({key: where[key] for key in form.rows if key in where})
-        column = wording.in_words({key: where[key] for key in (form.columns,) if key in where})
-        value = printed(each.item) + "†" * each.item.calibrated
-        entry = "<br>".join(filter(None, [value, ours_of(each), f"*{wording.group_verdict(each)}*"]))
-        named.setdefault(row, {}).setdefault(column, []).append(entry)
-    heads = list(dict.fromkeys(column for row in named.values() for column in row))
-    body = [[name, *("<br>".join(row.get(head, [])) for head in heads)] for name, row in named.items()]
+        where, value = each.item.where, printed(each.item) + "†" * each.item.calibrated
+        row = found.setdefault(wording.in_words({key: where[key] for key in form.rows if key in where}), {})
+        head = wording.in_words({key: where[key] for key in (form.columns,) if key in where})
+        row[head] = "<br>".join(filter(None, [row.get(head), value, ours_of(each), f"*{wording.group_verdict(each)}*"]))
+    heads = list(dict.fromkeys(itertools.chain(*found.values())))
+    body = [[name, *(row.get(head, "") for head in heads)] for name, row in found.items()]
     intro = "In the paper's own layout: the printed value, below it ours with its interval, and the verdict."
     title = f"## What the paper prints ({report.table.unit})"
     return [title, "", intro, "", *grid(["", *heads], body), *_dagger(report.values), ""]

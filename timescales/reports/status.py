@@ -72,8 +72,7 @@ class Status:
                     names = sorted(values)
                     raise ConfigError(f"{key}={value}: no such run in {self.table.name}; there are {', '.join(names)}")
         keys = varying(axes)
-        head = [*(key.split(".")[-1] for key in keys), "seed", "state", "directory"]
-        lines = [head]
+        lines = [[*(key.split(".")[-1] for key in keys), "seed", "state", "directory"]]
         for run, state in ((run, state) for run, state in self.runs if matches(run.axes, where)):
             own = [say(run.axes[key]) if key in run.axes else "" for key in keys]
             lines.append([*own, str(run.axes.get("seed", "")), state.word, run.name])
@@ -93,9 +92,8 @@ def status(
     table, committed = load.table(name), store.committed(results_dir)
     for size, part in table.sizes.items():
         runs, why = plan.table_runs(table, size, composer)
-        far = Status(
-            table, size, [(run, found.read_state(runs_dir / run.name, committed.get(run.id))) for run in runs], why
-        )
+        states = [(run, found.read_state(runs_dir / run.name, committed.get(run.id))) for run in runs]
+        far = Status(table, size, states, why)
         ended = [(run.cost_key, state.outcome) for run, state in far.runs if state.outcome is not None]
         far.seconds = cost.prices(ended, results_dir, part.steps if isinstance(part, Rung) else None)
         if far.todo and (missing := [name for name in table.needs if name in absent]):
@@ -135,7 +133,6 @@ def how_it_was_made(word: str, composer: Composer, results_dir: Path) -> str:
         advice = lost or "timescales-status TABLE --list names a table's runs"
         raise ConfigError(f"{word}: no such run in {place}: {advice}")
     row = store.committed(results_dir)[str(run_id)] if rows else None
-    state = found.Found(saved, row)
     outcome: Any = row if saved is None else saved
     config = saved.config if saved else identity.resolved(composer(load.request(rows[0][1].axes)))
     here = Path.cwd()
@@ -143,7 +140,7 @@ def how_it_was_made(word: str, composer: Composer, results_dir: Path) -> str:
     places += [f"{results_dir.name}/{name} ({row.rung})" for name, row in rows]
     lines = [
         ("run", identity.slug(config, str(run_id))),
-        ("state", state.word),
+        ("state", found.Found(saved, row).word),
         ("stored in", ", ".join(places)),
         ("continues", config.get("extend")),
         ("commit", outcome.commit),

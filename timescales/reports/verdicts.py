@@ -17,7 +17,7 @@ from timescales.reports import wording
 from timescales.reports.report import Report
 
 FILE, SCHEMA = "verdicts.json", "verdicts.schema.json"
-WORDS = sorted({*judge.WORDS, *ladder.RUNG_WORDS.values(), "grows", "shrinks", "flat", *map(str, reanalysed.Word)})
+WORDS = sorted({*judge.WORDS, *ladder.RUNG_WORDS.values(), "grows", "shrinks", "flat", *reanalysed.WORDS})
 
 
 def _key(words: str, **more: Any) -> Any:
@@ -69,16 +69,13 @@ def lines(report: Report) -> list[Line]:
             n = min(step.verdict.n for step in judged.steps if step.counts)
             change = Verdict(judged.trend, judged.slope, (0.0 - judged.flat, judged.flat), n=n)
             found.append(_line(report, judged.claim, change, of="slope"))
-    for evidence in report.reanalysed:
-        mid, word = evidence.numbers[0], str(evidence.word)
-        found.append(
-            _line(report, evidence.item, Verdict(word, n=1), evidence="reanalysed", of=evidence.of, mid=mid, word=word)
-        )
+    for each in report.reanalysed:
+        verdict, mid = Verdict(each.word, n=1), each.numbers[0]
+        found.append(_line(report, each.item, verdict, evidence="reanalysed", of=each.of, mid=mid))
     return [line for line in found if line.word]
 
 
 def _line(report: Report, item: Cell | Claim, found: Verdict, **more: Any) -> Line:
-    low, mid, high = found.interval or (None, None, None)
     values: dict[str, Any]
     if isinstance(item, Cell):
         name = ": ".join(filter(None, [item.label, wording.settings(item.where)]))
@@ -86,19 +83,11 @@ def _line(report: Report, item: Cell | Claim, found: Verdict, **more: Any) -> Li
     else:
         kind = "conclusion" if item.quote else "hypothesis" if item.hypothesis else "question"
         values = {"item": item.text, "kind": kind, "printed": None, "at": item.at or item.dated, "quote": item.quote}
-    values |= {
-        "table": report.table.name,
-        "evidence": "runs",
-        "of": PAPER,
-        "under": item.under,
-        "word": found.word,
-        "notes": "; ".join(found.notes),
-        "counted": not item.calibrated,
-        "n": found.n,
-        **{"low": low, "mid": mid, "high": high},
-        **dict(zip(("region_low", "region_high"), found.region, strict=True)),
-        "at": values["at"] or report.table.source,
-    }
+    values |= {"table": report.table.name, "at": values["at"] or report.table.source, "evidence": "runs", "of": PAPER}
+    values |= {"under": item.under, "word": found.word, "notes": "; ".join(found.notes), "n": found.n}
+    values |= dict(zip(("low", "mid", "high"), found.interval or (None, None, None), strict=True))
+    values |= dict(zip(("region_low", "region_high"), found.region, strict=True))
+    values["counted"] = not item.calibrated
     return Line(**values | {key: value for key, value in more.items() if value not in (None, "")})
 
 
@@ -115,9 +104,8 @@ def texts(reports: Sequence[Report], folder: Path) -> dict[Path, str]:
     """Return the texts of verdicts.json and of its schema. Lines of tables that are not among the reports stay."""
     names = {report.table.name for report in reports}
     others = [line for line in read(folder) if line["table"] not in names]
-    every = others + [
-        {key: _rounded(value) for key, value in asdict(line).items()} for report in reports for line in lines(report)
-    ]
+    own = (asdict(line) for report in reports for line in lines(report))
+    every = others + [{key: _rounded(value) for key, value in line.items()} for line in own]
     every.sort(key=lambda line: str(line["table"]))  # stable: a table's lines keep their order
     text = "".join(f"{',' if k else '['}\n{json.dumps(line, ensure_ascii=False)}" for k, line in enumerate(every))
     return {folder / FILE: f"{text or '['}\n]\n", folder / SCHEMA: json.dumps(schema(), indent=1) + "\n"}
