@@ -124,6 +124,7 @@ def draw(number: int, kinds: Sequence[str]) -> Case:
     d = Draw(number)
     name = d.random.choice(list(kinds))
     S, B, I, H = (d.random.choice(sizes) for sizes in ((0, 1, 2, 3, 5), (1, 2, 3, 4, 6), (1, 2, 3), (1, 2, 4, 6)))  # noqa: E741
+    H = max(H, 2) if name == "om" else H  # a cumax of one row is refused
     cell = cell_of(name, I, H)
     rows = sum(map(cell.height, cell.gates))
     shapes: dict[str, tuple[int, ...]] = {"x": (S, B, I), "ih": (rows, I), "hh": (rows, H), "bias_ih": (rows,)}

@@ -234,6 +234,14 @@ def test_head_of_relu_layers(readout):
     torch.testing.assert_close(model(batch).logits, model.readout(hidden))
 
 
+@pytest.mark.parametrize("core", ["lstm", "gru"])
+@pytest.mark.parametrize(("gate", "last"), [("om", 2), ("o", 1), ("or", 1), ("um", 0)])
+def test_the_last_units_of_an_ordered_gate_remember_nothing(core, gate, last):
+    output = gated(gate, core, downsize=2)(3 * x(30))[0].abs().amax((0, 1))
+    assert (output[H - last :] < 1e-6).all()
+    assert (output[: H - last] > 1e-3).all()
+
+
 @pytest.mark.parametrize(
     ("arguments", "fix"),
     [
