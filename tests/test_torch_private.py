@@ -134,5 +134,25 @@ def test_closures_and_settings_reach_optimizers_of_other_forms(name):
     assert found[0] == found[1]
 
 
+def test_it_sees_zero_gradients_and_the_function_of_a_node():
+    class Double(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return 2 * x
+
+        @staticmethod
+        def backward(ctx, d):
+            return 2 * d
+
+    assert private.is_zero(torch._efficientzerotensor((2,))), WHAT_TO_COMPARE
+    assert not private.is_zero(torch.zeros(2))
+    x = torch.ones(2, requires_grad=True)
+    node = Double.apply(x).grad_fn
+    assert private.function_of(node) is Double, WHAT_TO_COMPARE
+    assert private.function_of((x + 1).grad_fn) is None
+    ((shape, dtype),) = private.gradients_of(node)
+    assert (tuple(shape), dtype) == ((2,), torch.float32), WHAT_TO_COMPARE
+
+
 def test_the_end_of_a_failed_capture():
     assert callable(getattr(torch._C, "_cuda_endAllocateToPool", None)) or not torch.cuda.is_available()
