@@ -225,12 +225,15 @@ GLOVE_CONTENTS = {
 
 
 def check_vectors(root):
-    found = glove.vectors(["film", "the", "xyzzy"], root, allow_partial=True)
+    found = glove.vectors(["film", "the", "xyzzy", "Film"], root, allow_partial=True)
     values = dict(zip(found.rows.tolist(), found.values, strict=True))
     assert sorted(values) == [0, 1]
     torch.testing.assert_close(values[1], torch.arange(1, 101) / 100)
     torch.testing.assert_close(values[0], 3 + torch.arange(1, 101) / 100)
     assert found.partial == ["GloVe subset: 8 of 400,000 vectors"]
+    assert glove.vectors(["xyzzy"], root, allow_partial=True).values.shape == (0, 100)
+    with pytest.raises(ValueError, match="8 of 400,000 vectors"):
+        glove.vectors(["film"], root)
 
 
 @pytest.mark.parametrize("how", GLOVE_CONTENTS)
