@@ -45,6 +45,9 @@ def installed(wheel, tmp_path_factory):
     (packages / "others.pth").write_text(sysconfig.get_paths()["purelib"] + "\n")
     command = ["-m", "pip", "--python", str(python), "install", "--quiet", "--no-deps", "--no-index", str(wheel)]
     subprocess.run([sys.executable, *command], check=True)
+    code, out, err = call(folder / "bin", folder, "python", "-c", "import timescales; print(timescales.__file__)")
+    assert code == 0, err
+    assert Path(out.strip()).is_relative_to(folder), "another package would be tested"
     return folder / "bin"
 
 

@@ -1,6 +1,6 @@
 """The versions of torch that our use of its private interface was written for, and optimizers without its compiler.
 
-What else is used of it, tests of the layers and engines would miss.
+Most of what else is used of it, tests of the layers and engines would miss; the rest is looked at here.
 """
 
 import functools
@@ -132,6 +132,39 @@ def test_closures_and_settings_reach_optimizers_of_other_forms(name):
 
         found.append(([optimizer.step(closure).item() for _ in range(3)], w.tolist()))
     assert found[0] == found[1]
+
+
+def test_it_sees_zero_gradients_and_the_function_of_a_node():
+    class Double(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return 2 * x
+
+        @staticmethod
+        def backward(ctx, d):
+            return 2 * d
+
+    assert private.is_zero(torch._efficientzerotensor((2,))), WHAT_TO_COMPARE
+    assert not private.is_zero(torch.zeros(2))
+    x = torch.ones(2, requires_grad=True)
+    node = Double.apply(x).grad_fn
+    assert private.function_of(node) is Double, WHAT_TO_COMPARE
+    assert private.function_of((x + 1).grad_fn) is None
+    ((shape, dtype),) = private.gradients_of(node)
+    assert (tuple(shape), dtype) == ((2,), torch.float32), WHAT_TO_COMPARE
+
+
+def test_the_kernels_of_torch_s_layers():
+    """Only calls on a GPU run them otherwise."""
+    torch.manual_seed(0)
+    x, zeros, options = torch.randn(5, 2, 3), torch.zeros(1, 2, 4), (True, 1, 0.0, True, False, False)
+    for rnn, kernel, state in (
+        (torch.nn.LSTM(3, 4), private.lstm, (zeros, zeros)),
+        (torch.nn.GRU(3, 4), private.gru, zeros),
+    ):
+        found = kernel(x, state, list(rnn.parameters()), *options)
+        for a, b in zip(found, private.tree_leaves(rnn(x)), strict=True):
+            assert torch.equal(a, b), WHAT_TO_COMPARE
 
 
 def test_the_end_of_a_failed_capture():

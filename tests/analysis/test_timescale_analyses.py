@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from analysed import copy_task, hold, model_for, run_of, run_of_words, studied
+from analysed import copy_task, hold, language_model, model_for, run_of, run_of_words, studied, words
 from matplotlib.figure import Figure
 from scipy import stats
 
@@ -18,6 +18,7 @@ from timescales.analysis import (
     gate_histograms,
     study,
     timescale_law,
+    word_ablation,
 )
 from timescales.errors import ConfigError
 from timescales.models.sequence import SequenceModel
@@ -162,6 +163,22 @@ def test_the_law_of_a_models_own_units():
     found = timescale_law.measure(model, task)
     assert found == pytest.approx(timescale_law.fit(times), abs=1e-6)
     assert found["alpha"] == 1.0
+
+
+@pytest.mark.parametrize("module", [timescale_law, word_ablation])
+def test_four_runs_of_one_model_are_told_apart(root, module):
+    task = words(root)
+    model = language_model(task, LSTM, (6, 5))
+    figure = Figure()
+    module.compare([run_of_words(model, task, name="lstm") for _ in range(4)]).draw(figure)
+    for one in figure.axes:
+        assert all(line.get_linewidth() > 0 for line in one.get_lines())
+        looks = {}  # by what is drawn: the runs have the same words
+        for line in one.get_lines():
+            if "lstm, seed 0" in line.get_label():
+                looks.setdefault(line.get_label(), set()).add((line.get_linewidth(), line.get_marker()))
+        assert looks
+        assert all(len(found) == 4 for found in looks.values())
 
 
 # --- Assigned and estimated ------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 import re
 import sys
+import types
 
 import pytest
 import torch
@@ -67,6 +68,16 @@ def test_a_gate_of_ten_lines_has_a_card(small, mine, monkeypatch, quick):
 
 def csv_lines(path):
     return path.read_text().splitlines()[1:]
+
+
+def test_without_committed_scores_a_card_says_so(small):
+    trial = types.SimpleNamespace(quick=True, atlas=small, rungs=small.rungs)
+    head, _, row, *note = card.abilities(trial, None, {"hold": Interval(0.5, None, None)}, None, {})
+    assert head == "| ability | what it is | score |"  # no columns without numbers
+    assert row.startswith("| hold |")
+    assert note[-1].startswith("No scores are committed yet")
+    assert "`timescales-card timescales.LSTM --quick` makes the LSTM's card." in note[-1]
+    assert card.beside(trial, None, None, {}) == ["No scores are committed yet."]
 
 
 def test_what_the_time_did_not_allow_is_named_and_continues(small, mine):

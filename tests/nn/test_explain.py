@@ -11,6 +11,7 @@ import torch
 
 import timescales
 from timescales.nn.cells import LSTMCell
+from timescales.nn.engine import gpu
 from timescales.nn.engine.cpu.emit_cpp import CPP
 
 
@@ -59,6 +60,16 @@ def test_what_is_explained(capsys):
     *cell, empty, _, other = text.splitlines()
     assert printed(capsys, timescales.LSTM(3, 4).layers[0]).splitlines() == cell
     assert (empty, other) == ("", "torch.autocast, tracers and exporters, projections; and on a GPU what cuDNN can run")
+
+
+def test_what_only_some_calls_or_cells_have(capsys, monkeypatch):
+    """Calls that an engine does not take; and pre-activations, which the fused engine computes again for scan cells."""
+    monkeypatch.setattr(gpu, "cudnn_reason", lambda *call: "it cannot begin again" if call[-1] else None)
+    assert "cudnn: yes; no call with reset= or states=True\n" in printed(capsys, timescales.LSTM(3, 4))
+    kept = {"MinGRU": "nothing but the output; 0 bytes", "PLScan": "128 of c, 128 of age; 1,024 bytes"}
+    for kind, what in kept.items():
+        line = f"sequence: {what} (fused computes the pre-activations again)\n"
+        assert line in printed(capsys, getattr(timescales, kind)(10, 128))
 
 
 def test_why_an_engine_cannot_run(capsys):

@@ -122,6 +122,19 @@ def test_what_stands_at_padding_reaches_no_gradient(kind, engine, inputs):
         assert all(map(torch.equal, found[0], other))
 
 
+@pytest.mark.parametrize("engine", ["eager", "fused"])
+def test_dt_in_another_type_and_a_mask_of_any_numbers(engine):
+    """Times often come in float64 or whole numbers beside a float32 model. A step exists unless its mask is 0."""
+    torch.manual_seed(0)
+    rnn, x, mask = timescales.PLSTM(I, H, 2, engine=engine), random_input()[0].float(), torch.ones(S, B)
+    for dtype in (torch.float32, torch.float64, torch.int64):
+        close(rnn(x, dt=torch.ones(S, B, dtype=dtype))[0], rnn(x)[0], 1e-6)
+    mask[4:, 1] = 0.0
+    output, _ = rnn(x, mask=mask)
+    for factor in (0.25, -3.0):
+        assert torch.equal(rnn(x, mask=factor * mask)[0], output)
+
+
 @pytest.mark.parametrize("kind", ["LSTM", "GRU", "PLSTM", "LRU", "RMC", "GatedRNN"])
 def test_dropout_only_between_layers_and_only_in_training(kind):
     plain, dropped = layered(kind), layered(kind, dropout=0.5)

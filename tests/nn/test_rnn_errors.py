@@ -135,6 +135,17 @@ def test_torchs_names_of_the_weights_say_where_they_are(kind, name, place):
         getattr(getattr(timescales, kind)(I, H, 2), name)
 
 
+def test_another_dtype_than_the_weights_has_a_fix():
+    """Numbers of NumPy's type cost one line: ours, or torch's where torch has the layer."""
+    wide, whole = torch.randn(S, B, I, dtype=torch.float64), torch.ones(S, B, I, dtype=torch.int64)
+    with pytest.raises(ValueError, match=r"x is torch\.float64, the weights are torch\.float32: give x\.to"):
+        timescales.PLSTM(I, H, 2)(wide)
+    with pytest.raises(ValueError, match=r"x is torch\.int64"):
+        timescales.PLSTM(I, H, 2)(whole)
+    with pytest.raises(ValueError, match=r"input dtype \(torch\.float64\) does not match weight dtype"):
+        timescales.LSTM(I, H, 2)(wide)
+
+
 def test_a_dropout_that_is_set_later_is_checked():
     with pytest.raises(ValueError, match=r"dropout should be a number in range \[0, 1\], not 'half'"):
         timescales.LSTM(I, H, 2).dropout = "half"

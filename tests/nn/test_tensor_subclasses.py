@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 
 import pytest
 import torch
@@ -155,3 +156,19 @@ def test_a_parametrized_cell_keeps_its_kernel(name, monkeypatch):
     expected.sum().backward()
     learned = holder.parametrizations[weight].original
     close(learned.grad, 2.0 * plain.layers[0].weight_ih.grad, 1e-5)
+
+
+def test_a_parametrization_that_no_kernel_reads_says_so_once():
+    class Wrapped(nn.Module):
+        def forward(self, value):
+            return TwoTensor(value, value)
+
+    rnn, x = timescales.URLSTM(3, 5), torch.randn(6, 2, 3)
+    expected = rnn(x)[0]
+    parametrize.register_parametrization(rnn.layers[0], "weight_hh", Wrapped())
+    with pytest.warns(UserWarning, match=r"the weights must be plain tensors, not TwoTensor; use engine='eager'"):
+        output = rnn(x)[0]
+    close(output.a, expected, 1e-5)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        rnn(x)

@@ -165,6 +165,24 @@ def test_times_of_units_beyond_the_data_end_in_an_arrow():
     assert len(ax.get_yticklabels()) == 2, "ur was not measured"
 
 
+def test_times_of_several_tables_share_one_range(tmp_path, drawn):
+    name = "probe/one_over_e/"
+    found = []
+    for k, median in enumerate((3.0, 300.0)):
+        runs = rows([0.5], model="plstm")
+        runs[0].values.update({f"{name}q10": median / 2, f"{name}median": median, f"{name}q90": 2 * median})
+        runs[0].values[f"{name}zero_input/median"] = median
+        found.append(report_of({**TABLE, "name": f"study_{k}"}, {"paper": runs}))
+    figures.draw_times(found, tmp_path / "times.png")
+    assert (tmp_path / "times.png").read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+    (axes,) = drawn
+    assert [ax.get_title("left") for ax in axes] == ["study_0", "study_1"]
+    low, high = axes[0].get_xlim()
+    assert axes[1].get_xlim() == (low, high)
+    assert low < 1.5 < 600 < high
+    assert [float(line.get_xdata()[0]) for line in axes[1].lines if line.get_marker() == "o"] == [300.0]
+
+
 def test_curves_show_what_simple_rules_reach(monkeypatch):
     from matplotlib.figure import Figure
 

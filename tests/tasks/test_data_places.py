@@ -120,8 +120,11 @@ def test_cifar_is_found(tmp_path, batches, place):
     pack(tmp_path / "root" / "cifar-100-python.tar.gz", {"cifar-100-python/train": b""})
     place = lay(tmp_path / "root", place, batches | MAC)
     found = cifar.load(tmp_path / "root", allow_partial=True)
+    assert found.train.shape == (50, 3, 1024)
     assert found.train[:, 0, 0].tolist() == list(range(50))
-    assert found.test_labels.tolist() == list(range(10))
+    of_pixel_0 = [[k % 256, k // 256 % 256, k // 65536] for k in range(100_000, 100_010)]  # a file holds whole planes
+    assert found.test[:, :, 0].tolist() == of_pixel_0
+    assert [found.train_labels.tolist(), found.test_labels.tolist()] == [[k % 10 for k in range(n)] for n in (50, 10)]
     assert found.partial == ["CIFAR-10 subset: 50 of 50,000 training images, 10 of 10,000 test images"]
     if place.is_dir():
         (batch,) = place.rglob("data_batch_3")
@@ -222,12 +225,15 @@ GLOVE_CONTENTS = {
 
 
 def check_vectors(root):
-    found = glove.vectors(["film", "the", "xyzzy"], root, allow_partial=True)
+    found = glove.vectors(["film", "the", "xyzzy", "Film"], root, allow_partial=True)
     values = dict(zip(found.rows.tolist(), found.values, strict=True))
     assert sorted(values) == [0, 1]
     torch.testing.assert_close(values[1], torch.arange(1, 101) / 100)
     torch.testing.assert_close(values[0], 3 + torch.arange(1, 101) / 100)
     assert found.partial == ["GloVe subset: 8 of 400,000 vectors"]
+    assert glove.vectors(["xyzzy"], root, allow_partial=True).values.shape == (0, 100)
+    with pytest.raises(ValueError, match="8 of 400,000 vectors"):
+        glove.vectors(["film"], root)
 
 
 @pytest.mark.parametrize("how", GLOVE_CONTENTS)

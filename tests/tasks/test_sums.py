@@ -119,6 +119,16 @@ def test_the_excess_is_0_at_the_optimum_and_1_at_chance():
     assert task.derived({"loss": loss}) == {"loss": loss, "excess": pytest.approx(0.25)}
 
 
+def test_linear_functional_scores():
+    task = LinearFunctional(T=2, train_size=5, valid_size=5, test_size=5)
+    batch = Batch(torch.zeros(2, 3, 1), torch.tensor([[1.0, 0.5, 1.5], [0.0, 0.0, 0.0]]))
+    logits = torch.tensor([[[1.3], [0.5], [1.5]], [[0.0], [0.6], [0.0]]])
+    total, n = task.metrics(logits, batch)["loss"]
+    assert (total.item(), n) == (pytest.approx(0.3**2 + 0.6**2, rel=1e-5), 6)
+    assert task.spec.select == ("loss", "min")
+    assert task.spec.horizon == 2
+
+
 # --- Dyck-2 ----------------------------------------------------------------------------------------------------------
 
 

@@ -166,12 +166,14 @@ def draw(figure: Any, gates: Gates, run: Trained) -> None:
     activations = torch.linspace(0.002, 0.998, 400, dtype=torch.float64)
     _draw_formulas(left, activations, activations)
     _draw_formulas(right, 1.0 - distances, distances)
-    # Gates of random pre-activations must be between the bounds.
+    # Gates of random pre-activations must be between the bounds. Those that are 1 up to NEAR are not drawn.
     x, y = 5.0 * torch.randn(2, 150, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    random_g, random_gradient = by_autograd(x, y)
+    shown = 1.0 - random_g >= NEAR
     label = f"gates of this run ({run.config['model']['name']}), by autograd"
     of_run = {"color": run.colour, "ms": 2.5, "alpha": 0.5, "mec": "none", "rasterized": True, "label": label}
     of_random = {"color": plotting.colour({"model": "ur"}), "ms": 4, "mew": 0.8, "label": "refined gate, by autograd"}
-    kinds = ((gates.gate, gates.gradient), "o", of_run), (by_autograd(x, y), "x", of_random)
+    kinds = ((gates.gate, gates.gradient), "o", of_run), ((random_g[shown], random_gradient[shown]), "x", of_random)
     for (g, gradient), marker, look in kinds:
         left.plot(g, gradient, marker, **look)
         near = (1.0 - g >= NEAR) & (g > 0.1) & (gradient > 0)  # those on the logarithmic axes

@@ -59,6 +59,10 @@ def _softplus(x: Node, beta: float = 1, threshold: float = 20) -> Node:
     return _select((x * beta).apply("gt", threshold), x, (x * beta).apply("exp").apply("log1p") / beta)
 
 
+def _hardsigmoid(x: Node) -> Node:
+    return _clamp(x + 3, 0, 6) / 6
+
+
 def _elu(x: Node, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> Node:
     negative = (x * input_scale).apply("expm1") * (alpha * scale)
     return _select(x.apply("gt", 0), x * scale, negative)
@@ -122,13 +126,13 @@ ELEMENTWISE: dict[str, Callable[..., Node]] = {
     "clamp_min": lambda x, low: _clamp(x, low),
     "clamp_max": lambda x, high: _clamp(x, None, high),
     "hardtanh": lambda x, low=-1, high=1: _clamp(x, low, high),
-    "hardsigmoid": lambda x: _clamp(x + 3, 0, 6) / 6,
+    "hardsigmoid": _hardsigmoid,
     "softplus": _softplus,
     "silu": lambda x: x * _sigmoid(x),
     "leaky_relu": lambda x, slope=0.01: _select(x.apply("gt", 0), x, x * slope),
     "elu": _elu,
     "celu": lambda x, alpha=1: _elu(x, alpha, 1, 1 / alpha),
-    "hardswish": lambda x: x * (_clamp(x + 3, 0, 6) / 6),
+    "hardswish": lambda x: x * _hardsigmoid(x),
     "mish": lambda x: x * _softplus(x).apply("tanh"),
     "gelu": lambda x, approximate="none": x * (1 + _inner(x)) * 0.5 if approximate == "tanh" else x * _normal(x),
     "log_sigmoid_forward": lambda x: -_softplus(-x),
