@@ -3,6 +3,7 @@
 import ast
 import functools
 import io
+import json
 import os
 import re
 import subprocess
@@ -186,6 +187,14 @@ def test_downloads_go_over_tls():
     assert loose == []
 
 
+def test_what_is_downloaded_has_a_checksum():
+    """MNIST and CIFAR-10: torchvision's md5; GloVe: the archive's CRC; texts: the digest of what they hold."""
+    from timescales.tasks.data import mnist
+
+    assert all("digest" in c.counts for c in (mnist.CORPUS, text.PTB, text.PTB_CHARACTERS, text.WIKITEXT2))
+    assert "tgz_md5" in (ROOT / "timescales" / "tasks" / "data" / "cifar.py").read_text()
+
+
 # --- secrets --------------------------------------------------------------------------------------------------------
 
 SECRET = "0123456789abcdef" * 2 + "01234567"
@@ -225,6 +234,14 @@ def test_the_shipped_configuration_reads_one_variable():
     assert found == {"TIMESCALES_DATA"}
     resolvers = {word for p in paths.conf().rglob("*.yaml") for word in re.findall(r"\$\{([\w.]+):", p.read_text())}
     assert resolvers <= {"oc.env", "run_dir", "if_paper", "lr_for", "matched"}
+
+
+def test_the_record_holds_no_environment(train, tmp_path):
+    assert train(*QUICK, "logger=csv", f"run_dir={tmp_path}/mine").status == 0
+    record = json.loads((tmp_path / "mine" / "record.json").read_text())
+    assert set(record) & {"environment", "env", "argv", "user", "hostname", "host"} == set()
+    home = os.path.expanduser("~")
+    assert home == "/" or f'"{home}' not in json.dumps({k: v for k, v in record.items() if k != "config"})
 
 
 def test_no_secret_is_tracked():
