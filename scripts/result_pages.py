@@ -53,12 +53,12 @@ def curves_of(rows: Sequence[Row], folder: Path) -> list[str]:
     if not 0 < len(own) <= MAX_RUNS or (folder / "figure.png").is_file():
         return []
     keys = [key for key in varying([row.axes for row in own]) if key != "model"]
-    others = [", ".join(wording.say(row.axes.get(k)) for k in keys if k != "model.gate") for row in own]
+    others = [", ".join(wording.setting_value(row.axes.get(k)) for k in keys if k != "model.gate") for row in own]
     order = list(dict.fromkeys(others))
     drawn: list[Line] = []
     for row, other in zip(own, others, strict=True):
         axes = {**row.axes, "model": row.axes.get("model", row.run.split("/")[1])}
-        named = (f"{key.split('.')[-1]}={wording.say(axes.get(key))}" for key in keys)
+        named = (f"{key.split('.')[-1]}={wording.setting_value(axes.get(key))}" for key in keys)
         style = plotting.STYLES[order.index(other) % len(plotting.STYLES)]
         drawn.append((", ".join([axes["model"], *named]), plotting.colour(axes), style, curve(row.id, folder.name)))
     words = "the paper's size" if size == "paper" else f"rung {size}"
@@ -123,7 +123,7 @@ def all_runs(rows: Sequence[Row]) -> list[str]:
     body = []
     for row in rows:
         values = ("" if (value := row.value(key)) is None else wording.number(value) for key in metrics)
-        set_to = (wording.say(row.axes.get(key, "")) for key in axes)
+        set_to = (wording.setting_value(row.axes.get(key, "")) for key in axes)
         origin = [f"{row.seconds / 60:.1f}", row.machine, row.commit]
         body.append([row.id, row.rung, *set_to, row.seed, row.status, *values, *origin])
     return ["## All runs", "", *dropdown(f"{len(rows)} runs ([runs.csv](runs.csv))", grid(head, body))]

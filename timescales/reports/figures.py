@@ -15,7 +15,7 @@ from timescales.files import write_atomic
 from timescales.papers.table import PAPER, RATES, Figure, Row, Table, column, group, matches, varying
 from timescales.plotting import STYLES, Look, band, colour, draw_baselines, empty_figure, fixed_style, panels, small_png
 from timescales.reports.report import Report
-from timescales.reports.wording import say
+from timescales.reports.wording import setting_value
 from timescales.runs import metrics
 from timescales.runs.metrics import STEPS_TO, Censored, is_steps
 
@@ -95,7 +95,7 @@ def _title(panel: Panel) -> str:
 
 
 def _name(axes: Axes, keys: Sequence[str]) -> str:
-    words = {key: say(axes[key]) for key in keys if key in axes}
+    words = {key: setting_value(axes[key]) for key in keys if key in axes}
     return ", ".join(word if k in ("model", "task") else f"{k.split('.')[-1]}={word}" for k, word in words.items())
 
 

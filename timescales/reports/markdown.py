@@ -281,7 +281,7 @@ def about_the_paper(report: Report) -> list[str]:
     if found.assumed:
         lines += ["## What the paper does not state, and what we assume", ""]
         for key, assumption in found.assumed.items():
-            tries, shown = map(wording.say, assumption.tries), assumption.shown.values()
+            tries, shown = map(wording.setting_value, assumption.tries), assumption.shown.values()
             text = f"- `{key}`: {assumption.said}"
             text += f" (other values to try: {', '.join(tries)})" if assumption.tries else ""
             text += f" (each is judged: {', '.join(shown)})" if shown else ""

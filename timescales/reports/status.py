@@ -16,7 +16,7 @@ from timescales.errors import ConfigError, nearest, one_line
 from timescales.experiment import command, plan
 from timescales.papers import load
 from timescales.papers.table import Rung, Table, Where, matches, varying
-from timescales.reports.wording import say
+from timescales.reports.wording import setting_value
 from timescales.runs import cost, found, store
 from timescales.runs.found import Found
 from timescales.runs.record import Record
@@ -74,7 +74,7 @@ class Status:
         keys = varying(axes)
         lines = [[*(key.split(".")[-1] for key in keys), "seed", "state", "directory"]]
         for run, state in ((run, state) for run, state in self.runs if matches(run.axes, where)):
-            own = [say(run.axes[key]) if key in run.axes else "" for key in keys]
+            own = [setting_value(run.axes[key]) if key in run.axes else "" for key in keys]
             lines.append([*own, str(run.axes.get("seed", "")), state.word, run.name])
         return lines
 

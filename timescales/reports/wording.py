@@ -26,14 +26,14 @@ def number(value: float) -> str:
     return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.3g}" if abs(value) < 100 else f"{value:.4g}"
 
 
-def say(value: Any) -> str:
+def setting_value(value: Any) -> str:
     """Write a setting's value for people."""
     return {True: "yes", False: "no", None: "none"}[value] if isinstance(value, bool | None) else str(value)
 
 
 def settings(axes: Axes) -> str:
     """Write settings as they are typed: "model=plstm, task.T=200"."""
-    return ", ".join(f"{key}={say(value)}" for key, value in axes.items())
+    return ", ".join(f"{key}={setting_value(value)}" for key, value in axes.items())
 
 
 # Words for settings whose value would not be understood by itself.
@@ -98,7 +98,7 @@ def _in_words(key: str, value: Any) -> str:
     if key == "model.gate":
         names = value if isinstance(value, list) else [value]
         return "gate " + " or ".join(GATES.get(str(name), str(name)) for name in names)
-    values = " or ".join(map(say, value)) if isinstance(value, list) else say(value)
+    values = " or ".join(map(setting_value, value)) if isinstance(value, list) else setting_value(value)
     if key == "loop.max_steps" and isinstance(value, int):
         values = f"{value:,}"
     if key in SETTING_WORDS:
