@@ -7,9 +7,9 @@
 // Products of denormal numbers are very slow, and vanishing gradients have many. While a Flush exists, they are zero.
 struct Flush {
 #if defined(__SSE__)
-    unsigned before = _mm_getcsr();
-    Flush() { _mm_setcsr(before | 0x8040); }  // flush to zero, denormals are zero
-    ~Flush() { _mm_setcsr(before); }
+    unsigned before = __builtin_ia32_stmxcsr();
+    Flush() { __builtin_ia32_ldmxcsr(before | 0x8040); }  // flush to zero, denormals are zero
+    ~Flush() { __builtin_ia32_ldmxcsr(before); }
 #elif defined(__aarch64__)
     uint64_t before;
     Flush() {

@@ -1,10 +1,13 @@
 // Vectors of WIDTH units and the functions of a cell's equations, for loop.cpp and the cells that it includes.
+//
+// Special instructions and mathematical functions are called by the compiler's own names (__builtin_...). The headers that
+// declare other names for them, such as <immintrin.h>, would take a third of the time to compile a library.
 
-#include <cmath>
 #include <cstdint>
 #include <cstring>
-#if defined(__SSE__)
-#include <immintrin.h>
+
+#ifndef __has_builtin
+#define __has_builtin(name) 0
 #endif
 
 // One matrix tile keeps ROWS x 2 vectors of sums in registers; the rest of the registers hold the operands.
@@ -66,10 +69,10 @@ static INLINE Int first_lanes(int64_t n) {  // true for the first n lanes
 static INLINE Reg load_cut_reg(const float* p, int64_t n) {
     if (n >= LANES) return load_reg(p);
     if (n <= 0) return Reg{};
-#if defined(__AVX512F__)
-    return (Reg)_mm512_maskz_loadu_ps((__mmask16)((1u << n) - 1), p);
-#elif defined(__AVX__)
-    return (Reg)_mm256_maskload_ps(p, (__m256i)first_lanes(n));
+#if defined(__AVX512F__) && __has_builtin(__builtin_ia32_loadups512_mask)
+    return __builtin_ia32_loadups512_mask(p, Reg{}, (unsigned short)((1u << n) - 1));
+#elif defined(__AVX__) && !defined(__AVX512F__) && __has_builtin(__builtin_ia32_maskloadps256)
+    return __builtin_ia32_maskloadps256((const Reg*)p, first_lanes(n));
 #else
     Reg whole = {};
     std::memcpy(&whole, p, n * sizeof(float));
@@ -79,10 +82,10 @@ static INLINE Reg load_cut_reg(const float* p, int64_t n) {
 static INLINE void store_cut_reg(float* p, Reg v, int64_t n) {
     if (n >= LANES) return store_reg(p, v);
     if (n <= 0) return;
-#if defined(__AVX512F__)
-    _mm512_mask_storeu_ps(p, (__mmask16)((1u << n) - 1), (__m512)v);
-#elif defined(__AVX__)
-    _mm256_maskstore_ps(p, (__m256i)first_lanes(n), (__m256)v);
+#if defined(__AVX512F__) && __has_builtin(__builtin_ia32_storeups512_mask)
+    __builtin_ia32_storeups512_mask(p, v, (unsigned short)((1u << n) - 1));
+#elif defined(__AVX__) && !defined(__AVX512F__) && __has_builtin(__builtin_ia32_maskstoreps256)
+    __builtin_ia32_maskstoreps256((Reg*)p, first_lanes(n), v);
 #else
     std::memcpy(p, &v, n * sizeof(float));
 #endif
@@ -112,12 +115,15 @@ static INLINE Int bits(Reg v) { return (Int)v; }
 static INLINE Reg real(Int i) { return (Reg)i; }
 
 // a > b ? a : b and a < b ? a : b, so b if one is NaN. Compilers do not recognise the instruction.
-#if defined(__AVX512F__)
-static INLINE Reg maximum(Reg a, Reg b) { return (Reg)_mm512_max_ps((__m512)a, (__m512)b); }
-static INLINE Reg minimum(Reg a, Reg b) { return (Reg)_mm512_min_ps((__m512)a, (__m512)b); }
-#elif defined(__AVX__)
-static INLINE Reg maximum(Reg a, Reg b) { return (Reg)_mm256_max_ps((__m256)a, (__m256)b); }
-static INLINE Reg minimum(Reg a, Reg b) { return (Reg)_mm256_min_ps((__m256)a, (__m256)b); }
+#if defined(__AVX512F__) && __has_builtin(__builtin_ia32_maxps512_mask)
+static INLINE Reg maximum(Reg a, Reg b) { return __builtin_ia32_maxps512_mask(a, b, a, (unsigned short)-1, 4); }
+static INLINE Reg minimum(Reg a, Reg b) { return __builtin_ia32_minps512_mask(a, b, a, (unsigned short)-1, 4); }
+#elif defined(__AVX512F__) && __has_builtin(__builtin_ia32_maxps512)
+static INLINE Reg maximum(Reg a, Reg b) { return __builtin_ia32_maxps512(a, b, 4); }
+static INLINE Reg minimum(Reg a, Reg b) { return __builtin_ia32_minps512(a, b, 4); }
+#elif defined(__AVX__) && !defined(__AVX512F__) && __has_builtin(__builtin_ia32_maxps256)
+static INLINE Reg maximum(Reg a, Reg b) { return __builtin_ia32_maxps256(a, b); }
+static INLINE Reg minimum(Reg a, Reg b) { return __builtin_ia32_minps256(a, b); }
 #else
 static INLINE Reg maximum(Reg a, Reg b) { return a > b ? a : b; }
 static INLINE Reg minimum(Reg a, Reg b) { return a < b ? a : b; }
@@ -152,10 +158,12 @@ static INLINE Reg log_of_finite(Reg u, Reg x) {
     Reg poly = high * (ff * ff) + low;
     return exponent * 0.693145752f + (exponent * 1.42860677e-6f + ((poly * f - 0.5f) * ff + f));
 }
+constexpr float INFINITE = __builtin_inff();
+
 // The same for any u. Zero, negative numbers, infinity and NaN are handled last, since their bits would give a number.
 static INLINE Reg log_of(Reg u, Reg x) {
-    Reg other = (u == 0.0f) ? spread(-INFINITY) : (u < 0.0f) ? spread(NAN) : u;  // infinity and NaN stay what they are
-    return (u > 0.0f) & (u < INFINITY) ? log_of_finite(u, x) : other;
+    Reg other = (u == 0.0f) ? spread(-INFINITE) : (u < 0.0f) ? spread(__builtin_nanf("")) : u;  // infinity and NaN stay what they are
+    return (u > 0.0f) & (u < INFINITE) ? log_of_finite(u, x) : other;
 }
 static INLINE Reg log_one_plus(Reg x) { return log_of(x + 1.0f, x); }
 static INLINE Reg logarithm(Reg x) { return log_of(x, x - 1.0f); }
@@ -210,7 +218,7 @@ static INLINE Reg sine_from(Reg x, int quarters) {
     value = real(bits(value) ^ ((quadrant & 2) << 30));
     Int rest = ~((x > -8192.0f) & (x < 8192.0f));
     for (int i = 0; i < LANES; i++)
-        if (__builtin_expect(rest[i], 0)) value[i] = quarters ? std::cos(x[i]) : std::sin(x[i]);
+        if (__builtin_expect(rest[i], 0)) value[i] = quarters ? __builtin_cosf(x[i]) : __builtin_sinf(x[i]);
     return value;
 }
 static INLINE Reg sine(Reg x) { return sine_from(x, 0); }
@@ -246,9 +254,9 @@ static INLINE Reg square_root(Reg x) {
 // x^y. The vector path is exact to a few units in the last place times |y log x|; other cases are left to the library.
 static INLINE Reg power(Reg x, Reg y) {
     Reg value = exp_of(y * logarithm(x));
-    Int rest = ~((x > 0.0f) & (x < INFINITY));
+    Int rest = ~((x > 0.0f) & (x < INFINITE));
     for (int i = 0; i < LANES; i++)
-        if (__builtin_expect(rest[i], 0)) value[i] = std::pow(x[i], y[i]);
+        if (__builtin_expect(rest[i], 0)) value[i] = __builtin_powf(x[i], y[i]);
     return value;
 }
 // Numbers that the weight gradients read are flushed to zero far above the denormals, so that their products are not
