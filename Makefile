@@ -85,12 +85,11 @@ test: .venv/installed lint ## check code and types and run the quick tests, whic
 	$(PYTEST) -m "not slow" $(addprefix --ignore=tests/,nn analysis dropin papers reports tasks)
 
 # The faults fork the test's process. Two of them hung in a worker that had run other files, so they have workers of their own.
-# Most of a sweep on SLURM is waiting: it runs beside the tour, where SLURM can be installed (apt, root).
-test-slow: .venv/installed ## run the slow tests, a sweep on a SLURM of one node and the tour: 20 minutes and more
+# Most of a sweep on SLURM is waiting: it runs beside the faults and the tour, where SLURM can be installed (apt, root).
+test-slow: .venv/installed ## run the slow tests, a sweep on a SLURM of one node and the tour: 17 minutes on two quiet cores
 	$(PYTEST) -m slow --no-loadscope-reorder --ignore=tests/faults
-	$(PYTEST) -m slow tests/faults
 	@mkdir -p runs; $(PY) tests/slurm/sweep.py > runs/slurm.log 2>&1 & slurm=$$!; \
-	$(PY) scripts/notebooks.py; status=$$?; \
+	$(PYTEST) --dist load -m slow tests/faults && $(PY) scripts/notebooks.py; status=$$?; \
 	wait $$slurm || { cat runs/slurm.log; exit 1; }; tail -n 3 runs/slurm.log; exit $$status
 
 test-ecosystem: .venv-ecosystem/installed ## run the tests with Lightning, skorch, accelerate, Optuna, Ray, ONNX and trackio in an environment of its own (2 GB): 5 minutes

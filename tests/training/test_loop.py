@@ -314,7 +314,7 @@ def test_the_demos_point(script, tmp_path, monkeypatch):
 @pytest.mark.slow
 def test_a_plstm_learns_to_copy_over_ten_steps(train, tmp_path):
     """Copy at T = 10 to below a third of the loss of a model without memory: 10 ln 8 / 30 = .693."""
-    sizes = ["task.train_size=20000", "task.valid_size=500", "task.test_size=500", "loop.max_epochs=15"]
+    sizes = ["task.train_size=20000", "task.valid_size=500", "task.test_size=500", "loop.max_epochs=10"]
     overrides = ["task=copy", "task.T=10", "model=plstm", "optimizer.lr=0.005", *sizes, "logger=none"]
     assert train(*overrides).status == 0
     (path,) = (tmp_path / "runs").glob("*/record.json")
