@@ -4,11 +4,11 @@
 // the loops over time, and products.cpp the matrix products. CELL is the name of the file with the struct.
 //
 // A step is computed while its numbers are in the cache: for one group of units at a time, the product with the weights
-// writes the pre-activations, and the pointwise equations follow. These replace some pre-activations by what backward
-// reads in their place (`Cell::is_activated`). Backward does the same in reverse order, computes the other activations
-// again, and overwrites the pre-activations with their gradients. Each thread has a slice of the batch for the whole
-// sequence, so threads do not wait for each other. If the batch is small and the weights are large, the threads divide
-// the units among them instead, with one barrier per step.
+// writes the pre-activations, and the pointwise equations follow. Before them some pre-activations are replaced by their
+// activations (`Cell::is_activated`), which backward reads too. Backward does the same in reverse order, computes the
+// other activations again, and overwrites the pre-activations with their gradients. Each thread has a slice of the batch
+// for the whole sequence, so threads do not wait for each other. If the batch is small and the weights are large, the
+// threads divide the units among them instead, with one barrier per step.
 //
 // Letters: S steps, B batch, I input, H hidden. The C interface is at the end. No other library is needed.
 
@@ -292,6 +292,20 @@ void project(const Problem& p, const Layout& w, const Share& me, int64_t t, int6
     }
 }
 
+// Replace the pre-activations of one group of units at step t by their activations, from `block` on. Each activation is a
+// short chain of operations, so that the processor works on several rows at once; within the equations it would not.
+template <int block = 0>
+void activate(const Problem& p, const Layout& w, const Share& me, int64_t t, int64_t group) {
+    if constexpr (block < BLOCKS) {
+        if constexpr (Cell::is_activated(block)) {
+            float* z = w.act + t % w.slots * w.act_step + me.rows.from * w.act_row + w.column[block] + group * WIDTH;
+            for (int64_t b = taking_part(p, t, me.rows), row = w.act_row; b > 0; b--, z += row)
+                store(z, Cell::activation<block>(load(z)));
+        }
+        activate<block + 1>(p, w, me, t, group);
+    }
+}
+
 // The vectors' numbers of one group of units.
 INLINE void load_vectors(const Problem& p, int64_t u, Vec* vectors) {
     for (int v = 0; v < Cell::VECTORS; v++) vectors[v] = load_cut(p.vectors[v] + u, p.H - u);
@@ -365,9 +379,6 @@ INLINE void unit_forward(const Problem& p, const Layout& w, int64_t t, int64_t b
         if (Cell::READS_H) r.state[0] = load_cut(h, p.H - u);
         read_step(p, w, t, b, u, w.act + t % w.slots * w.act_step + b * w.act_row, wide, r);
         Cell::forward(r.z, r.state, vectors, r.noise, r.dt, now);
-        float* act = w.act + t % w.slots * w.act_step + b * w.act_row;
-        for (int k = 0; p.keep && k < BLOCKS; k++)
-            if (Cell::is_activated(k)) store(act + w.column[k] + u, r.z[k]);
     } else {  // a step that does not exist does not change the state
         now[0] = load_cut(h, p.H - u);
         for (int f = 1; f < Cell::FIELDS; f++) now[f] = r.state[f];
@@ -377,13 +388,14 @@ INLINE void unit_forward(const Problem& p, const Layout& w, int64_t t, int64_t b
     store_cut(inputs(p, w, t + 1) + b * w.in_row + p.I + 1 + u, now[0], p.H - u);
 }
 
-// All units of a thread at step t, after the products.
-void pointwise_forward(const Problem& p, const Layout& w, const Share& me, int64_t t, int64_t group) {
+// All units of a thread at step t, after the products. The problem and the layout are copies: otherwise every store of
+// numbers might change them, as far as the compiler knows, and they would be read again for each row.
+void pointwise_forward(const Problem p, const Layout w, const Share me, int64_t t, int64_t group) {
     Vec vectors[length(Cell::VECTORS)];
     load_vectors(p, group * WIDTH, vectors);
     for (int64_t b = me.rows.from; b < me.rows.to; b++) unit_forward(p, w, t, b, group * WIDTH, vectors, nullptr);
 }
-[[maybe_unused]] void rows_forward(const Problem& p, const Layout& w, const Share& me, int64_t t) {
+[[maybe_unused]] void rows_forward(const Problem p, const Layout w, const Share me, int64_t t) {
     float* wide = w.wide + thread_number() * w.wide_size();
     Vec vectors[NUMBERS];
     for (int64_t b = me.rows.from; b < me.rows.to; b++) {
@@ -443,6 +455,7 @@ void forward(const Problem& p) {
             for (int64_t n = 0; n < me.groups.size(); n++) {
                 int64_t group = turn(me.groups, t, n);
                 project(p, w, me, t, group, turn(me.groups, t, n + 1), ahead);
+                activate(p, w, me, t, group);
                 if constexpr (!BY_ROW) pointwise_forward(p, w, me, t, group);
             }
             if constexpr (BY_ROW) rows_forward(p, w, me, t);
@@ -525,7 +538,7 @@ void load_sums(const Layout& w, int64_t u, Vec* sums, bool back) {
     }
 }
 
-void pointwise_backward(const Problem& p, const Layout& w, const Share& me, int64_t t, int64_t group) {
+void pointwise_backward(const Problem p, const Layout w, const Share me, int64_t t, int64_t group) {
     Vec vectors[length(Cell::VECTORS)], sums[length(Cell::VECTORS)];
     load_vectors(p, group * WIDTH, vectors);
     load_sums(w, group * WIDTH, sums, false);
@@ -534,7 +547,7 @@ void pointwise_backward(const Problem& p, const Layout& w, const Share& me, int6
         unit_backward(p, w, me, t, b, group * WIDTH, vectors, sums, nullptr, b < read);
     load_sums(w, group * WIDTH, sums, true);
 }
-[[maybe_unused]] void rows_backward(const Problem& p, const Layout& w, const Share& me, int64_t t) {
+[[maybe_unused]] void rows_backward(const Problem p, const Layout w, const Share me, int64_t t) {
     float* wide = w.wide + thread_number() * w.wide_size();
     Vec vectors[NUMBERS], sums[length(Cell::VECTORS)];
     int64_t read = p.d_x ? me.rows.to : me.rows.from + taking_part(p, t, me.rows);

@@ -162,7 +162,8 @@ constexpr float INFINITE = __builtin_inff();
 
 // The same for any u. Zero, negative numbers, infinity and NaN are handled last, since their bits would give a number.
 static INLINE Reg log_of(Reg u, Reg x) {
-    Reg other = (u == 0.0f) ? spread(-INFINITE) : (u < 0.0f) ? spread(__builtin_nanf("")) : u;  // infinity and NaN stay what they are
+    // Infinity and NaN stay what they are.
+    Reg other = (u == 0.0f) ? spread(-INFINITE) : (u < 0.0f) ? spread(__builtin_nanf("")) : u;
     return (u > 0.0f) & (u < INFINITE) ? log_of_finite(u, x) : other;
 }
 static INLINE Reg log_one_plus(Reg x) { return log_of(x + 1.0f, x); }
