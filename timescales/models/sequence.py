@@ -110,7 +110,7 @@ class SequenceModel(nn.Module):
         dtype = self.readout.weight.dtype
         x = batch.x
         if self.spec.input == "one_hot":
-            x = F.one_hot(x, self.spec.input_size)
+            x = F.embedding(x, torch.eye(self.spec.input_size, dtype=dtype, device=x.device))  # F.one_hot takes longer
         elif self.spec.input == "tokens":
             x = F.embedding(x, self.vectors)
         x = x.to(dtype)
