@@ -64,13 +64,10 @@ class PowerLawCell(Cell):
         # 1 - r would round to a multiple of 2^-24 in float32. Multiplied by an age, that is the age after a reset: from
         # an age of epsilon 2^24 (17,000 at 0.001) on, f would be wholly wrong.
         r, keep = z.sigmoid(), (-z).sigmoid()
-        before, after = keep * (age + 1.0), keep * (age + dt)
-        if self.floor:
-            before, after = before + r * self.floor, after + r * self.floor
-        before = before + self.epsilon
-        # after + 1 = before + (r + keep dt - epsilon). log1p and expm1 keep 1 - f exact at large ages.
+        before = keep * (age + 1.0) + r * self.floor + self.epsilon
+        # new age + 1 = before + (r + keep dt - epsilon). log1p and expm1 keep 1 - f exact at large ages.
         exponent = self.p * -torch.log1p((r + keep * dt - self.epsilon) / before).clamp(min=0.0)
-        return r, exponent.exp(), -exponent.expm1(), after
+        return r, exponent.exp(), -exponent.expm1(), keep * (age + dt) + r * self.floor
 
     def timescales(self) -> Tensor:
         """Return -1 / ln f at zero input and state, (H,).
