@@ -128,6 +128,8 @@ def test_models_have_as_many_parameters_as_the_lstm(model):
         settings = sizes.matched(rung, {"model": model, **found.models[model]})
         counted = sizes.parameters(rung, settings)
         assert abs(counted / sizes.target(rung) - 1) < found.tolerance
+        of_a_unit = {"plstm": 3, "mingru": 1, "transformer": 0}[model]  # h, c and age; h
+        assert sizes.state(rung, settings) == 2 * settings["model.hidden_size"] * of_a_unit  # in two layers
         run = run_of(composer([setting(k, v) for k, v in found.run(rung, settings, 1e-3, 0).items()]))
     assert run.config["paper"]["name"] == "none"
     assert run.config["model"].get("block") == ("plain" if model == "transformer" else "residual")

@@ -19,6 +19,7 @@ from timescales.atlas import pictures, scores
 from timescales.atlas.card import in_words
 from timescales.atlas.definition import Atlas
 from timescales.atlas.inference import Bootstrap, Interval, Ranks, joined, ranks, spread
+from timescales.atlas.pictures import two_digits
 from timescales.atlas.scores import Cell
 from timescales.atlas.sizes import UNITS
 from timescales.atlas.tables import Tables, listed
@@ -136,7 +137,7 @@ def texts(*atlases: Shown) -> dict[Path, str]:
     text = PAGE.read_text()
     found: dict[Path, str] = {}
     for shown in atlases:
-        for block in (rungs, rates, sizes, prices, heat_map, says, second_map, later):
+        for block in (rungs, rates, sizes, prices, heat_map, says, states, second_map, later):
             name = shown.prefix + block.__name__
             if BEGIN.format(name) in text:  # the rungs are on the page once
                 text = replaced(text, name, block(shown))
@@ -333,6 +334,56 @@ def says(shown: Shown) -> str:
         none = f" At most .05 with 95 %: {joined(near_chance, '`{}`'.format)}." if near_chance else ""
         best_of.append(f"- **{ability}** ({what}): the highest means are {joined(top)}.{none}")
     return "\n\n".join([*lines, "\n".join(best_of)])
+
+
+def states(shown: Shown) -> str:
+    """Write whether cells with more numbers of state score higher, and compare cells that have equally many.
+
+    Cells have as many parameters, but not as many numbers of state, and may lead only because they have more of these.
+    """
+    if shown.state:
+        return shown.state
+    from scipy import stats
+
+    tests = [of[0] for of in shown.atlas.tests.values()]
+    numbers: dict[str, tuple[int, ...]] = {}  # on each test
+    for name in shown.cells:
+        settings = [shown.tables.model(name, rung) for rung in tests]
+        of_settings = {str(each): shown.tables.sizes.state(tests[0], each) for each in settings}
+        numbers[name] = tuple(of_settings[str(each)] for each in settings)
+    means = {name: statistics.fmean(of_tests) for name, of_tests in numbers.items() if any(of_tests)}
+    without = "".join(f"; `{name}` has none" for name in numbers if name not in means)
+    least, most = min(means, key=means.__getitem__), max(means, key=means.__getitem__)
+    found = {}
+    for ability in shown.atlas.abilities:
+        values = [shown.intervals[name][ability].value for name in means]
+        found[ability] = stats.spearmanr(list(means.values()), values)
+    low, high = (end(found, key=lambda ability: found[ability].statistic) for end in (min, max))
+    differ = [ability for ability in found if found[ability].pvalue < 0.05 / len(found)]
+
+    def signed(ability: str) -> str:
+        return in_words(Interval(float(found[ability].statistic), None, None), sign=True)
+
+    groups: dict[tuple[int, ...], list[str]] = {}
+    for name in means:  # the best mean score first
+        groups.setdefault(numbers[name], []).append(name)
+    equal = []
+    for of_tests, names in sorted(groups.items()):
+        if len(names) > 1:
+            scored = joined([f"`{name}` {two_digits(shown.mean(shown.cells[name]))}" for name in names])
+            equal.append(f"- {joined(sorted(set(map(str, of_tests)), key=int))} numbers: {scored}.")
+    text = (
+        f"The cells of a model have {means[least]:.0f} (`{least}`) to {means[most]:.0f} (`{most}`) numbers of state a "
+        f"sequence{without}. The rank correlation of this number with the score is between "
+        f"{signed(low)} ({low}) and {signed(high)} ({high}). It differs from 0 "
+        f"for {joined(differ)} of the {len(found)} abilities (p < .05 / {len(found)})."
+    )
+    if not equal:
+        return text
+    return (
+        f"{text}\n\nCells with equally many parameters and numbers of state, with their mean scores:\n\n"
+        + "\n".join(equal)
+    )
 
 
 def model_scores(shown: Shown, name: str) -> str:

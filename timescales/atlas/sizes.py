@@ -1,4 +1,4 @@
-"""Find the units with which a model has as many parameters as the atlas's LSTM."""
+"""Find the units with which a model has as many parameters as the atlas's LSTM, and count its numbers of state."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from timescales.atlas.definition import FILL, Atlas, Rung
 from timescales.config import Config, Settings, identity
 from timescales.config.compose import Composer, setting
 from timescales.errors import ConfigError
+from timescales.models.sequence import SequenceModel
+from timescales.nn.rnn import RNN
 from timescales.tasks import Task
 from timescales.training import build
 
@@ -61,12 +63,23 @@ class Sizes:
         settings = self.atlas.run(rung, more, self.atlas.rate, 0)
         return identity.resolved(self.composer([setting(key, value) for key, value in settings.items()]))
 
-    def parameters(self, rung: Rung, model: Settings) -> int:
-        """Count the parameters of a model on a rung. Raises ConfigError if it cannot be built."""
-        config = copy.deepcopy(self.config(rung, model)) | {"device": "meta", "engine": "auto"}
+    def model(self, rung: Rung, settings: Settings) -> SequenceModel:
+        """Build a model on a rung, without memory for its weights. Raises ConfigError if it cannot be built."""
+        config = copy.deepcopy(self.config(rung, settings)) | {"device": "meta", "engine": "auto"}
         task = self.task(rung)
         with torch.device("meta"):
-            return sum(p.numel() for p in build.build_model(config, task).parameters())
+            return build.build_model(config, task)
+
+    def parameters(self, rung: Rung, model: Settings) -> int:
+        """Count the parameters of a model on a rung. Raises ConfigError if it cannot be built."""
+        return sum(p.numel() for p in self.model(rung, model).parameters())
+
+    def state(self, rung: Rung, model: Settings) -> int:
+        """Count the numbers of state that a model's cells keep of a sequence. A model without cells has 0."""
+        rnn = self.model(rung, model).rnn
+        return (
+            sum(cell.width(name) for cell in rnn.layers for name in cell.State._fields) if isinstance(rnn, RNN) else 0
+        )
 
     def target(self, rung: Rung) -> int:
         """Count the parameters of the LSTM on a rung."""
