@@ -168,7 +168,7 @@ def test_engines_know_cells_files_and_errors_only():
 
 
 def test_library_import_is_lazy():
-    code = "import sys, timescales; assert 'torch' not in sys.modules"  # a layer does
+    code = "import sys, timescales; assert 'torch' not in sys.modules"  # a layer loads it: all tests of layers see that
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
 
 
