@@ -29,17 +29,16 @@ def parsed(path):
 @functools.cache
 def imports(path, at_top=False):
     """Names of the modules that a file imports, in full; at_top: only those it imports when it is imported itself."""
-    tree = parsed(path)
-    later = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) or is_type_checking(node)]
-    inside = {node for block in later for node in ast.walk(block) if node is not block}
-    names = set()
-    for node in ast.walk(tree):
-        if at_top and node in inside:
+    names, todo = set(), [parsed(path)]
+    while todo:
+        node = todo.pop()
+        if at_top and (isinstance(node, ast.FunctionDef) or is_type_checking(node)):
             continue
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
             names |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
+        todo += [inner for inner in ast.iter_child_nodes(node) if not isinstance(inner, ast.expr)]
     return names
 
 
