@@ -16,6 +16,13 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 PLUGINS = sorted((ROOT / "hydra_plugins").glob("*.py"))
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _trees_are_forgotten():
+    """They take 40 MB."""
+    yield
+    parsed.cache_clear()
+
+
 def is_type_checking(node):
     """Whether a statement is `if TYPE_CHECKING:`, whose imports are never made."""
     return isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
