@@ -114,7 +114,6 @@ def test_what_modules_keep_is_listed():
         "nn/engine/cpu/compiler.py:FAILED",
         "nn/engine/cpu/shared_library.py:LOADED",
         "nn/engine/equations.py:CACHE",
-        "nn/engine/equations.py:SHARED",
         "runs/wandb_run.py:_unreached",
     ]
     assert not [path for path in MODULES if re.search(r"^\s+global ", path.read_text(), re.M)]

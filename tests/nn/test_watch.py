@@ -275,33 +275,6 @@ def test_a_value_that_comes_again_is_not_traced_again(monkeypatch):
     assert len({id(v) for v in found}) == 2
 
 
-def test_new_cells_of_this_package_share_what_was_traced_of_an_earlier_one(monkeypatch):
-    """If arguments and shapes are equal. Not cells whose tensors have two names, nor those of other classes."""
-    traced, real = [], equations.trace
-    monkeypatch.setattr(equations, "SHARED", {})
-    monkeypatch.setattr(equations, "trace", lambda *arguments: (traced.append(1), real(*arguments))[1])
-
-    def tied() -> Cell:
-        cell = cells.PhasedLSTMCell(INPUTS, H)
-        cell.shift = cell.period
-        return cell
-
-    def count(make: Any) -> int:
-        traced.clear()
-        found = [equations.known(make(), False) for _ in range(2)]
-        assert found[0] is not found[1]
-        return len(traced)
-
-    assert count(lambda: cells.PLSTMCell(INPUTS, H)) == 1
-    assert count(lambda: cells.PLSTMCell(INPUTS, H)) == 0
-    assert count(lambda: cells.PLSTMCell(INPUTS, H, epsilon=0.1)) == count(lambda: cells.PLSTMCell(INPUTS, 1)) == 1
-    assert count(tied) == count(lambda: reading(lambda cell: FIRST)) == 2
-    for _ in range(2):  # of other parameters
-        rnn = RNN([cells.PLSTMCell(INPUTS, H)])
-        assert close(results(rnn, "fused"), results(rnn, "eager"))
-    assert len(traced) == 2, "those of the last count: none since"
-
-
 def test_a_step_that_is_no_plain_function_is_traced_once():
     def scaled(self, gx, gh, state, dt=1.0, *, scale):
         return Gate.step(self, scale * gx, gh, state, dt)

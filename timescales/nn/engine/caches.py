@@ -1,8 +1,7 @@
 """Caches of the engines, and how long each lives. Everything else is computed again in each call.
 
 - As long as the equations of a cell live: its compiled library, in the attribute `compiled` that cpu/fused.py sets.
-- As long as the cell lives: its equations, in `equations.CACHE`. New cells of this package take those of an earlier
-  cell of the same signature from `equations.SHARED`, which has the newest 200.
+- As long as the cell lives: its equations, in `equations.CACHE`.
 - As long as the process lives: `WARNED` and `TRIAL_RESULTS` here, `compiler.FAILED`, `shared_library.LOADED`, the
   unused memory of `workspace.Workspace`, and results of functions under `@functools.cache`, such as the functions that
   torch compiles for the engine `compiled`.

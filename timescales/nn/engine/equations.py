@@ -212,8 +212,7 @@ def is_fixed(cell: Cell) -> bool:
     """Return whether a cell's signature determines what its step computes, so that nothing needs to watch it.
 
     So it is for the cells of this package: their steps read attributes, and nothing else that may change
-    (tests/nn/test_watch.py). The attributes must be such that the signature has their values, and no tensor may have
-    two names: which of them a step reads is not in its signature.
+    (tests/nn/test_watch.py). The attributes must be such that the signature has their values.
     """
 
     def has_value(value: object) -> bool:
@@ -221,10 +220,8 @@ def is_fixed(cell: Cell) -> bool:
             return all(map(has_value, value))
         return type(value) in PLAIN or isinstance(value, Tensor)
 
-    own = [value for name, value in vars(cell).items() if name not in TORCH_ATTRIBUTES]
-    tensors = [v for v in (*own, *cell._parameters.values(), *cell._buffers.values()) if isinstance(v, Tensor)]
-    is_ours = type(cell).__module__.startswith("timescales.nn.cells.") and not cell._modules
-    return is_ours and all(map(has_value, own)) and len(set(map(id, tensors))) == len(tensors)
+    own = (value for name, value in vars(cell).items() if name not in TORCH_ATTRIBUTES)
+    return type(cell).__module__.startswith("timescales.nn.cells.") and not cell._modules and all(map(has_value, own))
 
 
 class Cached(NamedTuple):
@@ -239,8 +236,6 @@ class Cached(NamedTuple):
 
 MAX_VERSIONS = 12  # of the equations of one cell
 CACHE: weakref.WeakKeyDictionary[Cell, dict[Any, list[Cached]]] = weakref.WeakKeyDictionary()
-MAX_SHARED = 200
-SHARED: dict[tuple[Any, ...], Equations] = {}  # of cells that are `is_fixed`, by signature
 
 
 def known(cell: Cell, timed: bool) -> Equations | str:
@@ -261,24 +256,18 @@ def known(cell: Cell, timed: bool) -> Equations | str:
     if len({id(entry.found) for entries in versions.values() for entry in entries}) >= MAX_VERSIONS:
         fix = "keep a number that changes in a buffer or a parameter"
         return f"what its step depends on has changed {MAX_VERSIONS} times; {fix}"
-    versions[key] = [_new(cell, timed, key), *candidates]
+    versions[key] = [_new(cell, timed), *candidates]
     return versions[key][0].found
 
 
-def _new(cell: Cell, timed: bool, key: tuple[Any, ...]) -> Cached:
-    """Trace a cell's step, unless its signature `key` determines it and another cell of this signature was traced."""
+def _new(cell: Cell, timed: bool) -> Cached:
     if not cell.compiled:
         return Cached(f"{type(cell).__name__} has no kernel, since its class sets compiled = False", None)
-    shared = SHARED.get(key) if (fixed := is_fixed(cell)) else None
     try:
-        found, watch = _watched(cell, timed) if shared is None else (dataclasses.replace(shared), None)
+        found, watch = _watched(cell, timed)
     except NotTraceable as error:
         return Cached(str(error), None)
-    if fixed and shared is None:
-        if len(SHARED) >= MAX_SHARED:
-            SHARED.pop(next(iter(SHARED)), None)
-        SHARED[key] = dataclasses.replace(found)  # a copy: each cell has a `compiled` of its own
-    return Cached(found if found.reads_dt or not timed else known(cell, False), None if fixed else watch)
+    return Cached(found if found.reads_dt or not timed else known(cell, False), None if is_fixed(cell) else watch)
 
 
 def _equations(t: Trace, fields: tuple[str, ...]) -> Equations:
