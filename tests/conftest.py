@@ -17,14 +17,13 @@ import composed_once  # noqa: F401  # what Hydra reads and composes again and ag
 import pytest
 import synthetic
 import texts
-import torch
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 C = ctypes.CDLL(None)
+gc.disable()  # until all tests are collected: it would look through all that is imported, again and again
 
-# Tensors here are tiny: a second thread costs three times the time of the whole suite.
-torch.set_num_threads(1)
+# Also before torch is loaded. Tensors here are tiny: a second thread costs three times the time of the whole suite.
 os.environ["OMP_NUM_THREADS"] = "1"
 os.environ["WANDB_MODE"] = "offline"
 
@@ -47,6 +46,7 @@ def pytest_collection_finish():
     """A garbage collection takes seconds while it looks through all modules: from here on it does not."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="module", autouse=True)

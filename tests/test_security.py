@@ -37,6 +37,13 @@ def calls(path):
     return [(ast.unparse(n.func), n) for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.Call)]
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _calls_are_forgotten():
+    """They take 30 MB."""
+    yield
+    calls.cache_clear()
+
+
 def given(call, name):
     """An argument by keyword, as it is written; None if it is not given."""
     return next((ast.unparse(k.value) for k in call.keywords if k.arg == name), None)

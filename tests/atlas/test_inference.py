@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from scipy import stats
 
 from timescales.atlas.inference import Bootstrap, Interval, ranks, spread
 
@@ -52,6 +51,8 @@ def test_one_seed_has_no_interval():
 
 def test_nemenyi_has_the_critical_difference_of_demsar():
     """Demsar 2006, section 3.2.2: four classifiers on 14 data sets, q = 2.569, CD = 1.25."""
+    from scipy import stats  # here: each worker that collects tests would take a second to import it
+
     rng = np.random.default_rng(0)
     means = {name: rng.random(14) + k for k, name in enumerate("abcd")}
     found = ranks(means)

@@ -6,10 +6,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from rnn_cases import NO_KERNEL, build
 from uses import parallel
-from uses.registry import COLUMNS, KINDS, LAYERS, USES, WORKS, Differs
+from uses.registry import COLUMNS, KINDS, LAYERS, USES, WITHOUT_PARAMETERS, WORKS, Differs
 
 import timescales
+from timescales.nn.engine.equations import of_cell
 
 pytestmark = [  # what torch says of the uses, and our engine of tensor subclasses
     pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning", "ignore:.*torch.jit:DeprecationWarning"),
@@ -64,6 +66,12 @@ def test_every_public_layer_is_used():
     public = {name for name in timescales.__all__ if isinstance(getattr(timescales, name), type)}
     public = {name for name in public if issubclass(getattr(timescales, name), timescales.RNN)}
     assert public - {"RNN", "CellRNN"} == {name for name, _ in KINDS.values()}
+
+
+def test_the_layers_without_parameters_in_their_step_are_listed():
+    steps = {kind: of_cell(build(kind).layers[0], timed=False) for kind in KINDS.keys() - NO_KERNEL}
+    without = {kind for kind, step in steps.items() if not step.vectors and not step.noises}
+    assert without | NO_KERNEL == WITHOUT_PARAMETERS
 
 
 def test_every_use_has_a_line_of_its_own():

@@ -13,7 +13,6 @@ import pytest
 import torch
 import yaml
 from quick import QUICK, SIZES
-from wandb.util import get_core_path
 
 from timescales.config import compose, identity
 from timescales.config.run import run_of
@@ -108,6 +107,8 @@ def test_wandb_offline(train_process, tmp_path, monkeypatch):
 
 def inspected(run):
     """What W&B's own tool, `wandb leet inspect`, finds in an offline run: its records."""
+    from wandb.util import get_core_path
+
     inspect = [get_core_path(), "leet", "inspect", "--no-observability", "--json", "--run-file", str(run)]
     lines = subprocess.run(inspect, capture_output=True, text=True, check=True).stdout.splitlines()
     return [json.loads(line) for line in lines]

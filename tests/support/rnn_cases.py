@@ -47,9 +47,12 @@ def build(kind, *args, seed=0, **more):
     return getattr(timescales, name)(*(args or (I, H)), **arguments, **more).double()
 
 
+FIELDS = {kind: build(kind).layers[0].State._fields for kind in KINDS}
+
+
 def with_fields(*names):
     """The kinds whose state has these fields."""
-    return [kind for kind in KINDS if build(kind).layers[0].State._fields == names]
+    return [kind for kind in KINDS if FIELDS[kind] == names]
 
 
 def layered(kind, **more):

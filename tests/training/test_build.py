@@ -35,7 +35,7 @@ from timescales.training import build, memory, optimizers
     ],
 )
 def test_chronos_T_max_is_the_tasks_horizon(task, horizon, corpora):
-    small = ["task.train_size=8", "task.valid_size=4", "task.test_size=4", "model.hidden_size=2000"]
+    small = ["task.train_size=8", "task.valid_size=4", "task.test_size=4", "model.hidden_size=500"]
     plain = identity.resolved(config("model=chrono", *task, *small, f"data_root={corpora}"))
     network, *_ = build.build(plain)
     assert plain["model"]["T_max"] == horizon  # the record says what "auto" came to

@@ -24,7 +24,6 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 import timescales
-from timescales.nn.engine.equations import of_cell
 
 S, B, I, H = 6, 3, 4, 6  # noqa: E741
 TOLERANCE = 1e-5  # of float32; the engines sum in different orders
@@ -177,11 +176,12 @@ BOUNDED = frozenset(kind for kind in KINDS if build(kind)(1e3 * random_input()[0
 # The layers whose step is elementwise but for its two products: no matrix that is computed or of its own, no attention.
 ELEMENTWISE = frozenset(KINDS) - {"ExpRNN", "GORU"} - NO_KERNEL
 # The layers that are of torch's class; those of them that have its equations and parameters; and those whose step has
-# neither parameters nor random numbers of its own.
+# neither parameters nor random numbers of its own, or no kernel.
 OF_TORCH = frozenset({"LSTM", "ChronoLSTM", "MTSLSTM", "GRU"})
 PLAIN = OF_TORCH - {"MTSLSTM"}
-STEPS = {kind: of_cell(build(kind).layers[0], timed=False) for kind in KINDS if kind not in NO_KERNEL}
-WITHOUT_PARAMETERS = NO_KERNEL | {kind for kind, step in STEPS.items() if not step.vectors and not step.noises}
+WITH_PARAMETERS = {"ExpRNN", "GORU", "IndRNN", "LRU", "LeakyRNN", "PGRU", "PLSTM", "PLSTM_separate", "PLScan"}
+WITH_PARAMETERS |= {"ParaGRU", "ParaLSTM", "PhasedLSTM", "RGLRU", "SuRNN"}
+WITHOUT_PARAMETERS = KINDS.keys() - WITH_PARAMETERS
 # The layers that bias=False leaves nothing to begin the memory from.
 FROM_BIAS = frozenset({"ChronoLSTM", "MTSLSTM", "JANET", "ELSTM_separate", "MinGRU"})
 LABELS = {"GatedRNN_um_gru": 'GatedRNN(core="gru")'}  # names of layers in the page, where not that of the class
