@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from timescales.training import checkpoint, loop, optimizers
+from timescales.training import checkpoint, loop
 from timescales.training.best import Best
 from timescales.training.run import TrainingRun
 
@@ -40,7 +40,7 @@ def outcome(run: TrainingRun) -> Outcome:
         seconds=progress.seconds,
     )
     if not diverged:
-        with optimizers.eval_weights(run.optimizer):
+        with loop.eval_weights(run.optimizer):
             result.last = metrics_on_test(run, progress.curve[-1])
     if progress.best is not None:
         assert run.best_weights is not None

@@ -10,13 +10,15 @@ from pathlib import Path
 
 import torch
 from torch import Tensor
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LambdaLR
 
 from timescales.config.schema import LoopSettings
 from timescales.errors import ConfigError
 from timescales.models.sequence import Output, SequenceModel, State, detached
 from timescales.tasks import Batch, Task
 from timescales.tasks.task import same_data
-from timescales.training import checkpoint, optimizers
+from timescales.training import checkpoint
 from timescales.training.best import Best
 
 Log = Callable[[dict[str, float], int], None]
@@ -52,7 +54,7 @@ class TrainingRun:
         self,
         model: SequenceModel,
         task: Task,
-        optimizer: torch.optim.Optimizer,
+        optimizer: Optimizer,
         log: Log,
         settings: LoopSettings,
         directory: Path | None,
@@ -71,7 +73,7 @@ class TrainingRun:
         self.in_step = False  # whether a step was taken, but is not yet validated and logged
         if directory is not None:
             self._resume(directory / "last.pt")
-        self.schedule = optimizers.schedule(optimizer, settings, self.last_step, self.progress.step)
+        self.schedule = schedule(optimizer, settings, self.last_step, self.progress.step)
         self.saved, self.saving = time.monotonic(), 0.0  # when the last checkpoint was written; how long it took
         model.train()
 
@@ -142,11 +144,13 @@ class TrainingRun:
         progress.curve.append({"step": progress.step, "epoch": epochs} | self.values)
         self.values |= more
         self.batch, self.batches = None, iter(())  # of the next step: the task may follow the curve
+        value, best = metrics[select], progress.best
+        better = best is None or (value > best.value if direction == "max" else value < best.value)
         if not math.isfinite(metrics["loss"]):
             bad = first_not_finite([float(loss) for loss in self.losses], progress.step)
             progress.stopped, progress.diverged_at = "diverged", progress.step if bad is None else bad
-        elif better(metrics[select], progress.best, direction):
-            progress.best = Best(f"valid/{select}", metrics[select], progress.step)
+        elif better:
+            progress.best = Best(f"valid/{select}", value, progress.step)
             progress.since_best = 0
             self.best_weights = {name: value.clone() for name, value in self.model.state_dict().items()}
         else:
@@ -154,7 +158,8 @@ class TrainingRun:
             if self.settings.patience and progress.since_best >= self.settings.patience:
                 progress.stopped = "patience"
         progress.stopped = progress.stopped or task.stop(epoch, metrics)
-        optimizers.observe(self.optimizer, metrics["loss"])
+        if hasattr(self.optimizer, "observe"):  # as NT-ASGD, which may begin to average now
+            self.optimizer.observe(metrics["loss"])
 
     def log_step(self) -> None:
         """Log the values of a step. The last step ends the run."""
@@ -226,9 +231,33 @@ def first_not_finite(losses: Sequence[float], step: int) -> int | None:
     return next((step - len(losses) + 1 + k for k, loss in enumerate(losses) if not math.isfinite(loss)), None)
 
 
-def better(value: float, best: Best | None, direction: str) -> bool:
-    """Return whether a validation value beats the best so far."""
-    return best is None or (value > best.value if direction == "max" else value < best.value)
+def schedule(optimizer: Optimizer, settings: LoopSettings, last_step: int, steps_taken: int) -> LambdaLR | None:
+    """Return the scheduler of the learning rate, or None for a constant rate. Step it after each training step.
+
+    The rate depends only on the step. A resume also needs the optimizer's state, which has the initial rate.
+
+    Args:
+        last_step: the step at which training ends.
+        steps_taken: the number of steps taken so far.
+    """
+    if settings.schedule == "none" and not settings.warmup:
+        return None
+    if settings.warmup >= last_step:
+        raise ConfigError(f"loop.warmup={settings.warmup} must be below the number of training steps, {last_step}")
+
+    def factor(step: int) -> float:
+        """Return the learning rate after a number of steps, as a factor of the initial rate."""
+        if step < settings.warmup:
+            return (step + 1) / (settings.warmup + 1)
+        done = min((step - settings.warmup) / (last_step - settings.warmup), 1.0)
+        if settings.schedule == "cosine":
+            return (1 + math.cos(math.pi * done)) / 2
+        if settings.schedule == "step":
+            assert settings.step_size is not None, "see config/schema.py"
+            return settings.gamma ** ((step - settings.warmup) // settings.step_size)
+        return 1 - done if settings.schedule == "linear" else 1.0
+
+    return LambdaLR(optimizer, factor, last_epoch=steps_taken - 1)
 
 
 def resume_step(directory: Path, partial: list[str] | None = None, data: dict[str, str] | None = None) -> int:
