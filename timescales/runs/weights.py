@@ -202,7 +202,7 @@ def load(
     Weights of a run that are not in results/ are taken from runs/ and results/archived. Raises ConfigError if there is
     no such run, or if its weights are not available.
     """
-    text, place = str(name), Path(results or (paths.RESULTS if paths.in_checkout() else "results"))
+    text, place = str(name), Path(results or paths.results())
     if text.startswith(HUB):
         tensors, about = read(_of_hub(text.removeprefix(HUB), seed, where))
         modules = {about["config"][part]["_target_"].rpartition(".")[0] for part in ("model", "task")}
@@ -218,7 +218,7 @@ def load(
             path = folder / _chosen(read_index(folder / INDEX), text, None, seed, where).file
         elif (folder := _folder(Path(parent or "."))) is not None:
             path = folder / _chosen(read_index(folder / INDEX), text, model, seed, where).file
-        elif place == paths.RESULTS and (lost := paths.lost_results()):
+        elif lost := paths.lost_results(place):
             raise ConfigError(f"{text}: {lost}")
         else:
             raise ConfigError(
