@@ -11,8 +11,9 @@ import torch
 
 from timescales.atlas.definition import FILL, Atlas, Rung
 from timescales.config import Config, Settings, identity
-from timescales.config.compose import Composer, setting
+from timescales.config.compose import Composer
 from timescales.errors import ConfigError
+from timescales.papers import load
 from timescales.tasks import Task
 from timescales.training import build
 
@@ -59,7 +60,7 @@ class Sizes:
     def config(self, rung: Rung, more: Settings) -> Config:
         """Compose the configuration of a run on a rung."""
         settings = self.atlas.run(rung, more, self.atlas.rate, 0)
-        return identity.resolved(self.composer([setting(key, value) for key, value in settings.items()]))
+        return identity.resolved(self.composer(load.request(settings)))
 
     def parameters(self, rung: Rung, model: Settings) -> int:
         """Count the parameters of a model on a rung. Raises ConfigError if it cannot be built."""
