@@ -15,7 +15,7 @@ from torch import Tensor
 from timescales import plotting
 from timescales.analysis.groups import groups
 from timescales.analysis.run import Trained
-from timescales.analysis.study import Study, TableRow, by_unit
+from timescales.analysis.study import Study, TableRow, by_unit, joined
 from timescales.models.sequence import SequenceModel
 from timescales.training.memory import quantiles
 
@@ -32,12 +32,8 @@ def study(run: Trained) -> Study:
 
 def compare(runs: Sequence[Trained]) -> Study:
     """Compare several runs. Values: "1/trained/median" is that of the first run."""
-    rows: list[TableRow] = []
-    values: dict[str, float] = {}
-    for k, run in enumerate(runs, 1):
-        own = study(run)
-        rows += [{"run": run.directory.name, "model": run.config["model"]["name"], **row} for row in own.rows]
-        values |= {f"{k}/{key}": value for key, value in own.values.items()}
+    heads: list[TableRow] = [{"run": run.directory.name, "model": run.config["model"]["name"]} for run in runs]
+    rows, values = joined([study(run) for run in runs], heads)
     return Study(f"{TITLE}\n{runs[0].config['task']['name']}", rows, values, lambda figure: draw(figure, runs))
 
 

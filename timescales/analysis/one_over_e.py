@@ -19,7 +19,7 @@ from timescales import plotting
 from timescales.analysis.characteristic_times import named_quantiles, times
 from timescales.analysis.groups import groups
 from timescales.analysis.run import Trained
-from timescales.analysis.study import Study, TableRow, by_unit
+from timescales.analysis.study import Study, TableRow, by_unit, joined
 from timescales.models.sequence import SequenceModel
 from timescales.tasks import Task
 from timescales.training.memory import one_over_e, share_beyond
@@ -42,11 +42,8 @@ def study(run: Trained) -> Study:
 def compare(runs: Sequence[Trained]) -> Study:
     """Compare several runs. Values: "1/median" is that of the first run."""
     studies = [study(run) for run in runs]
-    rows: list[TableRow] = []
-    values: dict[str, float] = {}
-    for k, (run, own) in enumerate(zip(runs, studies, strict=True), 1):
-        rows += [{"run": run.directory.name, "model": run.config["model"]["name"], **row} for row in own.rows]
-        values |= {f"{k}/{key}": value for key, value in own.values.items()}
+    heads: list[TableRow] = [{"run": run.directory.name, "model": run.config["model"]["name"]} for run in runs]
+    rows, values = joined(studies, heads)
     title = f"{TITLE}\n{runs[0].config['task']['name']}"
     return Study(title, rows, values, lambda figure: draw(figure, runs, [own.rows for own in studies]))
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from timescales import plotting
 from timescales.analysis.observe import mean_forget
 from timescales.analysis.run import Trained
-from timescales.analysis.study import Study, TableRow, by_unit
+from timescales.analysis.study import Study, by_unit, joined
 from timescales.models.sequence import SequenceModel
 from timescales.nn.inits import inverse_gamma_isf, timescale_of_gate
 from timescales.tasks import Task
@@ -49,12 +49,7 @@ def study(run: Trained) -> Study:
 
 def compare(runs: Sequence[Trained]) -> Study:
     """Compare several runs, such as on PTB and on Markov-PTB. Values: "1/alpha" is that of the first run."""
-    rows: list[TableRow] = []
-    values: dict[str, float] = {}
-    for k, run in enumerate(runs, 1):
-        own = study(run)
-        rows += [{"run": run.directory.name, **row} for row in own.rows]
-        values |= {f"{k}/{key}": value for key, value in own.values.items()}
+    rows, values = joined([study(run) for run in runs], [{"run": run.directory.name} for run in runs])
     return Study(TITLE, rows, values, lambda figure: draw(figure, runs))
 
 
