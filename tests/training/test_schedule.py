@@ -13,8 +13,7 @@ from timescales.config import identity
 from timescales.config.schema import LoopSettings
 from timescales.errors import ConfigError
 from timescales.tasks import Copy
-from timescales.training import checkpoint
-from timescales.training.run import schedule
+from timescales.training.run import load_checkpoint, schedule
 
 SCHEDULES = [
     {"schedule": "cosine"},
@@ -92,7 +91,7 @@ def test_a_schedule_changes_the_weights_and_nothing_is_logged_without_one(tmp_pa
     assert not any("train/lr" in values for values in logged)
     other = fit(tmp_path / "other", LoopSettings(max_epochs=1, log_every=1, schedule="linear"))
     assert not same_weights(plain.model, other.model)
-    content = checkpoint.load(tmp_path / "plain" / "last.pt")
+    content = load_checkpoint(tmp_path / "plain" / "last.pt")
     assert "initial_lr" not in content["optimizer"]["param_groups"][0]  # as before there were schedules
 
 

@@ -79,10 +79,11 @@ def of_run(directory: Path) -> tuple[dict[str, Tensor], About]:
     The task is built, because the description has what the model must know about it. Without its data this is left out.
     """
     from timescales.errors import MissingData
-    from timescales.training import build, checkpoint
+    from timescales.training import build
+    from timescales.training.run import load_checkpoint
 
     record = Record.read(directory)
-    content = checkpoint.load(directory / "best.pt", ("model",))
+    content = load_checkpoint(directory / "best.pt", ("model",))
     if record is None or content is None:
         raise ConfigError(f"{directory} has no record.json and best.pt: give the directory of a run that has ended")
     config = {key: value for key, value in record.config.items() if key not in IGNORED_KEYS}

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import math
+import pickle
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any, TypedDict
 
 import torch
 from torch import Tensor
@@ -15,14 +18,39 @@ from torch.optim.lr_scheduler import LambdaLR
 
 from timescales.config.schema import LoopSettings
 from timescales.errors import ConfigError
+from timescales.files import checked, write_atomic
 from timescales.models.sequence import Output, SequenceModel, State, detached
 from timescales.tasks import Batch, Task
 from timescales.tasks.task import same_data
-from timescales.training import checkpoint
 from timescales.training.best import Best
 
 Log = Callable[[dict[str, float], int], None]
 KEYS = ("model", "optimizer", "losses", "best", "progress", "rng")  # the entries that a checkpoint must have
+
+
+class Generators(TypedDict):
+    """Hold the states of torch's random generators, from which dropout draws, on the CPU and on a run's device."""
+
+    cpu: Tensor
+    cuda: list[Tensor]
+
+
+class Checkpoint(TypedDict, total=False):
+    """Name the entries of last.pt. best.pt only has `model` and `step`. Files of older versions lack some entries."""
+
+    model: dict[str, Tensor]
+    optimizer: dict[str, Any]
+    losses: list[Tensor]  # since the last validation
+    # The weights at the best validation. They are stored in this file too, so that the two can never disagree.
+    best: dict[str, Tensor] | None
+    state: list[list[Tensor]]  # of each layer; [] if the task does not carry the state
+    lacks: list[str]  # what the data lack (`Task.partial`)
+    data: dict[str, str]  # digests of the user's data files and of word vectors (`Task.data`)
+    progress: dict[str, Any]  # the fields of `Progress`
+    in_step: bool  # whether it was written in a validation, which a resume repeats
+    values: dict[str, float]  # of that step, not logged yet
+    rng: Generators
+    step: int
 
 
 @dataclass
@@ -186,7 +214,7 @@ class TrainingRun:
         """Write last.pt, if the run has a directory."""
         if self.directory is None:
             return
-        content: checkpoint.Checkpoint = {
+        content: Checkpoint = {
             "model": self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "losses": self.losses,
@@ -197,13 +225,13 @@ class TrainingRun:
             "progress": asdict(self.progress),
             "in_step": self.in_step,
             "values": self.values if self.in_step else {},
-            "rng": checkpoint.rng_state(self.device),
+            "rng": rng_state(self.device),
         }
-        checkpoint.save(self.directory / "last.pt", content)
+        save_checkpoint(self.directory / "last.pt", content)
 
     def _resume(self, path: Path) -> None:
         """Continue from a checkpoint if there is one."""
-        content = checkpoint.load(path, KEYS, self.device)
+        content = load_checkpoint(path, KEYS, self.device)
         if content is None:
             return
         best = content["progress"]["best"]
@@ -223,7 +251,7 @@ class TrainingRun:
             self.in_step, self.values = content.get("in_step", False), content.get("values", {})
         except (RuntimeError, ValueError, KeyError, TypeError) as error:
             raise ConfigError(f"{path} belongs to another run: restart this one with resume=false") from error
-        checkpoint.set_rng_state(content["rng"], self.device)
+        set_rng_state(content["rng"], self.device)
 
 
 def first_not_finite(losses: Sequence[float], step: int) -> int | None:
@@ -267,7 +295,7 @@ def resume_step(directory: Path, partial: list[str] | None = None, data: dict[st
 
     Raises ConfigError if the run began on other data.
     """
-    content = checkpoint.load(directory / "last.pt", KEYS)
+    content = load_checkpoint(directory / "last.pt", KEYS)
     if content is None:
         return 0
     before = content.get("lacks", [])  # old checkpoints do not have it
@@ -277,3 +305,59 @@ def resume_step(directory: Path, partial: list[str] | None = None, data: dict[st
     if data and not same_data(content.get("data"), data):
         raise ConfigError(f"{directory} was begun on another {', '.join(data)}: restart it on this one with force=true")
     return content["progress"]["step"] - content.get("in_step", False)
+
+
+# --- its checkpoint ---------------------------------------------------------------------------------------------------
+
+
+def save_checkpoint(path: Path, content: Checkpoint) -> None:
+    """Write a checkpoint: a reader sees either the old file or the new one."""
+    buffer = io.BytesIO()
+    torch.save(_without_views(content), buffer)
+    write_atomic(path, buffer.getvalue())
+
+
+def _without_views(content: Any) -> Any:
+    """Copy tensors that are views: torch.save would write the whole tensor that they are a view of."""
+    if isinstance(content, dict):
+        return {key: _without_views(value) for key, value in content.items()}
+    if isinstance(content, list | tuple):
+        return type(content)(_without_views(value) for value in content)
+    if isinstance(content, torch.Tensor) and content.untyped_storage().nbytes() > content.nbytes:
+        return content.clone()
+    return content
+
+
+def load_checkpoint(path: Path, keys: tuple[str, ...] = (), device: torch.device | str = "cpu") -> Checkpoint | None:
+    """Load a checkpoint to a device. Return None if there is none.
+
+    Raises ConfigError if it is damaged, or if it lacks one of `keys`.
+    """
+    if not path.is_file():
+        return None
+    try:
+        content = torch.load(checked(path), map_location=device, weights_only=True)
+        if missing := [key for key in keys if key not in content]:
+            raise KeyError(*missing)
+        return content
+    except (RuntimeError, EOFError, pickle.UnpicklingError, ValueError, KeyError, TypeError) as error:
+        fix = "restart the run with resume=false, or with force=true if it has finished"
+        raise ConfigError(f"{path} is damaged: {fix}") from error
+
+
+def rng_state(device: torch.device) -> Generators:
+    """Return the states of torch's random generators on the CPU and on a run's device."""
+    of_gpu = [torch.cuda.get_rng_state(device)] if device.type == "cuda" else []
+    return {"cpu": torch.get_rng_state(), "cuda": of_gpu}
+
+
+def set_rng_state(state: Generators, device: torch.device) -> None:
+    """Set torch's random generators to states that `rng_state` returned.
+
+    The state of the run's GPU goes to the GPU on which it continues, whatever its number. If a run moves between CPU
+    and GPU, it draws from a generator that it has not used before.
+    """
+    torch.set_rng_state(state["cpu"].cpu())  # loaded to the run's device with the rest of the checkpoint
+    if device.type == "cuda" and state["cuda"]:
+        states = state["cuda"]  # older checkpoints have the states of all GPUs, by number
+        torch.cuda.set_rng_state(states[min(device.index or 0, len(states) - 1)].cpu(), device)
