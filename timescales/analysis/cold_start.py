@@ -103,7 +103,7 @@ def losses(model: SequenceModel, text: Tensor, state: State = None) -> tuple[Ten
     loss, activity = [], []
     for part in progress(text.split(at_once, 1), "pieces"):
         n, target = part.shape[1], part[1:].flatten()
-        # The state of a batch of one, n times.
+        # Each piece begins with the state, which is that of a batch of one.
         initial = tree_map_only(Tensor, lambda v, n=n: v.expand(*v.shape[:-2], n, -1).contiguous(), state)
         logits, final = model(Batch(part[:-1].contiguous(), part[1:].contiguous()), initial)[:2]
         loss.append(F.cross_entropy(logits.flatten(0, 1), target, reduction="none").view(-1, n).cpu())
