@@ -103,12 +103,15 @@ def losses(model: SequenceModel, text: Tensor, state: State = None) -> tuple[Ten
     loss, activity = [], []
     for part in progress(text.split(at_once, 1), "pieces"):
         n, target = part.shape[1], part[1:].flatten()
-        # Each piece begins with the state, which is that of a batch of one.
-        initial = tree_map_only(Tensor, lambda v, n=n: v.expand(*v.shape[:-2], n, -1).contiguous(), state)
-        logits, final = model(Batch(part[:-1].contiguous(), part[1:].contiguous()), initial)[:2]
+        logits, final = model(Batch(part[:-1].contiguous(), part[1:].contiguous()), repeated(state, n))[:2]
         loss.append(F.cross_entropy(logits.flatten(0, 1), target, reduction="none").view(-1, n).cpu())
         activity.append(model.rnn.split_state(final)[-1].h.abs().mean(1).cpu())
     return torch.cat(loss, 1), torch.cat(activity)
+
+
+def repeated(state: State, n: int) -> State:
+    """Repeat a state for a batch of one n times."""
+    return tree_map_only(Tensor, lambda value: value.expand(*value.shape[:-2], n, -1).contiguous(), state)
 
 
 def study_of(lines: Sequence[Line]) -> Study:

@@ -97,9 +97,15 @@ class Trial:
 
     def _write_configuration(self) -> None:
         """Write FOLDER/conf/model/own.yaml. It is JSON, which YAML includes."""
-        settings = {"_target_": "timescales.atlas.own.OwnLayers", "source": self.source}
-        settings |= {"arguments": dict(self.arguments), "digest": own.digest(self.source)}
-        settings |= {"name": NAME, "hidden_size": 1, "num_layers": 1}
+        settings = {
+            "_target_": "timescales.atlas.own.OwnLayers",
+            "source": self.source,
+            "arguments": dict(self.arguments),
+            "digest": own.digest(self.source),
+            "name": NAME,
+            "hidden_size": 1,
+            "num_layers": 1,
+        }
         path = self.folder / "conf" / "model" / f"{NAME}.yaml"
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(path, json.dumps(settings, indent=1).encode())
