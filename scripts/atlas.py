@@ -18,7 +18,7 @@ from timescales.atlas import page, scores
 from timescales.atlas.definition import Atlas, atlas
 from timescales.atlas.sizes import Sizes
 from timescales.atlas.tables import Tables, rates_of
-from timescales.config.compose import Composer, composing, setting
+from timescales.config.compose import Composer, composing
 from timescales.config.run import Run, run_of
 from timescales.errors import ConfigError
 from timescales.papers import load
@@ -47,7 +47,7 @@ def kinds(found: Atlas, tables: Tables, composer: Composer) -> dict[tuple[str, s
     for model in found.cells:
         for test, rungs in found.tests.items():
             settings = found.run(rungs[0], tables.model(model, rungs[0]), found.rate, found.seeds[0])
-            runs[model, test] = run_of(composer([setting(key, value) for key, value in settings.items()]))
+            runs[model, test] = run_of(composer(load.request(settings)))
     return runs
 
 

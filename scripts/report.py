@@ -41,7 +41,7 @@ def main() -> None:
         return
     if options.out is None and options.config_dir is None:
         options.out = paths.RESULTS
-    if options.out == paths.RESULTS and (lost := paths.lost_results()):
+    if options.out and (lost := paths.lost_results(options.out)):
         sys.exit(f"error: {lost}")
     with commands.tables(options) as tables:
         if options.check:

@@ -20,7 +20,8 @@ from quick import QUICK
 from timescales import files, paths
 from timescales.errors import ConfigError
 from timescales.tasks.data import cifar, imdb, places, text
-from timescales.training import build, checkpoint
+from timescales.training import build
+from timescales.training.run import load_checkpoint
 
 ROOT = Path(__file__).resolve().parents[1]
 OURS = [
@@ -101,7 +102,7 @@ def test_the_one_unpickler_is_ours():
 def test_a_checkpoint_with_code_is_refused(tmp_path, content):
     torch.save({"model": content}, tmp_path / "last.pt")
     with pytest.raises(ConfigError, match="damaged"):
-        checkpoint.load(tmp_path / "last.pt")
+        load_checkpoint(tmp_path / "last.pt")
 
 
 # --- what a configuration may name ----------------------------------------------------------------------------------

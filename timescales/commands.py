@@ -64,8 +64,7 @@ def add_folders(parser: argparse.ArgumentParser) -> None:
 def tables(options: argparse.Namespace) -> Iterator[Tables]:
     """Enter the tables of a command's options. An error that the user can fix ends the program with one line."""
     own = options.config_dir
-    here = paths.RESULTS if paths.in_checkout() else Path("results")
-    results = own / "results" if own else here
+    results = own / "results" if own else paths.results()
     out = options.out or (results if own or not paths.in_checkout() else USERS)
     known = sorted(path.stem for path in (own / "table").glob("*.yaml")) if own else folders.choices("table")
     named = [word for word in options.table if "=" not in word]
@@ -198,13 +197,8 @@ def _plan(found: Tables, settings: Sequence[str], rung: str | None) -> None:
     size = load.table(name).size_of(rung)
     far = next(s for s in status.status(name, composer, found.results, paths.RUNS) if s.size == size)
     print(status.table_text(far.plan(where)))
-    if lost := _lost(found):
+    if lost := paths.lost_results(found.results):
         print(f"\nwithout committed runs: {lost}")
-
-
-def _lost(found: Tables) -> str:
-    """Say what to do if the committed results that a command is about are missing; "" if they are not."""
-    return paths.lost_results() if found.results == paths.RESULTS else ""
 
 
 def _overview(found: Tables, measure: bool) -> None:
@@ -212,7 +206,7 @@ def _overview(found: Tables, measure: bool) -> None:
     from timescales.tasks.data.all import CORPORA
     from timescales.tasks.data.corpus import data_root
 
-    if measure and (lost := _lost(found)):  # a new results/ with only costs would hide that
+    if measure and (lost := paths.lost_results(found.results)):  # a new results/ with only costs would hide that
         raise ConfigError(lost)
     absent = [name for name, corpus in CORPORA.items() if not corpus.present(data_root(None))]
 
@@ -231,7 +225,7 @@ def _overview(found: Tables, measure: bool) -> None:
                 tqdm.write(f"{run.name}: {error}")
         lines = all_of()
     print(status.table_text([status.HEAD, *(s.line() for s in lines)]))
-    if lost := _lost(found):
+    if lost := paths.lost_results(found.results):
         print(f"\nwithout committed runs and costs: {lost}")
     elif unknown and not measure:
         kinds = f"{len(unknown)} kinds of runs are not measured"

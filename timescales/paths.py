@@ -15,9 +15,17 @@ def in_checkout() -> bool:
     return (ROOT / "conf" / "config.yaml").is_file()
 
 
-def lost_results() -> str:
-    """Return what to do if a checkout has no results/; "" if they exist, and in an installation."""
-    if not in_checkout() or RESULTS.is_dir():
+def results() -> Path:
+    """Return the folder of results: that of the checkout or, in an installation, the one in the current folder."""
+    return RESULTS if in_checkout() else Path("results")
+
+
+def lost_results(place: Path | None = None) -> str:
+    """Return what to do if this checkout has no results/; "" if it has, and in an installation.
+
+    place: where results were looked for; "" if that is another folder.
+    """
+    if place not in (None, RESULTS) or not in_checkout() or RESULTS.is_dir():
         return ""
     return f"{RESULTS} is missing: run `git checkout -- results` in {ROOT}"
 

@@ -17,7 +17,7 @@ from timescales.atlas.scores import Score
 from timescales.atlas.sizes import Sizes, nearest
 from timescales.atlas.tables import Tables, measured, rates_of
 from timescales.config import folders
-from timescales.config.compose import composing, setting
+from timescales.config.compose import composing
 from timescales.config.run import run_of
 from timescales.errors import ConfigError
 from timescales.nn import registry
@@ -130,7 +130,7 @@ def test_models_have_as_many_parameters_as_the_lstm(model):
         assert abs(counted / sizes.target(rung) - 1) < found.tolerance
         of_a_unit = {"plstm": 3, "mingru": 1, "transformer": 0}[model]  # h, c and age; h
         assert sizes.state(rung, settings) == 2 * settings["model.hidden_size"] * of_a_unit  # in two layers
-        run = run_of(composer([setting(k, v) for k, v in found.run(rung, settings, 1e-3, 0).items()]))
+        run = run_of(composer(load.request(found.run(rung, settings, 1e-3, 0))))
     assert run.config["paper"]["name"] == "none"
     assert run.config["model"].get("block") == ("plain" if model == "transformer" else "residual")
 
@@ -234,7 +234,7 @@ def test_a_whole_atlas_from_its_tables_to_its_page(small, train, tmp_path, monke
         for model in small.cells:
             for test, rungs in small.tests.items():
                 made = small.run(rungs[0], tables.model(model, rungs[0]), 3e-3, 0)
-                runs[model, test] = run_of(composer([setting(key, value) for key, value in made.items()]))
+                runs[model, test] = run_of(composer(load.request(made)))
         shown = page.Shown(small, tables, runs, ended, dict.fromkeys((run.cost_key for run in runs.values()), 6.0))
         found = page.texts(shown)
         page.draw(shown)

@@ -10,8 +10,7 @@ from quick import SIZES
 
 from timescales.config import identity
 from timescales.tasks import Copy
-from timescales.training import checkpoint
-from timescales.training.run import TrainingRun
+from timescales.training.run import TrainingRun, load_checkpoint
 
 COPY = ["task=copy", "task.T=2", *SIZES, "model=plstm", "model.dropout=0.2", "model.num_layers=2", "logger=csv"]
 COPY += ["loop.log_every=1", "seed=3", "optimizer=adam"]  # two steps an epoch; dropout draws from torch's generator
@@ -63,7 +62,7 @@ def rows(directory):
 def same(one, other):
     """Assert that two runs ended with the same numbers: weights, optimizer, curve, tests."""
     for file in ("last.pt", "best.pt"):
-        weights = [checkpoint.load(path / file)["model"] for path in (one, other)]
+        weights = [load_checkpoint(path / file)["model"] for path in (one, other)]
         assert all(torch.equal(weights[0][key], weights[1][key]) for key in weights[0])
     for key in ("curve", "metrics", "last", "best", "steps", "stopped", "timescales", "status", "chance"):
         assert record(one)[key] == record(other)[key], key

@@ -39,11 +39,11 @@ def test_a_run_that_fails_before_its_first_step_tells_its_loggers(train, monkeyp
         made.all.append(told)
         return made
 
-    def first_values(*arguments):
+    def one_over_e_values(*arguments):
         raise RuntimeError("no values")
 
     monkeypatch.setattr(loggers, "open_all", open_all)
-    monkeypatch.setattr(memory, "first_values", first_values)
+    monkeypatch.setattr(memory, "one_over_e_values", one_over_e_values)
     with pytest.raises(RuntimeError, match="no values"):
         train(*QUICK)
     (directory,) = Path("runs").iterdir()

@@ -24,7 +24,8 @@ from hydra.core.global_hydra import GlobalHydra
 from timescales import files
 from timescales.runs import record
 from timescales.tasks.data import cache
-from timescales.training import checkpoint, loop, run  # noqa: F401  # loop is loaded once, before the forks
+from timescales.training import loop, run  # noqa: F401  # loop is loaded once, before the forks
+from timescales.training.run import load_checkpoint
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = ["logger=csv", "device=cpu", "model.hidden_size=5", "loop.log_every=3", "loop.checkpoint_every=0"]
@@ -198,7 +199,7 @@ def contents(folder: Path) -> dict[str, Any]:
             found[key] = comparable({name: saved.content()[name] for name in KEYS})
         elif path.suffix == ".pt":
             cached = path.parent.name == "corpora"
-            content = torch.load(files.checked(path), weights_only=True) if cached else checkpoint.load(path)
+            content = torch.load(files.checked(path), weights_only=True) if cached else load_checkpoint(path)
             found[key] = comparable(content)
         elif path.suffix == ".csv":
             found[key] = path.read_text()

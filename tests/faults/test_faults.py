@@ -13,7 +13,7 @@ from timescales import files
 from timescales.errors import ConfigError
 from timescales.runs import loggers
 from timescales.runs.record import Record
-from timescales.training import checkpoint
+from timescales.training.run import load_checkpoint, save_checkpoint
 
 SIZES = ["task.T=2", "task.train_size=16", "task.valid_size=8", "task.test_size=8", "task.batch_size=8"]
 QUICK = ["task=copy", *SIZES, "model.hidden_size=4", "loop.max_steps=4", "loop.log_every=1", "logger=csv"]
@@ -73,12 +73,12 @@ def flip_bit(path, at):
 
 def test_a_changed_weight_is_detected(tmp_path):
     path = tmp_path / "last.pt"
-    checkpoint.save(path, {"weight": torch.arange(1000.0)})
+    save_checkpoint(path, {"weight": torch.arange(1000.0)})
     at = path.read_bytes().index(torch.arange(500.0, 510.0).numpy().tobytes())
     flip_bit(path, at)
     assert torch.load(path, weights_only=True)["weight"][500] != 500  # torch itself does not compare checksums
     with pytest.raises(ConfigError, match=r"last\.pt is damaged: restart the run with resume=false"):
-        checkpoint.load(path)
+        load_checkpoint(path)
 
 
 def test_a_changed_number_of_a_record_is_detected(train, tmp_path):

@@ -29,7 +29,7 @@ from timescales.nn.engine.cpu.compiler import is_whole
 from timescales.nn.engine.cpu.emit_cpp import cell_code
 from timescales.nn.engine.cpu.shared_library import build
 from timescales.tasks.data import cache, cifar, glove, imdb, mnist, text
-from timescales.training import checkpoint
+from timescales.training.run import load_checkpoint
 
 pytestmark = pytest.mark.slow
 
@@ -179,7 +179,7 @@ def test_a_damaged_file_of_a_run_is_named_or_changes_nothing(bench, left, tmp_pa
         skipped = "finished, skipped" in case.out
         if path.suffix == ".pt" and skipped:  # not read; whoever reads it is told
             try:
-                assert comparable(checkpoint.load(path)) == whole[key]
+                assert comparable(load_checkpoint(path)) == whole[key]
             except ValueError:
                 continue
         elif file == "curve.csv" and skipped and "are lost" not in case.out:  # not read

@@ -234,6 +234,15 @@ def test_head_of_relu_layers(readout):
     torch.testing.assert_close(model(batch).logits, model.readout(hidden))
 
 
+def test_master_gates_do_not_change_if_all_their_biases_grow_by_as_much():
+    """A cumax is of a softmax, here of numbers around 200, whose exp is no float32."""
+    rnn = gated("om", hidden=12, downsize=3).float()
+    output = rnn(x().float())[0]
+    with torch.no_grad():
+        rnn.layers[0].bias[:8] += 200.0  # of both master gates, which come first, with four rows each
+    torch.testing.assert_close(rnn(x().float())[0], output, rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("core", ["lstm", "gru"])
 @pytest.mark.parametrize(("gate", "last"), [("om", 2), ("o", 1), ("or", 1), ("um", 0)])
 def test_the_last_units_of_an_ordered_gate_remember_nothing(core, gate, last):

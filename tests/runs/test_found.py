@@ -93,14 +93,14 @@ def test_a_requeued_job_resumes_what_it_began(tmp_path, monkeypatch):
 
 
 def test_resume_false_restarts(train, tmp_path):
-    from timescales.training import checkpoint
+    from timescales.training.run import load_checkpoint, save_checkpoint
 
     train(*QUICK)
     (directory,) = (tmp_path / "runs").iterdir()
     record = json.loads((directory / "record.json").read_text())
     (directory / "record.json").write_text(json.dumps(record | {"status": "interrupted", "sha256": None}))
-    found = checkpoint.load(directory / "last.pt")
+    found = load_checkpoint(directory / "last.pt")
     found["model"]["readout.bias"] += 100.0
-    checkpoint.save(directory / "last.pt", found)
+    save_checkpoint(directory / "last.pt", found)
     assert train(*QUICK, "resume=false").status == 0
     assert json.loads((directory / "record.json").read_text())["metrics"] == record["metrics"]

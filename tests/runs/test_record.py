@@ -7,12 +7,14 @@ import types
 from dataclasses import astuple, replace
 
 import pytest
+from configs import config
 from made_up import made_row
 from quick import QUICK
 
 import timescales
 from timescales import paths
 from timescales.config import compose, identity
+from timescales.config.run import run_of
 from timescales.errors import ConfigError
 from timescales.reports import wording
 from timescales.runs import cost, metrics, provenance, record, store
@@ -153,9 +155,10 @@ def test_a_later_error_keeps_the_outcome(tmp_path, before, after):
     assert Record.read(tmp_path).status == after
 
 
-def test_a_shortened_evaluation_is_part_of_the_record():
-    assert record.shortened({"loop": {"max_eval_batches": 2}}) == ["loop.max_eval_batches"]
-    assert record.shortened({"loop": {"max_eval_batches": None}}) == []
+def test_a_shortened_evaluation_is_part_of_the_record(tmp_path):
+    for batches, found in (("2", ["loop.max_eval_batches"]), ("null", [])):
+        run = run_of(config("model=lstm", "task=copy", f"loop.max_eval_batches={batches}"))
+        assert record.start(tmp_path, run).partial == found
     partial = [record.SHORTENED_EVALUATION, "MNIST subset"]
     assert Record(id="a", status="finished", partial=partial).missing_data == ["MNIST subset"]
 

@@ -11,7 +11,7 @@ from quick import QUICK
 from timescales import analysis
 from timescales.errors import ConfigError
 from timescales.files import digest_of
-from timescales.runs import provenance, record, source, store
+from timescales.runs import provenance, record, store
 from timescales.runs.record import Record
 
 TUTORIAL = Path(__file__).resolve().parents[2] / "docs" / "tutorial"
@@ -25,7 +25,7 @@ def folder(tmp_path, monkeypatch):
     folder.mkdir()
     elsewhere = [path for path in sys.path if path != str(TUTORIAL)]  # scripts that a test imported may have added it
     monkeypatch.setattr(sys, "path", [str(folder), *elsewhere])
-    monkeypatch.setattr(source, "code", source.code.__wrapped__)
+    monkeypatch.setattr(provenance, "code", provenance.code.__wrapped__)
     yield folder
     sys.modules.pop("decay", None)
 
@@ -67,12 +67,12 @@ def test_files_beside_it_and_packages(folder):
     (folder / "cells" / "new").mkdir(parents=True)
     (folder / "cells" / "new" / "a.py").write_text("from . import b\n")
     (folder / "cells" / "new" / "b.py").write_text("x = 1\n")
-    codes = [source.code(target) for target in ("gate.Mine", "cells.new.a.Mine")]
+    codes = [provenance.code(target) for target in ("gate.Mine", "cells.new.a.Mine")]
     assert "rate = 1" in codes[0]
     assert "x = 1" in codes[1]
-    assert source.code("nowhere.Mine") is source.code("gate.nowhere.Mine") is source.code("sys.Mine") is None
+    assert all(provenance.code(name) is None for name in ("nowhere.Mine", "gate.nowhere.Mine", "sys.Mine"))
     (folder / "gate.py").write_text("class Mine: (\n")  # while it is being edited
-    assert source.code("gate.Mine") == "class Mine: (\n"
+    assert provenance.code("gate.Mine") == "class Mine: (\n"
 
 
 def test_rows_and_older_records(folder):

@@ -23,7 +23,7 @@ from synthetic import SMALL, sizes, stand_alone, write_corpora  # noqa: E402
 
 from timescales.config import folders, identity  # noqa: E402
 from timescales.models.sequence import detached  # noqa: E402
-from timescales.training import build, optimizers  # noqa: E402
+from timescales.training import build, loop  # noqa: E402
 
 PATH = ROOT / "tests" / "golden_curves.json"
 STEPS = 20
@@ -54,7 +54,7 @@ def curve(task: str, model: str, data_root: str) -> list[float]:
         loss = job.loss(output.logits, batch)
         (loss + job.penalty(output)).backward()
         torch.nn.utils.clip_grad_norm_(network.parameters(), cfg.loop.clip_norm)
-        optimizers.step(optimizer, batch.lr_scale)
+        loop.step(optimizer, batch.lr_scale)
         losses.append(loss.item())
     assert len(losses) == STEPS
     return losses

@@ -28,7 +28,7 @@ from timescales.tasks import IMDB
 from timescales.tasks.data import glove, imdb
 from timescales.tasks.data.cache import cached, content_hash
 from timescales.tasks.data.imdb import tokenizer  # taken before the other tests' stand-in replaces it
-from timescales.training import checkpoint
+from timescales.training.run import load_checkpoint, save_checkpoint
 
 
 @pytest.fixture(scope="module")
@@ -180,15 +180,15 @@ def test_a_run_goes_on_only_with_the_data_it_was_begun_on(films, train, tmp_path
     words = [*PART, "task.allow_partial=true", "run_dir=here", "loop.checkpoint_every=0", f"data_root={films}"]
     assert train(*words).status == 0
     found = Record.read(tmp_path / "here")
-    last = checkpoint.load(tmp_path / "here" / "last.pt")
+    last = load_checkpoint(tmp_path / "here" / "last.pt")
     assert last["lacks"] == found.partial
-    checkpoint.save(tmp_path / "here" / "last.pt", last | {"lacks": []})
+    save_checkpoint(tmp_path / "here" / "last.pt", last | {"lacks": []})
     record.update(tmp_path / "here", status="interrupted")
     refused = train(*words)
     assert refused.status == 1
     assert "was begun on other data (the whole; now IMDB subset: 400 of" in refused.err
     # Neither a kill before the data are loaded nor a lost record makes another run of it.
-    checkpoint.save(tmp_path / "here" / "last.pt", last)
+    save_checkpoint(tmp_path / "here" / "last.pt", last)
     record.start(tmp_path / "here", Run(found.config, found.id, tmp_path / "here"))
     assert train(*words).status == 0
     assert Record.read(tmp_path / "here").metrics == found.metrics
@@ -205,7 +205,7 @@ def test_a_run_names_its_word_vectors_and_is_used_with_no_others(films, train, t
     shutil.copytree(films, root)
     words += [f"data_root={root}"]
     assert train(*words, "run_dir=here").status == 0
-    found, last = Record.read(here), checkpoint.load(here / "last.pt")
+    found, last = Record.read(here), load_checkpoint(here / "last.pt")
     (known,) = found.data.values()
     assert found.data == last["data"] == {"GloVe": known} == make(films, steps=8).data
     assert not found.stale
@@ -229,7 +229,7 @@ def test_a_run_names_its_word_vectors_and_is_used_with_no_others(films, train, t
     older = Record.read(here)
     older.keys.remove("data")
     older.write(here)
-    checkpoint.save(here / "last.pt", last | {"data": {}})
+    save_checkpoint(here / "last.pt", last | {"data": {}})
     assert analysis.load(here).record.data == {}
     tensors, about = weights.read(tmp_path / "a.safetensors")
     (tmp_path / "a.safetensors").write_bytes(weights.packed(tensors, {k: v for k, v in about.items() if k != "data"}))

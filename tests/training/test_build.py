@@ -21,7 +21,7 @@ from timescales.config import identity
 from timescales.config.schema import LoopSettings
 from timescales.optim import NTASGD
 from timescales.tasks import Copy
-from timescales.training import build, memory, optimizers
+from timescales.training import build, loop, memory
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ def test_training_is_bitwise_the_same(text_root, tmp_path, name):
     assert len(validations) >= 3
     assert all("one_over_e/layer2/beyond" in values for _, values in validations)
     assert [step for step, values in logged if of_t_1e(values)] == [step for step, _ in validations]
-    with optimizers.eval_weights(run.optimizer):  # averages, where the optimizer keeps them
+    with loop.eval_weights(run.optimizer):  # averages, where the optimizer keeps them
         assert validations[-1][1] == memory.one_over_e_values(run.model, run.task, 3)
     if name == "words":
         assert validations[-1][1] != memory.one_over_e_values(run.model, run.task, 3)

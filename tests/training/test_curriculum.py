@@ -9,9 +9,9 @@ from trainings import COPY, begin, same, signal_at, trained
 
 from timescales import analysis
 from timescales.tasks import NParity
-from timescales.training import checkpoint, loop, outcome
+from timescales.training import loop, outcome
 from timescales.training.interrupt import Requested
-from timescales.training.run import TrainingRun
+from timescales.training.run import TrainingRun, load_checkpoint, save_checkpoint
 
 SIZES = ["task.train_size=40", "task.valid_size=32", "task.test_size=32"]  # five steps an epoch
 # Small networks guess: with this threshold N grows after most validations, for some seeds after none.
@@ -172,9 +172,9 @@ def test_a_loaded_run_has_the_N_of_its_weights(tmp_path, train):
     assert saved["curve"][-1]["valid/N"] == analysis.load(directory).task.N
     assert saved["curve"][-1]["valid/N"] == analysis.load(directory, weights="last").task.N
     assert analysis.load(directory, weights=None).task.N == 2
-    content = checkpoint.load(directory / "last.pt")  # as if it was interrupted within the third epoch
+    content = load_checkpoint(directory / "last.pt")  # as if it was interrupted within the third epoch
     content["progress"] |= {"curve": saved["curve"][:2], "step": 12, "stopped": None}
-    checkpoint.save(directory / "last.pt", content)
+    save_checkpoint(directory / "last.pt", content)
     (directory / "record.json").write_text(json.dumps(saved | {"status": "interrupted", "curve": [], "sha256": None}))
     expected = NParity(N_max=40, threshold=THRESHOLD)
     expected.follow(saved["curve"][:2])

@@ -19,10 +19,11 @@ from timescales import LSTM
 from timescales.config.schema import LoopSettings
 from timescales.errors import ConfigError
 from timescales.tasks import Copy
-from timescales.training import checkpoint, loop
+from timescales.training import loop
 from timescales.training.best import Best
 from timescales.training.memory import named, timescale_quantiles
 from timescales.training.outcome import outcome
+from timescales.training.run import load_checkpoint, save_checkpoint
 
 ODD = [*QUICK, "logger=csv"]
 
@@ -105,7 +106,7 @@ def test_best_step_is_chosen_on_validation(tmp_path, monkeypatch):
     assert result.metrics["valid/accuracy"] == 0.4
     assert result.last["valid/accuracy"] == 0.2
     assert torch.equal(run.model.readout.bias, weights[2])
-    kept = checkpoint.load(tmp_path / "run" / "best.pt")
+    kept = load_checkpoint(tmp_path / "run" / "best.pt")
     assert kept["step"] == 10
     assert torch.equal(kept["model"]["readout.bias"], weights[2])
     assert result.metrics["test/loss"] != result.last["test/loss"]
@@ -261,7 +262,7 @@ def test_evaluate_weighs_batches_by_their_size():
 
 def test_seconds_are_of_the_training_without_its_checkpoints_and_times(tmp_path, monkeypatch):
     """Times are T_1/e, on request."""
-    clock, original = [0.0], checkpoint.save
+    clock, original = [0.0], save_checkpoint
 
     def save(*args):
         clock[0] += 100
@@ -272,7 +273,7 @@ def test_seconds_are_of_the_training_without_its_checkpoints_and_times(tmp_path,
         return {}
 
     monkeypatch.setattr(time, "monotonic", lambda: clock[0])
-    monkeypatch.setattr(checkpoint, "save", save)
+    monkeypatch.setattr("timescales.training.run.save_checkpoint", save)
     monkeypatch.setattr(loop, "one_over_e_values", one_over_e)
 
     def log(values, step):

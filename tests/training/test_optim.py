@@ -13,7 +13,7 @@ from timescales.errors import ConfigError
 from timescales.models.sequence import SequenceModel
 from timescales.optim import NTASGD
 from timescales.tasks import Copy
-from timescales.training import build, optimizers
+from timescales.training import build, loop
 
 # The validation perplexities of epochs that Mahto et al. 2021 publish of their PTB run; it switched after epoch 45.
 FIRST_TEN = (408.87, 221.98, 176.70, 159.99, 137.53, 131.30, 118.89, 112.72, 108.37, 107.16)
@@ -92,8 +92,8 @@ def test_before_averaging_it_is_bitwise_sgd():
     w, _, ours = problem(NTASGD, lr=0.1, weight_decay=0.01)
     v, _, theirs = problem(torch.optim.SGD, lr=0.1, weight_decay=0.01)
     for a, b in zip(gradients(w), gradients(v), strict=True):
-        optimizers.step(ours, a)
-        optimizers.step(theirs, b)
+        loop.step(ours, a)
+        loop.step(theirs, b)
         assert torch.equal(w, v)
 
 
@@ -105,8 +105,8 @@ def test_averaging_equals_torchs_asgd(scaled):
     ours.param_groups[0]["averaging"] = True
     path = []
     for a, b in zip(gradients(w), gradients(v), strict=True):
-        optimizers.step(ours, a if scaled else None)
-        optimizers.step(theirs, b if scaled else None)
+        loop.step(ours, a if scaled else None)
+        loop.step(theirs, b if scaled else None)
         assert ours.param_groups[0]["lr"] == 0.1
         path.append(v.detach().clone())
         # torch keeps the weight of a step in the average as a 32-bit number.
@@ -143,10 +143,9 @@ def test_other_optimizers_are_left_alone():
     w, _, optimizer = problem(torch.optim.Adam, lr=0.1)
     next(gradients(w))
     before = w.detach().clone()
-    optimizers.observe(optimizer, 1.0)
-    with optimizers.eval_weights(optimizer):
+    with loop.eval_weights(optimizer):
         assert torch.equal(w, before)
-    optimizers.step(optimizer, 0.5)
+    loop.step(optimizer, 0.5)
     assert optimizer.param_groups[0]["lr"] == 0.1
     assert (w.detach() - before).abs().max().item() == pytest.approx(0.05, rel=1e-6)  # Adam's first step is lr in size
 

@@ -10,8 +10,8 @@ from trainings import interrupted_and_resumed, quiet, same_weights, signal_at, s
 
 from timescales.config.schema import LoopSettings
 from timescales.errors import ConfigError
-from timescales.training import checkpoint, loop
-from timescales.training.run import TrainingRun
+from timescales.training import loop
+from timescales.training.run import TrainingRun, load_checkpoint, rng_state, save_checkpoint, set_rng_state
 
 
 @pytest.mark.parametrize("stop_after", [1, 5, 7])
@@ -49,9 +49,9 @@ def test_a_finished_fit_resumes_to_nothing(tmp_path):
 def test_a_checkpoint_does_not_choose_how_the_optimizer_is_computed(tmp_path):
     """A run begun on a GPU, in one kernel, goes on on a CPU as its optimizer was built there; and the other way."""
     fit(tmp_path, LoopSettings(max_epochs=1))
-    content = checkpoint.load(tmp_path / "last.pt")
+    content = load_checkpoint(tmp_path / "last.pt")
     content["optimizer"]["param_groups"][0] |= {"fused": True, "foreach": False}
-    checkpoint.save(tmp_path / "last.pt", content)
+    save_checkpoint(tmp_path / "last.pt", content)
     model, job, optimizer = small_parts()
     TrainingRun(model, job, optimizer, quiet, LoopSettings(max_epochs=1), tmp_path)
     (group,) = optimizer.param_groups
@@ -63,9 +63,9 @@ def test_a_run_on_a_cpu_asks_no_gpu_for_its_random_generator(monkeypatch):
     """Which would start the GPU."""
     for name in ("get_rng_state", "get_rng_state_all", "set_rng_state", "is_available"):
         monkeypatch.setattr(torch.cuda, name, lambda *a: pytest.fail("the GPU was asked"))
-    state = checkpoint.rng_state(torch.device("cpu"))
+    state = rng_state(torch.device("cpu"))
     assert state["cuda"] == []
-    checkpoint.set_rng_state(state | {"cuda": [torch.tensor([1])]}, torch.device("cpu"))  # begun on a GPU
+    set_rng_state(state | {"cuda": [torch.tensor([1])]}, torch.device("cpu"))  # begun on a GPU
 
 
 @pytest.mark.parametrize(
@@ -82,9 +82,9 @@ def test_the_random_generator_of_the_gpu_on_which_a_run_continues(monkeypatch, s
     monkeypatch.setattr(torch.cuda, "get_rng_state", lambda device: states[str(device)])
     done = []
     monkeypatch.setattr(torch.cuda, "set_rng_state", lambda state, device: done.append((str(device), state)))
-    state = checkpoint.rng_state(torch.device(saved[0]))
+    state = rng_state(torch.device(saved[0]))
     state["cuda"] += [states[name] for name in saved[1:]]
-    checkpoint.set_rng_state(state, torch.device(now))
+    set_rng_state(state, torch.device(now))
     assert done == [(now, states[put])]
 
 
@@ -94,11 +94,11 @@ def test_a_run_of_another_gpu_continues_on_the_cpu(tmp_path, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         fit(tmp_path / "parts", LoopSettings(max_epochs=3), signal_at(7))
     path = tmp_path / "parts" / "last.pt"
-    content = checkpoint.load(path)
+    content = load_checkpoint(path)
     content["rng"]["cuda"] = [torch.zeros(16, dtype=torch.uint8)]
     with monkeypatch.context() as patched:
         patched.setattr(torch.serialization, "location_tag", lambda storage: "cuda:1")
-        checkpoint.save(path, content)
+        save_checkpoint(path, content)
     with pytest.raises(RuntimeError, match="CUDA"):
         torch.load(path, weights_only=True)
     resumed = fit(tmp_path / "parts", LoopSettings(max_epochs=3))
@@ -107,7 +107,7 @@ def test_a_run_of_another_gpu_continues_on_the_cpu(tmp_path, monkeypatch):
 
 
 def test_checkpoints_take_at_most_a_fiftieth_of_the_time(tmp_path, monkeypatch):
-    clock, steps, saved, original = [0.0], [0], [], checkpoint.save
+    clock, steps, saved, original = [0.0], [0], [], save_checkpoint
 
     def save(*args):
         clock[0] += 0.5
@@ -119,42 +119,42 @@ def test_checkpoints_take_at_most_a_fiftieth_of_the_time(tmp_path, monkeypatch):
         steps[0] = step
 
     monkeypatch.setattr(time, "monotonic", lambda: clock[0])
-    monkeypatch.setattr(checkpoint, "save", save)
+    monkeypatch.setattr("timescales.training.run.save_checkpoint", save)
     fit(tmp_path / "run", LoopSettings(max_epochs=12, eval_every=100, checkpoint_every=10), log)
     assert saved == [10, 35, 60]
 
 
 def test_checkpoint_round_trip_and_damage(tmp_path):
     path = tmp_path / "last.pt"
-    assert checkpoint.load(path) is None
+    assert load_checkpoint(path) is None
     content = {"a": torch.arange(3.0), "b": {"c": [1, 2.5, None, "x"]}}
-    checkpoint.save(path, content)
-    found = checkpoint.load(path)
+    save_checkpoint(path, content)
+    found = load_checkpoint(path)
     assert torch.equal(found["a"], content["a"])
     assert found["b"] == content["b"]
     data = path.read_bytes()
     for damaged in (data[: len(data) // 2], b"", b"not a checkpoint"):
         path.write_bytes(damaged)
         with pytest.raises(ConfigError, match=r"last\.pt is damaged: restart the run with resume=false"):
-            checkpoint.load(path)
+            load_checkpoint(path)
     assert [p.name for p in tmp_path.iterdir()] == ["last.pt"]  # no temporary file stays
 
 
 def test_a_checkpoint_is_whole_or_the_old_one(tmp_path, monkeypatch):
     path = tmp_path / "last.pt"
-    checkpoint.save(path, {"step": 1})
+    save_checkpoint(path, {"step": 1})
     monkeypatch.setattr(os, "fsync", lambda _: (_ for _ in ()).throw(OSError("disk full")))
     with pytest.raises(OSError, match="disk full"):
-        checkpoint.save(path, {"step": 2})
-    assert checkpoint.load(path) == {"step": 1}
+        save_checkpoint(path, {"step": 2})
+    assert load_checkpoint(path) == {"step": 1}
     assert [p.name for p in tmp_path.iterdir()] == ["last.pt"]
 
 
 def test_what_is_not_this_runs_checkpoint_is_named(tmp_path):
     fit(tmp_path / "run", LoopSettings(max_epochs=1))
     path = tmp_path / "run" / "last.pt"
-    found = checkpoint.load(path)
+    found = load_checkpoint(path)
     for wrong in ({"model": {}}, [1, 2], found | {"model": {"other": torch.zeros(2)}}):
-        checkpoint.save(path, wrong)
+        save_checkpoint(path, wrong)
         with pytest.raises(ConfigError, match=r"last\.pt .*: restart .* with resume=false"):
             fit(tmp_path / "run", LoopSettings(max_epochs=2))

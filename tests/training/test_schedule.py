@@ -13,7 +13,7 @@ from timescales.config import identity
 from timescales.config.schema import LoopSettings
 from timescales.errors import ConfigError
 from timescales.tasks import Copy
-from timescales.training import checkpoint, optimizers
+from timescales.training.run import load_checkpoint, schedule
 
 SCHEDULES = [
     {"schedule": "cosine"},
@@ -29,17 +29,17 @@ IDS = [" ".join(map(str, given.values())) for given in SCHEDULES]
 
 def rates(steps=12, **given):
     """The learning rate of each step, from 1."""
-    return of_torch(lambda optimizer: optimizers.schedule(optimizer, LoopSettings(**given), steps, 0), steps)
+    return of_torch(lambda optimizer: schedule(optimizer, LoopSettings(**given), steps, 0), steps)
 
 
 def of_torch(build, steps=12):
     """The learning rates of one of torch's schedulers."""
     optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
-    schedule, found = build(optimizer), []
+    scheduler, found = build(optimizer), []
     for _ in range(steps):
         found.append(optimizer.param_groups[0]["lr"])
         optimizer.step()
-        schedule.step()
+        scheduler.step()
     return found
 
 
@@ -64,14 +64,14 @@ def test_the_rates_are_those_of_torchs_schedulers():
 
 def test_without_a_schedule_there_is_none():
     optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
-    assert optimizers.schedule(optimizer, LoopSettings(), 10, 0) is None
+    assert schedule(optimizer, LoopSettings(), 10, 0) is None
     assert "initial_lr" not in optimizer.param_groups[0]
 
 
 def test_a_warm_up_that_never_ends_is_told():
     optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
     with pytest.raises(ConfigError, match=r"loop\.warmup=10 must be below the number of training steps, 10"):
-        optimizers.schedule(optimizer, LoopSettings(warmup=10), 10, 0)
+        schedule(optimizer, LoopSettings(warmup=10), 10, 0)
 
 
 # Within an epoch, at its end, and where two of the schedules change.
@@ -91,7 +91,7 @@ def test_a_schedule_changes_the_weights_and_nothing_is_logged_without_one(tmp_pa
     assert not any("train/lr" in values for values in logged)
     other = fit(tmp_path / "other", LoopSettings(max_epochs=1, log_every=1, schedule="linear"))
     assert not same_weights(plain.model, other.model)
-    content = checkpoint.load(tmp_path / "plain" / "last.pt")
+    content = load_checkpoint(tmp_path / "plain" / "last.pt")
     assert "initial_lr" not in content["optimizer"]["param_groups"][0]  # as before there were schedules
 
 

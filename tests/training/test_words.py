@@ -19,8 +19,9 @@ from timescales.tasks.characters import streams
 from timescales.tasks.data.text import SPLITS
 from timescales.tasks.task import IGNORED
 from timescales.tasks.words import batchify
-from timescales.training import checkpoint, loop
+from timescales.training import loop
 from timescales.training.outcome import outcome
+from timescales.training.run import load_checkpoint
 
 
 def test_batchify_by_hand():
@@ -278,7 +279,7 @@ def test_interrupted_in_a_validation_and_resumed_is_bitwise_equal(text_root, tmp
     for stop in stops:
         with pytest.raises(KeyboardInterrupt, match="before its validation"):
             fit(tmp_path / "parts", stop)
-    (group,) = checkpoint.load(tmp_path / "parts" / "last.pt")["optimizer"]["param_groups"]
+    (group,) = load_checkpoint(tmp_path / "parts" / "last.pt")["optimizer"]["param_groups"]
     assert group.get("averaging", True)
     resumed = fit(tmp_path / "parts")
     assert logged == undisturbed

@@ -47,14 +47,14 @@ def measure(model: SequenceModel, task: Task) -> Answer:
     """
     task = needs_words(task)
     losses, words = (values.cpu().numpy() for values in token_losses(model, task))
-
-    def blocks(*splits: str) -> Blocks:
-        return block_sums(losses, bins_of(task.counts(splits).cpu().numpy())[words])
-
-    all_splits = blocks("train", "valid", "test")
-    train = named(perplexities(blocks("train")))
-    values = named(perplexities(all_splits)) | {f"train/{name}": value for name, value in train.items()}
-    return Answer(values, files={"blocks.csv": to_text(all_splits)})
+    blocks: dict[str, Blocks] = {}
+    values: dict[str, float] = {}
+    for prefix, splits in (("", ("train", "valid", "test")), ("train/", ("train",))):
+        bin_of = bins_of(task.counts(splits).cpu().numpy())
+        blocks[prefix] = block_sums(losses, bin_of[words])
+        of_bins = perplexities(blocks[prefix]).tolist()
+        values |= {f"{prefix}{name}": value for name, value in zip((*NAMES, "all"), of_bins, strict=True)}
+    return Answer(values, files={"blocks.csv": to_text(blocks[""])})
 
 
 @torch.no_grad()
@@ -75,11 +75,6 @@ def token_losses(model: SequenceModel, task: Words) -> tuple[Tensor, Tensor]:
         losses.append(task.losses(output.logits, batch).flatten())
     model.train(training)
     return torch.cat(losses), torch.cat(words)
-
-
-def named(values: Floats) -> dict[str, float]:
-    """Name the values of the four bins and of all words, (5,)."""
-    return dict(zip((*NAMES, "all"), values.tolist(), strict=True))
 
 
 def bins_of(counts: ArrayLike) -> NDArray[np.int64]:

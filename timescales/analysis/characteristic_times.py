@@ -15,7 +15,7 @@ from torch import Tensor
 from timescales import plotting
 from timescales.analysis.groups import groups
 from timescales.analysis.run import Trained
-from timescales.analysis.study import Study, TableRow, by_unit
+from timescales.analysis.study import Study, TableRow, by_unit, joined
 from timescales.models.sequence import SequenceModel
 from timescales.training.memory import quantiles
 
@@ -24,35 +24,22 @@ TITLE = "Characteristic times of all units, from only their parameters: -1 / ln 
 
 def study(run: Trained) -> Study:
     """Study one run. Rows: one per unit: layer, unit, initial and trained time in steps. Values: quantiles of both."""
-    return Study(TITLE, rows_of(run), values_of(run), lambda figure: draw(figure, [run]))
+    found = {"initial": times(run.initial), "trained": times(run.model)}
+    rows = by_unit(run.model, {when: own.tolist() for when, own in found.items()})
+    values = {f"{when}/{name}": q for when, own in found.items() for name, q in named_quantiles(own).items()}
+    return Study(TITLE, rows, values, lambda figure: draw(figure, [run]))
 
 
 def compare(runs: Sequence[Trained]) -> Study:
     """Compare several runs. Values: "1/trained/median" is that of the first run."""
-    rows = [
-        {"run": run.directory.name, "model": run.config["model"]["name"], **row} for run in runs for row in rows_of(run)
-    ]
-    values = {f"{k}/{key}": value for k, run in enumerate(runs, 1) for key, value in values_of(run).items()}
+    heads: list[TableRow] = [{"run": run.directory.name, "model": run.config["model"]["name"]} for run in runs]
+    rows, values = joined([study(run) for run in runs], heads)
     return Study(f"{TITLE}\n{runs[0].config['task']['name']}", rows, values, lambda figure: draw(figure, runs))
 
 
 def times(model: SequenceModel) -> Tensor:
     """Return the characteristic times of the units of all layers, (units,), float64."""
     return torch.cat([cell.timescales().detach().cpu().double() for cell in model.rnn.layers])
-
-
-def rows_of(run: Trained) -> list[TableRow]:
-    """Return the rows of `study`."""
-    return by_unit(run.model, {"initial": times(run.initial).tolist(), "trained": times(run.model).tolist()})
-
-
-def values_of(run: Trained) -> dict[str, float]:
-    """Return the values of `study`."""
-    return {
-        f"{when}/{name}": value
-        for when, model in (("initial", run.initial), ("trained", run.model))
-        for name, value in named_quantiles(times(model)).items()
-    }
 
 
 def named_quantiles(times: Tensor) -> dict[str, float]:

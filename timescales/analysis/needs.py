@@ -4,18 +4,8 @@ from __future__ import annotations
 
 from timescales.errors import NotMadeFor
 from timescales.models.sequence import SequenceModel
-from timescales.nn.cells.cell import Cell
 from timescales.nn.cells.plstm import PowerLawCell
 from timescales.tasks import Copy, Dyck2, Series, Task, Words
-
-
-def needs_fixed_forget(cell: Cell) -> None:
-    """Check that the forget biases of the layer are assigned, not trained."""
-    if "forget" not in getattr(cell, "frozen", ()):
-        kind = type(cell).__name__
-        raise NotMadeFor(
-            f"this analysis is for layers with assigned time scales (model=mts): those of {kind} are learned"
-        )
 
 
 def needs_age(model: SequenceModel) -> None:

@@ -19,7 +19,7 @@ from timescales import plotting
 from timescales.analysis.characteristic_times import named_quantiles, times
 from timescales.analysis.groups import groups
 from timescales.analysis.run import Trained
-from timescales.analysis.study import Study, TableRow, by_unit
+from timescales.analysis.study import Study, TableRow, by_unit, joined
 from timescales.models.sequence import SequenceModel
 from timescales.tasks import Task
 from timescales.training.memory import one_over_e, share_beyond
@@ -29,35 +29,23 @@ TITLE = "How long units keep what they have written: on test data ($T_{1/e}$), a
 
 def measure(model: SequenceModel, task: Task) -> dict[str, float]:
     """Return quantiles of T_1/e over all units, the share beyond the longest lag, and the median at zero input."""
-    return values_of(*both(model, task))
+    return values_of(times(model), torch.cat(one_over_e(model, task)))
 
 
 def study(run: Trained) -> Study:
     """Study one run. Rows: one per unit: layer, unit, time at zero input (steps), T_1/e. Values: those of `measure`."""
-    zero_input, t_1e = both(run.model, run.task)
-    rows = rows_of(run, zero_input, t_1e)
+    zero_input, t_1e = times(run.model), torch.cat(one_over_e(run.model, run.task))
+    rows = by_unit(run.model, {"zero_input": zero_input.tolist(), "t_1e": t_1e.tolist()})
     return Study(TITLE, rows, values_of(zero_input, t_1e), lambda figure: draw(figure, [run], [rows]))
 
 
 def compare(runs: Sequence[Trained]) -> Study:
     """Compare several runs. Values: "1/median" is that of the first run."""
-    found = [both(run.model, run.task) for run in runs]
-    of_runs = [rows_of(run, *pair) for run, pair in zip(runs, found, strict=True)]
-    named = [{"run": run.directory.name, "model": run.config["model"]["name"]} for run in runs]
-    rows = [name | row for name, own in zip(named, of_runs, strict=True) for row in own]
-    values = {f"{k}/{key}": value for k, pair in enumerate(found, 1) for key, value in values_of(*pair).items()}
+    studies = [study(run) for run in runs]
+    heads: list[TableRow] = [{"run": run.directory.name, "model": run.config["model"]["name"]} for run in runs]
+    rows, values = joined(studies, heads)
     title = f"{TITLE}\n{runs[0].config['task']['name']}"
-    return Study(title, rows, values, lambda figure: draw(figure, runs, of_runs))
-
-
-def both(model: SequenceModel, task: Task) -> tuple[Tensor, Tensor]:
-    """Return the times at zero input, in steps, and T_1/e of the units of all layers, (units,) float64 each."""
-    return times(model), torch.cat(one_over_e(model, task))
-
-
-def rows_of(run: Trained, zero_input: Tensor, t_1e: Tensor) -> list[TableRow]:
-    """Return the rows of `study`."""
-    return by_unit(run.model, {"zero_input": zero_input.tolist(), "t_1e": t_1e.tolist()})
+    return Study(title, rows, values, lambda figure: draw(figure, runs, [own.rows for own in studies]))
 
 
 def values_of(zero_input: Tensor, t_1e: Tensor) -> dict[str, float]:

@@ -16,10 +16,11 @@ from torch.nn import functional as F
 
 from timescales import plotting
 from timescales.analysis import bins
-from timescales.analysis.needs import needs_fixed_forget, needs_softmax, needs_words
+from timescales.analysis.needs import needs_softmax, needs_words
 from timescales.analysis.observe import by_timescale
 from timescales.analysis.run import Trained
 from timescales.analysis.study import Study, TableRow
+from timescales.errors import NotMadeFor
 from timescales.models.sequence import SequenceModel
 from timescales.nn import engine
 from timescales.tasks import Task, Words
@@ -52,7 +53,10 @@ PRINTED = [
 
 def measure(model: SequenceModel, task: Task) -> dict[str, float]:
     """Return the values of `study`, for a model whose layer has assigned time scales, as the paper's has."""
-    needs_fixed_forget(model.rnn.layers[_layer(model)])
+    cell = model.rnn.layers[_layer(model)]
+    if "forget" not in getattr(cell, "frozen", ()):
+        made_for = "layers with assigned time scales (model=mts)"
+        raise NotMadeFor(f"this analysis is for {made_for}: those of {type(cell).__name__} are learned")
     return values_of(rows_of(model, needs_words(task)))
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from timescales.models.sequence import SequenceModel
     from timescales.tasks import Task
-    from timescales.training.checkpoint import Checkpoint
+    from timescales.training.run import Checkpoint
 
 
 @dataclass
@@ -129,11 +129,11 @@ def _load_weights(model: SequenceModel, directory: Path, weights: str, ended: bo
 
     Raises ConfigError if they are missing or differ.
     """
-    from timescales.training import checkpoint
+    from timescales.training.run import load_checkpoint
 
     name = "last.pt" if weights == "last" or not ended else "best.pt"
     key: Literal["best", "model"] = "best" if weights == "best" and name == "last.pt" else "model"
-    content = checkpoint.load(directory / name, (key,), next(model.parameters()).device)
+    content = load_checkpoint(directory / name, (key,), next(model.parameters()).device)
     found = None if content is None else content[key]
     if content is None or found is None:
         if key == "best":

@@ -63,6 +63,16 @@ def write(study: Study, folder: Path, name: str, svg: bool = False) -> list[Path
     return [folder / f"{name}.csv", *plotting.write(study.draw, folder / name, study.title, svg)]
 
 
+def joined(studies: Sequence[Study], heads: Sequence[TableRow]) -> tuple[list[TableRow], dict[str, float]]:
+    """Join the studies of several runs to rows and values of one: the value "1/median" is that of the first run.
+
+    heads: for each run the columns that name it.
+    """
+    rows = [head | row for head, study in zip(heads, studies, strict=True) for row in study.rows]
+    values = {f"{k}/{key}": value for k, study in enumerate(studies, 1) for key, value in study.values.items()}
+    return rows, values
+
+
 def by_unit(model: SequenceModel, columns: Mapping[str, Iterable[Any]]) -> list[TableRow]:
     """Make one row per unit: its layer (from 1), its index in the layer, and its values.
 

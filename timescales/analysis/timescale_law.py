@@ -15,7 +15,7 @@ from torch import Tensor
 from timescales import plotting
 from timescales.analysis.observe import mean_forget
 from timescales.analysis.run import Trained
-from timescales.analysis.study import Study, by_unit
+from timescales.analysis.study import Study, by_unit, joined
 from timescales.models.sequence import SequenceModel
 from timescales.nn.inits import inverse_gamma_isf, timescale_of_gate
 from timescales.tasks import Task
@@ -42,25 +42,20 @@ def study(run: Trained) -> Study:
 
     Rows: one per unit, longest time scale first: layer, unit, time scale in steps. Values: those of `measure`.
     """
-    return Study(TITLE, rows_of(run), fit(times_of(run)), lambda figure: draw(figure, [run]))
+    times = times_of(run)
+    rows = sorted(by_unit(run.model, {"timescale": times.tolist()}), key=lambda row: -row["timescale"])
+    return Study(TITLE, rows, fit(times), lambda figure: draw(figure, [run]))
 
 
 def compare(runs: Sequence[Trained]) -> Study:
     """Compare several runs, such as on PTB and on Markov-PTB. Values: "1/alpha" is that of the first run."""
-    rows = [{"run": run.directory.name, **row} for run in runs for row in rows_of(run)]
-    values = {f"{k}/{key}": value for k, run in enumerate(runs, 1) for key, value in fit(times_of(run)).items()}
+    rows, values = joined([study(run) for run in runs], [{"run": run.directory.name} for run in runs])
     return Study(TITLE, rows, values, lambda figure: draw(figure, runs))
 
 
 def times_of(run: Trained) -> Tensor:
     """Return the time scales of the units of all layers, (units,)."""
     return torch.cat([timescale_of_gate(forget) for forget in run.forget])
-
-
-def rows_of(run: Trained) -> list[dict[str, float]]:
-    """Return the rows of `study`."""
-    rows = by_unit(run.model, {"timescale": times_of(run).tolist()})
-    return sorted(rows, key=lambda row: -row["timescale"])
 
 
 def fit(times: Tensor) -> dict[str, float]:

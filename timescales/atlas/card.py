@@ -25,9 +25,9 @@ BESIDE = "lstm"  # the committed cell that every table compares with
 def write(trial: Trial) -> list[Path]:
     """Write card.md, card.png and scores.csv into the trial's folder. Return their paths."""
     others = {name: c for name, c in scores.cells_of(trial.atlas, scores.committed()).items() if c.has(trial.rungs)}
-    new_cell, boot = trial.cell(), Bootstrap()
-    cells = {name: arrays(trial, cell) for name, cell in others.items()}
-    ours = arrays(trial, new_cell)
+    new_cell, boot = scores.cells_of(trial.atlas, trial.found)[trial.name], Bootstrap()
+    cells = {name: cell.by_ability(trial.rungs) for name, cell in others.items()}
+    ours = new_cell.by_ability(trial.rungs)
     intervals = {ability: boot.of(ours, [ability]) for ability in trial.abilities}
     picture = trial.folder / "card.png"
     means = {name: {a: float(v.mean()) for a, v in of_cell.items()} for name, of_cell in cells.items()}
@@ -59,11 +59,6 @@ def write(trial: Trial) -> list[Path]:
     write_atomic(page, "\n".join(lines).encode())
     write_atomic(table, scores.text(trial.found).encode())
     return [page, picture, table]
-
-
-def arrays(trial: Trial, cell: Cell) -> dict[str, Any]:
-    """Return the scores of a cell by ability, (rungs, seeds), on the rungs of the card."""
-    return {ability: cell.of(of_ability) for ability, of_ability in trial.abilities.items()}
 
 
 def head(trial: Trial, new_cell: Cell) -> list[str]:

@@ -38,17 +38,13 @@ class Bootstrap:
 
     resamples: int = RESAMPLES
 
-    def rungs(self, ability: str, n: int) -> Any:
-        """Draw rungs, (resamples, n)."""
-        return self._generator(ability, 0).integers(n, size=(self.resamples, n))
-
     def means(self, scores: Scores, ability: str, sample: int) -> Any:
         """Return the ability's mean score in each resample. sample: a number for each cell; each has its own seeds."""
         import numpy as np
 
         values = np.asarray(scores[ability], float)
         n, seeds = values.shape
-        rungs = self.rungs(ability, n)
+        rungs = self._generator(ability, 0).integers(n, size=(self.resamples, n))
         drawn = self._generator(ability, 1 + sample).integers(seeds, size=(self.resamples, n, seeds))
         return values[rungs[:, :, None], drawn].mean((1, 2))
 

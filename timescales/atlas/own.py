@@ -8,7 +8,6 @@ import importlib.util
 import inspect
 import sys
 import traceback
-from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -126,13 +125,3 @@ def in_one_line(error: BaseException, source: str) -> str:
     lines = [frame.lineno for frame in frames if Path(frame.filename).resolve() == Path(file).resolve()]
     at = lines[-1] if lines else error.lineno if isinstance(error, SyntaxError) else None
     return f"{words} ({file}, line {at})" if file and at else words
-
-
-def settings(source: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what conf/model/NAME.yaml would contain for the cell, without the sizes."""
-    return {
-        "_target_": "timescales.atlas.own.OwnLayers",
-        "source": source,
-        "arguments": dict(arguments),
-        "digest": digest(source),
-    }

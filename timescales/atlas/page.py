@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from timescales import paths
 from timescales.atlas import pictures, scores
@@ -24,7 +23,7 @@ from timescales.atlas.scores import Cell
 from timescales.atlas.sizes import UNITS
 from timescales.atlas.tables import Tables, listed
 from timescales.config.run import Run
-from timescales.config.values import spell
+from timescales.papers import load
 from timescales.papers.table import matches
 from timescales.reports.markdown import grid
 from timescales.runs.record import State
@@ -71,13 +70,9 @@ class Shown:
         whole = [cell for cell in found.values() if cell.has(self.atlas.rungs.values())]
         return {cell.name: cell for cell in sorted(whole, key=lambda cell: -self.mean(cell))}
 
-    def arrays(self, cell: Cell) -> dict[str, Any]:
-        """Return the scores of a cell by ability, (rungs, seeds)."""
-        return {ability: cell.of(self.atlas.of(ability)) for ability in self.atlas.abilities}
-
     def mean(self, cell: Cell) -> float:
         """Return a cell's mean score over abilities."""
-        return statistics.fmean(float(values.mean()) for values in self.arrays(cell).values())
+        return statistics.fmean(float(own.mean()) for own in cell.by_ability(self.atlas.rungs.values()).values())
 
     @cached_property
     def intervals(self) -> dict[str, dict[str, Interval]]:
@@ -85,7 +80,7 @@ class Shown:
         boot, abilities = Bootstrap(), list(self.atlas.abilities)
         found: dict[str, dict[str, Interval]] = {}
         for name, cell in self.cells.items():
-            arrays = self.arrays(cell)
+            arrays = cell.by_ability(self.atlas.rungs.values())
             found[name] = {ability: boot.of(arrays, [ability]) for ability in abilities}
             found[name]["mean"] = boot.of(arrays, abilities)
         return found
@@ -180,7 +175,7 @@ def rungs(shown: Shown) -> str:
     for rung in shown.atlas.rungs.values():
         first = rung == shown.atlas.of(rung.ability)[0]
         ability = f"**{rung.ability}**: {shown.atlas.abilities[rung.ability]}" if first else ""
-        task = " ".join(f"{key}={spell(value)}" for key, value in rung.settings.items())
+        task = " ".join(load.request(rung.settings))
         apart = f"{shown.spreads[rung.name]:.1f}" if rung.name in shown.spreads else ""
         ends = [f"{rung.chance:.3g}", f"{rung.best:g}"]
         body.append([ability, f"`{rung.name}`", f"`{task}`", f"`{rung.metric}`", *ends, apart])
@@ -402,7 +397,7 @@ def model_scores(shown: Shown, name: str) -> str:
     commands = []
     for rungs in shown.atlas.tests.values():
         settings = shown.atlas.run(rungs[0], shown.tables.model(name, rungs[0]), shown.tables.rates[name], 0)
-        words = [f"{key}={spell(value)}" for key, value in settings.items() if key != "seed"]
+        words = load.request({key: value for key, value in settings.items() if key != "seed"})
         commands.append(f"python train.py -m {' '.join(words)} seed={','.join(map(str, shown.atlas.seeds))}")
     lines = [f"**{shown.tables.title}** ([protocol](../atlas.md#protocol)): {cell.parameters:,} parameters,"]
     lines += [f"learning rate {shown.tables.rates[name]:g}. A score is 0 at chance and 1 at best.", ""]

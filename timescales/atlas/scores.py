@@ -54,6 +54,13 @@ class Cell:
         seeds = sorted(set.intersection(*(set(self.scores[rung.name]) for rung in rungs)))
         return np.array([[self.scores[rung.name][seed] for seed in seeds] for rung in rungs])
 
+    def by_ability(self, rungs: Iterable[Rung]) -> dict[str, Any]:
+        """Return arrays as `of` does, of the rungs of each ability."""
+        found: dict[str, list[Rung]] = {}
+        for rung in rungs:
+            found.setdefault(rung.ability, []).append(rung)
+        return {ability: self.of(own) for ability, own in found.items()}
+
 
 def cells_of(atlas: Atlas, found: Iterable[Score]) -> dict[str, Cell]:
     """Return the cells by name, with their scores on the rungs of the atlas."""

@@ -11,10 +11,11 @@ import torch
 
 from timescales.atlas.definition import FILL, Atlas, Rung
 from timescales.config import Config, Settings, identity
-from timescales.config.compose import Composer, setting
+from timescales.config.compose import Composer
 from timescales.errors import ConfigError
 from timescales.models.sequence import SequenceModel
 from timescales.nn.rnn import RNN
+from timescales.papers import load
 from timescales.tasks import Task
 from timescales.training import build
 
@@ -61,7 +62,7 @@ class Sizes:
     def config(self, rung: Rung, more: Settings) -> Config:
         """Compose the configuration of a run on a rung."""
         settings = self.atlas.run(rung, more, self.atlas.rate, 0)
-        return identity.resolved(self.composer([setting(key, value) for key, value in settings.items()]))
+        return identity.resolved(self.composer(load.request(settings)))
 
     def model(self, rung: Rung, settings: Settings) -> SequenceModel:
         """Build a model on a rung, without memory for its weights. Raises ConfigError if it cannot be built."""
@@ -77,9 +78,8 @@ class Sizes:
     def state(self, rung: Rung, model: Settings) -> int:
         """Count the numbers of state that a model's cells keep of a sequence. A model without cells has 0."""
         rnn = self.model(rung, model).rnn
-        return (
-            sum(cell.width(name) for cell in rnn.layers for name in cell.State._fields) if isinstance(rnn, RNN) else 0
-        )
+        cells = rnn.layers if isinstance(rnn, RNN) else ()
+        return sum(cell.width(name) for cell in cells for name in cell.State._fields)
 
     def target(self, rung: Rung) -> int:
         """Count the parameters of the LSTM on a rung."""

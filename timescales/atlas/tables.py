@@ -14,6 +14,7 @@ from timescales.atlas.definition import Atlas, Rung, chosen
 from timescales.atlas.sizes import Sizes
 from timescales.config import Settings
 from timescales.config.values import spell
+from timescales.papers import load
 from timescales.papers.table import matches
 from timescales.runs.record import State
 from timescales.runs.store import Row
@@ -78,9 +79,11 @@ class Tables:
             if not all(name in self.rates and name in self.atlas.cells for name in pair):
                 continue
             axes = [self.grid(name, rung, [], []) | {"optimizer.lr": self.rates[name]} for name in pair]
-            sides = [" ".join(_named(name, *both)) for name, both in zip(pair, (axes, axes[::-1]), strict=True)]
-            place = " ".join(f"{key}={spell(value)}" for key, value in rung.settings.items())
-            line = f"{sides[0]} > {sides[1]} @ {place}"
+            sides = []
+            for name, own, other in zip(pair, axes, reversed(axes), strict=True):
+                differ = (f"{key}={spell(v)}" for key, v in own.items() if key != "model" and other.get(key) != v)
+                sides.append(" ".join([name, *differ]))
+            line = f"{sides[0]} > {sides[1]} @ {' '.join(load.request(rung.settings))}"
             better = "higher" if rung.best > rung.chance else "lower"
             read = {"metric": rung.metric, "better": better}
             found.append({"claim": line, "hypothesis": hypothesis["why"], "dated": hypothesis["dated"], **read})
@@ -98,11 +101,6 @@ class Tables:
             lines += [f"  {key}:" if items else f"  {key}: {json.dumps(value)}"]
             lines += [f"    - {json.dumps(item)}" for item in items]
         return "\n".join(lines) + "\n"
-
-
-def _named(name: str, own: Line, other: Line) -> list[str]:
-    """Name a model, and the settings of its runs that the other side's runs do not have."""
-    return [name, *(f"{key}={spell(v)}" for key, v in own.items() if key != "model" and other.get(key) != v)]
 
 
 def listed(settings: Settings) -> Line:

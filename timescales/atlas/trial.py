@@ -14,18 +14,19 @@ from typing import Any
 
 from tqdm import tqdm
 
-from timescales.atlas import own, scores
+from timescales.atlas import own
 from timescales.atlas.definition import Atlas, Rung, chosen
 from timescales.atlas.scores import Score
 from timescales.atlas.sizes import Sizes
 from timescales.atlas.tables import measured
 from timescales.config import folders
-from timescales.config.compose import Composer, composing, setting
+from timescales.config.compose import Composer, composing
 from timescales.config.run import Run, run_of
 from timescales.errors import ConfigError, MissingData
 from timescales.experiment.sweep import stopping_after
 from timescales.experiment.train import train
 from timescales.files import write_atomic
+from timescales.papers import load
 from timescales.runs import store
 from timescales.runs.record import Record
 from timescales.runs.store import Row
@@ -96,7 +97,15 @@ class Trial:
 
     def _write_configuration(self) -> None:
         """Write FOLDER/conf/model/own.yaml. It is JSON, which YAML includes."""
-        settings = {**own.settings(self.source, self.arguments), "name": NAME, "hidden_size": 1, "num_layers": 1}
+        settings = {
+            "_target_": "timescales.atlas.own.OwnLayers",
+            "source": self.source,
+            "arguments": dict(self.arguments),
+            "digest": own.digest(self.source),
+            "name": NAME,
+            "hidden_size": 1,
+            "num_layers": 1,
+        }
         path = self.folder / "conf" / "model" / f"{NAME}.yaml"
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(path, json.dumps(settings, indent=1).encode())
@@ -113,8 +122,7 @@ class Trial:
 
         def run(test: str, rate: float, seed: int) -> Run:
             settings = self.atlas.run(self.atlas.rungs[test], units[test], rate, seed)
-            made = [setting(key, value) for key, value in settings.items()]
-            return run_of(composer([*made, "logger=none"])).within(self.folder / "runs")
+            return run_of(composer([*load.request(settings), "logger=none"])).within(self.folder / "runs")
 
         choice = [] if self.quick else [name for name in self.atlas.choice["rungs"] if name in units]
         rates = [(test, rate) for rate in self.atlas.rates for test in choice]
@@ -181,10 +189,6 @@ class Trial:
             raise ConfigError(f"{self.source} cannot be trained: {own.in_one_line(error, self.source)}") from error
         if not any(p.grad is not None and bool(p.grad.any()) for p in made.rnn.parameters()):
             raise ConfigError(f"{self.source} cannot be trained: no gradient reaches its parameters")
-
-    def cell(self) -> scores.Cell:
-        """Return the scores of the cell."""
-        return scores.cells_of(self.atlas, self.found)[self.name]
 
 
 def _row(saved: Record, rungs: Sequence[Rung]) -> Row:

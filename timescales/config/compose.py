@@ -27,7 +27,7 @@ from omegaconf import DictConfig, OmegaConf, flag_override
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-from timescales.config import folders, values
+from timescales.config import folders
 from timescales.config.run import Run, refers_to, runs_of
 from timescales.errors import ConfigError
 
@@ -63,6 +63,7 @@ class Composer:
 
     def __init__(self, loader: ConfigLoaderImpl) -> None:
         self.loader, self.repository = loader, Files(loader.repository)
+        self.is_group = functools.cache(self.repository.group_exists)  # it looks into every folder of files
         self.composed: dict[tuple[str, ...], bytes] = {}  # pickled, by the overrides that choose files
         self.settings: dict[tuple[str, ...], Run] = {}  # one of the runs that only differ in values, by the rest
 
@@ -122,7 +123,7 @@ class Composer:
 
     def chooses(self, override: Override) -> bool:
         """Return whether an override chooses a group's file rather than setting a value."""
-        return _is_group(self.repository, override.key_or_group) and not isinstance(override.value(), dict)
+        return self.is_group(override.key_or_group) and not isinstance(override.value(), dict)
 
     def each_value(self, text: str) -> list[str]:
         """Expand a sweep override into overrides of one value each. A plain override stays as it is."""
@@ -147,19 +148,9 @@ def _is_plain(text: str) -> bool:
 
 
 @functools.cache
-def _is_group(repository: Files, name: str) -> bool:
-    return repository.group_exists(name)
-
-
-@functools.cache
 def parse(text: str) -> Override:
     """Parse an override by Hydra's grammar."""
     return OverridesParser.create().parse_override(text)
-
-
-def setting(key: str, value: Any) -> str:
-    """Spell the override that sets a key, which may have a sign (+model.head_size), as in a table's grid."""
-    return f"{key}={values.spell(value)}"
 
 
 @contextlib.contextmanager

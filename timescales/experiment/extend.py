@@ -24,7 +24,7 @@ from timescales.runs.record import Record, State
 
 if TYPE_CHECKING:  # torch is imported when the run begins
     from timescales.tasks import Task
-    from timescales.training.checkpoint import Checkpoint
+    from timescales.training.run import Checkpoint
 
 LONGER = ("loop.max_epochs", "loop.max_steps", "loop.patience")
 
@@ -84,14 +84,13 @@ def checkpoint_of(run: Run, origin: Path, task: Task) -> Checkpoint | None:
     Raises ConfigError for a checkpoint that is damaged or gone, and if the data of the origin were others.
     """
     from timescales.tasks.task import same_data
-    from timescales.training import checkpoint
-    from timescales.training.run import KEYS
+    from timescales.training.run import KEYS, load_checkpoint
 
     restart = found.action(run, found.read_state(run.directory)) is Action.RESTART
     if not restart and (run.directory / "last.pt").is_file():
         return None
     try:
-        content = checkpoint.load(origin / "last.pt", KEYS)
+        content = load_checkpoint(origin / "last.pt", KEYS)
     except ConfigError:  # it is damaged
         content = None
     if content is None:
@@ -105,8 +104,8 @@ def checkpoint_of(run: Run, origin: Path, task: Task) -> Checkpoint | None:
 
 def begin(run: Run, origin: Path, content: Checkpoint) -> None:
     """Put the checkpoint of its origin (`checkpoint_of`) and the origin's curve into a run's directory."""
-    from timescales.training import checkpoint
+    from timescales.training.run import save_checkpoint
 
     if (origin / "curve.csv").is_file():
         shutil.copyfile(origin / "curve.csv", run.directory / "curve.csv")
-    checkpoint.save(run.directory / "last.pt", content)
+    save_checkpoint(run.directory / "last.pt", content)

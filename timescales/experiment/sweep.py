@@ -20,7 +20,7 @@ from hydra.core.utils import JobStatus
 
 from timescales import analysis
 from timescales.config import folders, identity
-from timescales.config.compose import WRONG_INPUT, Composer, parse, setting
+from timescales.config.compose import WRONG_INPUT, Composer, parse
 from timescales.config.run import Run
 from timescales.config.values import fits, spell
 from timescales.errors import ConfigError, one_line
@@ -127,7 +127,7 @@ class Sweep:
             shared = [text for text in given if text not in narrow]
             if lists := [text for text in shared if parse(text).is_sweep_override()]:
                 raise ConfigError(f"{lists[0]}: give one value: the runs of a table do not differ in it")
-            shared.append(setting("++logger.table", table.name))  # only for W&B; no part of a run's identity
+            shared.append(f"++logger.table={spell(table.name)}")  # only for W&B; no part of a run's identity
             rung = str(chosen["rung"].value()) if "rung" in chosen else None
             of_table = plan.of_table(table, table.size_of(rung), self.composer, narrow)
             requests, self.probe = [[*request, *shared] for request in of_table], table.probe
@@ -136,7 +136,7 @@ class Sweep:
             axes = {override.key_or_group: override.value() for override in map(parse, request)}
             kept = [text for text in request if parse(text).key_or_group not in ("seed", "seeds", "run_dir")]
             for run in self.composer.runs(request):
-                own = [f"seed={run.seed}", "seeds=1", setting("run_dir", str(run.directory))]
+                own = [f"seed={run.seed}", "seeds=1", f"run_dir={spell(str(run.directory))}"]
                 runs.append(replace(run, axes=axes | {"seed": run.seed}, overrides=(*kept, *own)))
         return runs
 

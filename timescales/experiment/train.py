@@ -114,14 +114,15 @@ def train(run: Run, direction: Any = None) -> Record | None:
             if run.origin and start:
                 extend.begin(run, run.origin, start)
             steps, step = settings.last_step(task.start_of), resume_step(directory, task.partial, task.data)
+            times_at_start = memory.timescale_quantiles(model)
             saved.change(
                 config=config,
                 device=config["device"],
                 parameters=sum(p.numel() for p in model.parameters()),
                 chance=float(task.chance()),
                 select=task.spec.select,
-                timescales={"start": memory.timescale_quantiles(model)},
-                partial=record.shortened(config) + task.partial,
+                timescales={"start": times_at_start},
+                partial=saved.partial + task.partial,
                 **({"data": task.data} if task.data else {}),
             )
             saved.write(directory)
@@ -129,7 +130,8 @@ def train(run: Run, direction: Any = None) -> Record | None:
                 print(note, flush=True)
             log = loggers.open_all(saved, directory, step, settings, task, times, held.check)
             if step == 0:
-                log(memory.first_values(model, task, settings.log_one_over_e), 0)
+                one_over_e = memory.one_over_e_values(model, task, settings.log_one_over_e)
+                log(memory.named("timescale", times_at_start) | one_over_e, 0)
             training = TrainingRun(model, task, optimizer, log, settings, directory)
             loop.fit(training)
             quantiles = memory.timescale_quantiles(model)

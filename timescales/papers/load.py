@@ -9,9 +9,8 @@ from yaml import YAMLError
 
 from timescales import analysis
 from timescales.config import folders
-from timescales.config.compose import setting
 from timescales.config.run import Axes
-from timescales.config.values import parse_yaml
+from timescales.config.values import parse_yaml, spell
 from timescales.errors import ConfigError, nearest, one_line
 from timescales.papers.parse import Node, parse
 from timescales.papers.table import Table
@@ -54,5 +53,5 @@ def _node(path: Path) -> Node:
 
 
 def request(axes: Axes) -> list[str]:
-    """Return the overrides of the run with these settings."""
-    return [setting(key, value) for key, value in axes.items()]
+    """Return the overrides of the run with these settings. A key may have a sign, as +model.head_size in a grid."""
+    return [f"{key}={spell(value)}" for key, value in axes.items()]

@@ -39,7 +39,7 @@ def results(folder: str | os.PathLike | None = None) -> Results:
     """
     import pandas
 
-    place = Path(folder or (paths.RESULTS if paths.in_checkout() else "results"))
+    place = Path(folder or paths.results())
     rows: list[dict[str, object]] = []
     for path in sorted(place.glob("*/runs.csv")):
         for row in store.read_rows(path):
@@ -47,9 +47,8 @@ def results(folder: str | os.PathLike | None = None) -> Results:
             rows.append({"table": path.parent.name, "size": row.rung, **columns, **row.values, **row.axes})
     judged = verdicts.read(place)
     if not rows and not judged:
-        lost = paths.lost_results() if place == paths.RESULTS else ""
         raise ConfigError(
-            lost
+            paths.lost_results(place)
             or f"no results in {place.resolve()}: an installation has none; give results/ of a checkout, "
             "timescales.results(FOLDER), or write your own with timescales-report"
         )

@@ -129,8 +129,7 @@ def how_it_was_made(word: str, composer: Composer, results_dir: Path) -> str:
     rows = [(path.parent.name, row) for path in paths_of for row in store.read_rows(path) if row.id == run_id]
     if saved is None and not rows:
         place = f"{paths.RUNS}/ or {results_dir.name}/"
-        lost = paths.lost_results() if results_dir == paths.RESULTS else ""
-        advice = lost or "timescales-status TABLE --list names a table's runs"
+        advice = paths.lost_results(results_dir) or "timescales-status TABLE --list names a table's runs"
         raise ConfigError(f"{word}: no such run in {place}: {advice}")
     row = store.committed(results_dir)[str(run_id)] if rows else None
     outcome: Any = row if saved is None else saved

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import functools
 import hashlib
@@ -13,12 +14,12 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import metadata
+from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
 
 from timescales import paths
 from timescales.config import Config
-from timescales.runs import source
 
 
 @dataclass(frozen=True)
@@ -69,8 +70,13 @@ def _commit() -> str | None:
 
 
 def names(config: Config) -> list[str]:
-    """Return the arguments of `golden` for a configuration: names of its task and model, then the users' classes."""
-    return [config["task"]["name"], config["model"]["name"], *source.own_classes(config)]
+    """Return the arguments of `golden` for a configuration: names of its task and model, then the users' classes.
+
+    These are the classes of its task, model and optimizer that are neither ours nor torch's.
+    """
+    targets = [str(config.get(group, {}).get("_target_", "")) for group in ("task", "model", "optimizer")]
+    own = [name for name in targets if "." in name and name.partition(".")[0] not in ("timescales", "torch")]
+    return [config["task"]["name"], config["model"]["name"], *own]
 
 
 def changed(hashed: str | None, names: Sequence[str]) -> bool:
@@ -96,7 +102,7 @@ def golden(task: str, model: str, *own: str) -> str | None:
     """
     hashed: Any = _curve(task, model)
     if own:
-        codes = [source.code(target) for target in own]
+        codes = [code(target) for target in own]
         hashed = None if None in codes else [hashed or _curve(task, "lstm"), *codes]
     return None if hashed is None else hashlib.sha256(json.dumps(hashed).encode()).hexdigest()[:12]
 
@@ -118,3 +124,43 @@ def _curve(task: str, model: str) -> Any:
 def _curves(path: Path, written: int) -> dict[str, object]:
     """Read the golden curves. Cached until the file changes, because a sweep asks for each of its thousands of runs."""
     return json.loads(path.read_text())
+
+
+# --- the source of users' classes -------------------------------------------------------------------------------------
+
+
+@functools.cache  # a class that is loaded does not change with its file
+def code(target: str) -> str | None:
+    """Return the code of the file of a class, and of the files in its folder that it imports; None if there is none."""
+    path = _file(target.rpartition(".")[0])
+    return None if path is None else "\n".join(_codes(path, []))
+
+
+def _file(module: str) -> Path | None:
+    """Return the file of a module, found as `import` does, but without running anything."""
+    places: Sequence[str] | None = None  # None: sys.path
+    origin = None
+    for name in module.split("."):
+        spec = PathFinder.find_spec(name, places)
+        if spec is None:
+            return None
+        places, origin = spec.submodule_search_locations or [], spec.origin
+    return Path(origin) if origin is not None and origin.endswith(".py") else None
+
+
+def _codes(path: Path, seen: list[Path]) -> list[str]:
+    """Return the code of a file and of the files in its folder that it imports, without comments and layout."""
+    seen.append(path)
+    try:
+        tree = ast.parse(path.read_bytes())
+    except (SyntaxError, ValueError):  # the file is being edited
+        return [path.read_text(errors="replace")]
+    codes = [ast.unparse(tree)]
+    imports = [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
+    names = [alias.name for node in imports for alias in node.names]
+    names += [node.module or "" for node in imports if isinstance(node, ast.ImportFrom)]
+    for word in sorted({word for name in names for word in name.split(".") if word}):
+        beside = path.with_name(f"{word}.py")
+        if beside not in seen and beside.is_file():
+            codes += _codes(beside, seen)
+    return codes

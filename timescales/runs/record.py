@@ -227,7 +227,7 @@ def start(directory: Path, run: Run, restart: bool = False) -> Record:
         status=State.INTERRUPTED.value,
         config=config,
         seed=config["seed"],
-        partial=shortened(config),
+        partial=[SHORTENED_EVALUATION] if config["loop"]["max_eval_batches"] is not None else [],
         device=config["device"],
         golden=provenance.golden(*provenance.names(config)),
         group=run.family,
@@ -250,11 +250,6 @@ def failed(directory: Path, error: Exception) -> None:
     with contextlib.suppress(OSError):
         if not has_ended(directory):
             update(directory, status=State.FAILED.value, error=f"{type(error).__name__}: {error}")
-
-
-def shortened(config: Config) -> list[str]:
-    """Return the entries of the record's "partial" for a configuration that shortens evaluations; else []."""
-    return [SHORTENED_EVALUATION] if config["loop"]["max_eval_batches"] is not None else []
 
 
 def clear(directory: Path) -> None:

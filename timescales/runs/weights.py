@@ -79,10 +79,11 @@ def of_run(directory: Path) -> tuple[dict[str, Tensor], About]:
     The task is built, because the description has what the model must know about it. Without its data this is left out.
     """
     from timescales.errors import MissingData
-    from timescales.training import build, checkpoint
+    from timescales.training import build
+    from timescales.training.run import load_checkpoint
 
     record = Record.read(directory)
-    content = checkpoint.load(directory / "best.pt", ("model",))
+    content = load_checkpoint(directory / "best.pt", ("model",))
     if record is None or content is None:
         raise ConfigError(f"{directory} has no record.json and best.pt: give the directory of a run that has ended")
     config = {key: value for key, value in record.config.items() if key not in IGNORED_KEYS}
@@ -202,7 +203,7 @@ def load(
     Weights of a run that are not in results/ are taken from runs/ and results/archived. Raises ConfigError if there is
     no such run, or if its weights are not available.
     """
-    text, place = str(name), Path(results or (paths.RESULTS if paths.in_checkout() else "results"))
+    text, place = str(name), Path(results or paths.results())
     if text.startswith(HUB):
         tensors, about = read(_of_hub(text.removeprefix(HUB), seed, where))
         modules = {about["config"][part]["_target_"].rpartition(".")[0] for part in ("model", "task")}
@@ -218,7 +219,7 @@ def load(
             path = folder / _chosen(read_index(folder / INDEX), text, None, seed, where).file
         elif (folder := _folder(Path(parent or "."))) is not None:
             path = folder / _chosen(read_index(folder / INDEX), text, model, seed, where).file
-        elif place == paths.RESULTS and (lost := paths.lost_results()):
+        elif lost := paths.lost_results(place):
             raise ConfigError(f"{text}: {lost}")
         else:
             raise ConfigError(

@@ -39,7 +39,7 @@ class Adding(Task):
         self.spec = Spec("real", 2, 1, "last", horizon=T, select=("loss", "min"))
 
     def batch(self, split: str, epoch: int, step: int, first: int, end: int) -> Batch:
-        generator, n = self.generator(split, epoch if split == "train" else 0, step), end - first
+        generator, n = self.generator(split, epoch, step), end - first
         numbers = torch.rand(self.T, n, generator=generator)
         half = self.T // 2
         in_first_half = torch.randint(half, (n,), generator=generator)

@@ -61,7 +61,7 @@ class ContextualMatch(Task):
         self.spec = Spec("real", 2 * features + 3, 2, "last", horizon=delay + 1)
 
     def batch(self, split: str, epoch: int, step: int, first: int, end: int) -> Batch:
-        generator, n = self.generator(split, epoch if split == "train" else 0, step), end - first
+        generator, n = self.generator(split, epoch, step), end - first
         nothing = self.features
         things = torch.randint(self.features, (self.delay + 2, n, 2), generator=generator)
         is_there = torch.rand(self.delay, n, 1, generator=generator) < self.distractors

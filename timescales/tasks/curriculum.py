@@ -77,7 +77,7 @@ class Curriculum(Task):
         return [self.N] if self.curriculum == "single" else list(range(2, self.N + 1))
 
     def batch(self, split: str, epoch: int, step: int, first: int, end: int) -> Batch:
-        generator = self.generator(split, epoch if split == "train" else 0, step)
+        generator = self.generator(split, epoch, step)
         shortest = self.N + 2
         steps = int(torch.randint(shortest, shortest + int(self.STRETCH * self.N), (), generator=generator))
         bits = self.moved(self.bits(steps, end - first, generator))

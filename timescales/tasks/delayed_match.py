@@ -67,7 +67,7 @@ class DelayedMatch(StepTask):
         self.spec = Spec("real", choices * (colours + 1), choices, "all", horizon=delay + 1)
 
     def batch(self, split: str, epoch: int, step: int, first: int, end: int) -> Batch:
-        generator, n = self.generator(split, epoch if split == "train" else 0, step), end - first
+        generator, n = self.generator(split, epoch, step), end - first
         shown = torch.rand(n, self.colours, generator=generator).argsort(1)[:, : self.choices].T  # at the end
         right = torch.randint(self.choices, (n,), generator=generator)
         is_apple = torch.rand(self.delay, n, generator=generator) < self.distractors

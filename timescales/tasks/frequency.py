@@ -64,7 +64,7 @@ class Frequency(Task):
         self.spec = Spec("real", 2 if time_input else 1, 2, "last", horizon=round(DURATION / self.interval))
 
     def batch(self, split: str, epoch: int, step: int, first: int, end: int) -> Batch:
-        generator = self.generator(split, epoch if split == "train" else 0, step)
+        generator = self.generator(split, epoch, step)
         time, exists, phase, label = self._draw(end - first, generator)
         time, exists, phase = (self.moved(values) for values in (time, exists, phase))
         wave = torch.sin(2.0 * math.pi * time / phase[:, :1] - phase[:, 1:]) * exists

@@ -67,7 +67,7 @@ class LinearFunctional(Task):
         self.spec = Spec("real", 1, 1, "all", horizon=T, select=("loss", "min"))
 
     def batch(self, split: str, epoch: int, step: int, first: int, end: int) -> Batch:
-        generator = self.generator(split, epoch if split == "train" else 0, step)
+        generator = self.generator(split, epoch, step)
         drawn = self.moved(torch.randn(2, self.T, end - first, generator=generator, dtype=torch.float64))
         # The sum over s <= t of weights[s] x[t - s] at every step t.
         spectrum = torch.fft.rfft(drawn[0], 2 * self.T, dim=0) * torch.fft.rfft(self.weights, 2 * self.T).unsqueeze(1)

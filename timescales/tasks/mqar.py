@@ -65,7 +65,7 @@ class MQAR(StepTask):
         self.spec = Spec("one_hot", 1 + keys + values, values, "all", horizon=T)
 
     def batch(self, split: str, epoch: int, step: int, first: int, end: int) -> Batch:
-        generator, n = self.generator(split, epoch if split == "train" else 0, step), end - first
+        generator, n = self.generator(split, epoch, step), end - first
         keys = torch.rand(self.keys, n, generator=generator).argsort(0)[: self.pairs]
         values = torch.rand(self.values, n, generator=generator).argsort(0)[: self.pairs]
         # The places with the largest log p + Gumbel noise are a draw without replacement.

@@ -62,8 +62,6 @@ class NParity(Curriculum):
 
     def chance(self) -> float:
         """Return the sum of the entropies of the answers that are currently trained."""
-        return sum(entropy_of_bit(self.odd(n)) for n in self.trained)
-
-    def odd(self, n: int) -> float:
-        """Return the probability of an odd number of ones in n bits: (1 - E[(1 - 2 p)^n]) / 2 for p of a one."""
-        return 0.5 - (0.5 / (n + 1) if self.mixed and n % 2 == 0 else 0.0)
+        # An odd number of ones in n bits has the probability (1 - E[(1 - 2 p)^n]) / 2, with p the probability of a one.
+        odd = [0.5 - (0.5 / (n + 1) if self.mixed and n % 2 == 0 else 0.0) for n in self.trained]
+        return sum(map(entropy_of_bit, odd))

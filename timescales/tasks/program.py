@@ -123,7 +123,7 @@ class Program(StepTask):
 
     def batch(self, split: str, epoch: int, step: int, first: int, end: int) -> Batch:
         training = split == "train"
-        generator, n = self.generator(split, epoch if training else 0, step), end - first
+        generator, n = self.generator(split, epoch, step), end - first
         level = torch.tensor(self.level if training else (self.length, self.nesting))
         size = level.unsqueeze(1).expand(2, n)
         if training and self.strategy in ("mix", "combine"):

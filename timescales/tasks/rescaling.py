@@ -71,7 +71,7 @@ class TimeRescaling(Task):
         self.spec = Spec("real", 1, letters, "last", horizon=unit * len(self.signals))
 
     def batch(self, split: str, epoch: int, step: int, first: int, end: int) -> Batch:
-        generator, n = self.generator(split, epoch if split == "train" else 0, step), end - first
+        generator, n = self.generator(split, epoch, step), end - first
         letter = torch.randint(self.letters, (n,), generator=generator)
         silence = torch.randint(self.lead + 1, (n,), generator=generator)
         speeds = torch.tensor(self.units[split])

@@ -65,7 +65,7 @@ class SelectiveCopy(StepTask):
         self.spec = Spec("one_hot", alphabet, alphabet, "all", horizon=T + length)
 
     def batch(self, split: str, epoch: int, step: int, first: int, end: int) -> Batch:
-        generator, n = self.generator(split, epoch if split == "train" else 0, step), end - first
+        generator, n = self.generator(split, epoch, step), end - first
         symbols = torch.randint(1, self.alphabet - 1, (self.length, n), generator=generator)
         places = self.irregular_places(n, generator) if self.irregular else self.uniform_places(n, generator)
         symbols, places = self.moved(symbols), self.moved(places)

@@ -156,7 +156,11 @@ class Task:
         self._order: tuple[int, Tensor] | None = None
 
     def generator(self, split: str, epoch: int = 0, step: int = 0) -> torch.Generator:
-        """Return a CPU generator that depends only on the arguments and the task's seed."""
+        """Return a CPU generator that depends only on the arguments and the task's seed.
+
+        "valid" and "test" are the same in every epoch.
+        """
+        epoch = 0 if split in ("valid", "test") else epoch
         # No state is carried from draw to draw, so a resumed run only needs its counters.
         return seeded(f"{self.seed}/{split}/{epoch}/{step}")
 

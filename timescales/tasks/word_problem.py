@@ -69,7 +69,7 @@ class WordProblem(StepTask):
         self.spec = Spec("one_hot", len(self.elements), len(self.elements), "all", horizon=T)
 
     def batch(self, split: str, epoch: int, step: int, first: int, end: int) -> Batch:
-        generator = self.generator(split, epoch if split == "train" else 0, step)
+        generator = self.generator(split, epoch, step)
         x = self.moved(torch.randint(len(self.elements), (self.T, end - first), generator=generator))
         product, shift = x, 1
         while shift < self.T:  # log2(T) rounds: products over 2, 4, 8, ... steps

@@ -27,7 +27,7 @@ from timescales.nn.engine import caches
 from timescales.nn.engine.gpu import tensors_of
 from timescales.tasks import Batch
 from timescales.torch_private import tree_map_only
-from timescales.training.checkpoint import rng_state, set_rng_state
+from timescales.training.run import rng_state, set_rng_state
 
 MAX_GRAPHS = 4  # graphs of one training: whole and last batches
 TOLERANCE = 1e-3  # relative to the largest number of a gradient; TF32 included

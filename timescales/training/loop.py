@@ -11,11 +11,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from timescales.errors import ConfigError
 from timescales.models.sequence import Output, SequenceModel, State
 from timescales.tasks import Batch, Task
-from timescales.training import optimizers
 from timescales.training.graphs import StepGraphs
 from timescales.training.interrupt import Interrupt, Requested, raise_if_requested
 from timescales.training.memory import one_over_e_values
@@ -48,7 +48,7 @@ def fit(run: TrainingRun, until: int | None = None) -> None:
             batch = run.draw_batch()
             optimizer.zero_grad(set_to_none=True)
             loss, output = graphs.of(gradients)(batch, run.state)
-            optimizers.step(optimizer, batch.lr_scale)
+            step(optimizer, batch.lr_scale)
             run.record_step(loss, output)
             del output, loss  # their memory is free for a validation
             finish_step(run, clock, interrupt)
@@ -84,11 +84,27 @@ class Clock:
             self.start()
 
 
+def step(optimizer: Optimizer, lr_scale: float | None = None) -> None:
+    """Take one step of an optimizer.
+
+    lr_scale: multiplies its learning rates, only in this step. None: 1.
+    """
+    if lr_scale is None:
+        optimizer.step()
+        return
+    rates = [group["lr"] for group in optimizer.param_groups]
+    for group in optimizer.param_groups:
+        group["lr"] *= lr_scale
+    optimizer.step()
+    for group, rate in zip(optimizer.param_groups, rates, strict=True):
+        group["lr"] = rate
+
+
 def finish_step(run: TrainingRun, clock: Clock, interrupt: Interrupt) -> None:
     """Validate if it is time, log, and save if it is time. The clock does not count the saving."""
     if run.validation_due():
         try:
-            with optimizers.eval_weights(run.optimizer):
+            with eval_weights(run.optimizer):
                 metrics = evaluate(run.model, run.task, "valid", run.settings.max_eval_batches)
                 with clock.paused():  # so that a record is the same whether T_1/e is logged or not
                     one_over_e = one_over_e_values(run.model, run.task, run.settings.log_one_over_e)
@@ -100,6 +116,11 @@ def finish_step(run: TrainingRun, clock: Clock, interrupt: Interrupt) -> None:
     run.log_step()
     with clock.paused():
         run.save_if_due(bool(interrupt.requested))
+
+
+def eval_weights(optimizer: Optimizer) -> contextlib.AbstractContextManager[None]:
+    """Return the context in which to evaluate: the optimizer's own `eval_weights`, or nothing if it has none."""
+    return optimizer.eval_weights() if hasattr(optimizer, "eval_weights") else contextlib.nullcontext()
 
 
 @torch.no_grad()

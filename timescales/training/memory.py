@@ -38,11 +38,6 @@ def quantiles(times: Tensor, q: Sequence[float] = QUANTILES) -> list[float]:
     return times.cpu().double().quantile(points, interpolation="nearest").tolist()
 
 
-def first_values(model: SequenceModel, task: Task, most: int | None) -> dict[str, float]:
-    """Return what is logged before the first step: the time scales at zero input, and `one_over_e_values`."""
-    return named("timescale", timescale_quantiles(model)) | one_over_e_values(model, task, most)
-
-
 def one_over_e_values(model: SequenceModel, task: Task, most: int | None) -> dict[str, float]:
     """Return T_1/e on the first `most` validation sequences as values to log; {} if `most` is None.
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from timescales.training import checkpoint, loop, optimizers
+from timescales.training import loop
 from timescales.training.best import Best
-from timescales.training.run import TrainingRun
+from timescales.training.run import TrainingRun, save_checkpoint
 
 
 @dataclass
@@ -40,14 +40,14 @@ def outcome(run: TrainingRun) -> Outcome:
         seconds=progress.seconds,
     )
     if not diverged:
-        with optimizers.eval_weights(run.optimizer):
+        with loop.eval_weights(run.optimizer):
             result.last = metrics_on_test(run, progress.curve[-1])
     if progress.best is not None:
         assert run.best_weights is not None
         run.model.load_state_dict(run.best_weights)
         step = progress.best.step
         if run.directory is not None:
-            checkpoint.save(run.directory / "best.pt", {"model": run.best_weights, "step": step})
+            save_checkpoint(run.directory / "best.pt", {"model": run.best_weights, "step": step})
         if step == progress.step and not diverged:
             result.metrics = result.last
         else:

@@ -2,25 +2,55 @@
 
 from __future__ import annotations
 
+import io
 import math
+import pickle
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any, TypedDict
 
 import torch
 from torch import Tensor
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LambdaLR
 
 from timescales.config.schema import LoopSettings
 from timescales.errors import ConfigError
+from timescales.files import checked, write_atomic
 from timescales.models.sequence import Output, SequenceModel, State, detached
 from timescales.tasks import Batch, Task
 from timescales.tasks.task import same_data
-from timescales.training import checkpoint, optimizers
 from timescales.training.best import Best
 
 Log = Callable[[dict[str, float], int], None]
 KEYS = ("model", "optimizer", "losses", "best", "progress", "rng")  # the entries that a checkpoint must have
+
+
+class Generators(TypedDict):
+    """Hold the states of torch's random generators, from which dropout draws, on the CPU and on a run's device."""
+
+    cpu: Tensor
+    cuda: list[Tensor]
+
+
+class Checkpoint(TypedDict, total=False):
+    """Name the entries of last.pt. best.pt only has `model` and `step`. Files of older versions lack some entries."""
+
+    model: dict[str, Tensor]
+    optimizer: dict[str, Any]
+    losses: list[Tensor]  # since the last validation
+    # The weights at the best validation. They are stored in this file too, so that the two can never disagree.
+    best: dict[str, Tensor] | None
+    state: list[list[Tensor]]  # of each layer; [] if the task does not carry the state
+    lacks: list[str]  # what the data lack (`Task.partial`)
+    data: dict[str, str]  # digests of the user's data files and of word vectors (`Task.data`)
+    progress: dict[str, Any]  # the fields of `Progress`
+    in_step: bool  # whether it was written in a validation, which a resume repeats
+    values: dict[str, float]  # of that step, not logged yet
+    rng: Generators
+    step: int
 
 
 @dataclass
@@ -52,7 +82,7 @@ class TrainingRun:
         self,
         model: SequenceModel,
         task: Task,
-        optimizer: torch.optim.Optimizer,
+        optimizer: Optimizer,
         log: Log,
         settings: LoopSettings,
         directory: Path | None,
@@ -71,7 +101,7 @@ class TrainingRun:
         self.in_step = False  # whether a step was taken, but is not yet validated and logged
         if directory is not None:
             self._resume(directory / "last.pt")
-        self.schedule = optimizers.schedule(optimizer, settings, self.last_step, self.progress.step)
+        self.schedule = schedule(optimizer, settings, self.last_step, self.progress.step)
         self.saved, self.saving = time.monotonic(), 0.0  # when the last checkpoint was written; how long it took
         model.train()
 
@@ -142,11 +172,13 @@ class TrainingRun:
         progress.curve.append({"step": progress.step, "epoch": epochs} | self.values)
         self.values |= more
         self.batch, self.batches = None, iter(())  # of the next step: the task may follow the curve
+        value, best = metrics[select], progress.best
+        better = best is None or (value > best.value if direction == "max" else value < best.value)
         if not math.isfinite(metrics["loss"]):
             bad = first_not_finite([float(loss) for loss in self.losses], progress.step)
             progress.stopped, progress.diverged_at = "diverged", progress.step if bad is None else bad
-        elif better(metrics[select], progress.best, direction):
-            progress.best = Best(f"valid/{select}", metrics[select], progress.step)
+        elif better:
+            progress.best = Best(f"valid/{select}", value, progress.step)
             progress.since_best = 0
             self.best_weights = {name: value.clone() for name, value in self.model.state_dict().items()}
         else:
@@ -154,7 +186,8 @@ class TrainingRun:
             if self.settings.patience and progress.since_best >= self.settings.patience:
                 progress.stopped = "patience"
         progress.stopped = progress.stopped or task.stop(epoch, metrics)
-        optimizers.observe(self.optimizer, metrics["loss"])
+        if hasattr(self.optimizer, "observe"):  # as NT-ASGD, which may begin to average now
+            self.optimizer.observe(metrics["loss"])
 
     def log_step(self) -> None:
         """Log the values of a step. The last step ends the run."""
@@ -181,7 +214,7 @@ class TrainingRun:
         """Write last.pt, if the run has a directory."""
         if self.directory is None:
             return
-        content: checkpoint.Checkpoint = {
+        content: Checkpoint = {
             "model": self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "losses": self.losses,
@@ -192,13 +225,13 @@ class TrainingRun:
             "progress": asdict(self.progress),
             "in_step": self.in_step,
             "values": self.values if self.in_step else {},
-            "rng": checkpoint.rng_state(self.device),
+            "rng": rng_state(self.device),
         }
-        checkpoint.save(self.directory / "last.pt", content)
+        save_checkpoint(self.directory / "last.pt", content)
 
     def _resume(self, path: Path) -> None:
         """Continue from a checkpoint if there is one."""
-        content = checkpoint.load(path, KEYS, self.device)
+        content = load_checkpoint(path, KEYS, self.device)
         if content is None:
             return
         best = content["progress"]["best"]
@@ -218,7 +251,7 @@ class TrainingRun:
             self.in_step, self.values = content.get("in_step", False), content.get("values", {})
         except (RuntimeError, ValueError, KeyError, TypeError) as error:
             raise ConfigError(f"{path} belongs to another run: restart this one with resume=false") from error
-        checkpoint.set_rng_state(content["rng"], self.device)
+        set_rng_state(content["rng"], self.device)
 
 
 def first_not_finite(losses: Sequence[float], step: int) -> int | None:
@@ -226,9 +259,33 @@ def first_not_finite(losses: Sequence[float], step: int) -> int | None:
     return next((step - len(losses) + 1 + k for k, loss in enumerate(losses) if not math.isfinite(loss)), None)
 
 
-def better(value: float, best: Best | None, direction: str) -> bool:
-    """Return whether a validation value beats the best so far."""
-    return best is None or (value > best.value if direction == "max" else value < best.value)
+def schedule(optimizer: Optimizer, settings: LoopSettings, last_step: int, steps_taken: int) -> LambdaLR | None:
+    """Return the scheduler of the learning rate, or None for a constant rate. Step it after each training step.
+
+    The rate depends only on the step. A resume also needs the optimizer's state, which has the initial rate.
+
+    Args:
+        last_step: the step at which training ends.
+        steps_taken: the number of steps taken so far.
+    """
+    if settings.schedule == "none" and not settings.warmup:
+        return None
+    if settings.warmup >= last_step:
+        raise ConfigError(f"loop.warmup={settings.warmup} must be below the number of training steps, {last_step}")
+
+    def factor(step: int) -> float:
+        """Return the learning rate after a number of steps, as a factor of the initial rate."""
+        if step < settings.warmup:
+            return (step + 1) / (settings.warmup + 1)
+        done = min((step - settings.warmup) / (last_step - settings.warmup), 1.0)
+        if settings.schedule == "cosine":
+            return (1 + math.cos(math.pi * done)) / 2
+        if settings.schedule == "step":
+            assert settings.step_size is not None, "see config/schema.py"
+            return settings.gamma ** ((step - settings.warmup) // settings.step_size)
+        return 1 - done if settings.schedule == "linear" else 1.0
+
+    return LambdaLR(optimizer, factor, last_epoch=steps_taken - 1)
 
 
 def resume_step(directory: Path, partial: list[str] | None = None, data: dict[str, str] | None = None) -> int:
@@ -238,7 +295,7 @@ def resume_step(directory: Path, partial: list[str] | None = None, data: dict[st
 
     Raises ConfigError if the run began on other data.
     """
-    content = checkpoint.load(directory / "last.pt", KEYS)
+    content = load_checkpoint(directory / "last.pt", KEYS)
     if content is None:
         return 0
     before = content.get("lacks", [])  # old checkpoints do not have it
@@ -248,3 +305,59 @@ def resume_step(directory: Path, partial: list[str] | None = None, data: dict[st
     if data and not same_data(content.get("data"), data):
         raise ConfigError(f"{directory} was begun on another {', '.join(data)}: restart it on this one with force=true")
     return content["progress"]["step"] - content.get("in_step", False)
+
+
+# --- its checkpoint ---------------------------------------------------------------------------------------------------
+
+
+def save_checkpoint(path: Path, content: Checkpoint) -> None:
+    """Write a checkpoint: a reader sees either the old file or the new one."""
+    buffer = io.BytesIO()
+    torch.save(_without_views(content), buffer)
+    write_atomic(path, buffer.getvalue())
+
+
+def _without_views(content: Any) -> Any:
+    """Copy tensors that are views: torch.save would write the whole tensor that they are a view of."""
+    if isinstance(content, dict):
+        return {key: _without_views(value) for key, value in content.items()}
+    if isinstance(content, list | tuple):
+        return type(content)(_without_views(value) for value in content)
+    if isinstance(content, torch.Tensor) and content.untyped_storage().nbytes() > content.nbytes:
+        return content.clone()
+    return content
+
+
+def load_checkpoint(path: Path, keys: tuple[str, ...] = (), device: torch.device | str = "cpu") -> Checkpoint | None:
+    """Load a checkpoint to a device. Return None if there is none.
+
+    Raises ConfigError if it is damaged, or if it lacks one of `keys`.
+    """
+    if not path.is_file():
+        return None
+    try:
+        content = torch.load(checked(path), map_location=device, weights_only=True)
+        if missing := [key for key in keys if key not in content]:
+            raise KeyError(*missing)
+        return content
+    except (RuntimeError, EOFError, pickle.UnpicklingError, ValueError, KeyError, TypeError) as error:
+        fix = "restart the run with resume=false, or with force=true if it has finished"
+        raise ConfigError(f"{path} is damaged: {fix}") from error
+
+
+def rng_state(device: torch.device) -> Generators:
+    """Return the states of torch's random generators on the CPU and on a run's device."""
+    of_gpu = [torch.cuda.get_rng_state(device)] if device.type == "cuda" else []
+    return {"cpu": torch.get_rng_state(), "cuda": of_gpu}
+
+
+def set_rng_state(state: Generators, device: torch.device) -> None:
+    """Set torch's random generators to states that `rng_state` returned.
+
+    The state of the run's GPU goes to the GPU on which it continues, whatever its number. If a run moves between CPU
+    and GPU, it draws from a generator that it has not used before.
+    """
+    torch.set_rng_state(state["cpu"].cpu())  # loaded to the run's device with the rest of the checkpoint
+    if device.type == "cuda" and state["cuda"]:
+        states = state["cuda"]  # older checkpoints have the states of all GPUs, by number
+        torch.cuda.set_rng_state(states[min(device.index or 0, len(states) - 1)].cpu(), device)

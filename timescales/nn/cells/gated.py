@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from timescales.nn.cells.cell import Cell, Weights
-from timescales.nn.cells.gates import MECHANISMS, check_rows, cumax, refined, with_master_gates
+from timescales.nn.cells.gates import MECHANISMS, cumax, refined, with_master_gates
 from timescales.nn.cells.lstm import LSTMCell
 from timescales.nn.cells.ur import URLSTMCell
 from timescales.nn.inits import (
@@ -101,7 +101,9 @@ class GatedCell(Cell):
             raise ValueError(f"hidden_size {hidden_size} must be a multiple of downsize {downsize}, or give downsize=1")
         self.zoneout_h = _probability("zoneout_h", zoneout_h)
         self.main = "master_forget" if auxiliary == "master" else "forget"
-        check_rows(self.mechanism, self.gate_rows(self.main))
+        if self.mechanism.main == "cumax" and self.gate_rows(self.main) == 1:  # it is always 1
+            fix = "give more units, or with gate=om a smaller downsize"
+            raise ValueError(f"a cumax of one row remembers nothing: {fix}")
         opposite = {"none": "input", "refine": "refine", "master": "master_input"}[auxiliary]
         subtract = gate != "-" if subtract_bias is None else subtract_bias
         self.opposite = opposite if subtract and opposite in self.gates else None

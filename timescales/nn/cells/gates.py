@@ -64,9 +64,3 @@ MECHANISMS = {
     "or": Mechanism("cumax", None, "refine"),
     "ur": Mechanism("sigmoid", "uniform", "refine"),
 }
-
-
-def check_rows(mechanism: Mechanism, rows: int) -> None:
-    """Raise ValueError if the main gate is a cumax of one row, which is always 1: such a cell remembers no input."""
-    if mechanism.main == "cumax" and rows == 1:
-        raise ValueError("a cumax of one row remembers nothing: give more units, or with gate=om a smaller downsize")

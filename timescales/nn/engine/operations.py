@@ -20,14 +20,6 @@ def _apply(op: str) -> Callable[..., Node]:
     return lambda x, *others: x.apply(op, *others)
 
 
-def _add(x: Number, y: Number, alpha: float = 1) -> Node:
-    return x + (y if alpha == 1 else alpha * y)  # type: ignore[return-value]
-
-
-def _subtract(x: Number, y: Number, alpha: float = 1) -> Node:
-    return x - (y if alpha == 1 else alpha * y)  # type: ignore[return-value]
-
-
 def _divide(x: Number, y: Number, rounding_mode: str | None = None) -> Node:
     if rounding_mode is not None:
         raise TypeError("div with rounding_mode")
@@ -51,12 +43,13 @@ def _extreme(op: str, x: Node, y: Node) -> Node:
     return _select(x.apply("ne", x), x, x.apply(op, y))  # torch returns NaN if one of the two is NaN
 
 
-def _sigmoid(x: Node) -> Node:
-    return x.apply("sigmoid")
-
-
 def _softplus(x: Node, beta: float = 1, threshold: float = 20) -> Node:
     return _select((x * beta).apply("gt", threshold), x, (x * beta).apply("exp").apply("log1p") / beta)
+
+
+def _softplus_backward(d: Node, x: Node, beta: float, threshold: float) -> Node:
+    x = x * beta
+    return _select(x.apply("gt", threshold), d, d * x.apply("sigmoid"))
 
 
 def _hardsigmoid(x: Node) -> Node:
@@ -76,7 +69,7 @@ def _elu_backward(d: Node, alpha: float, scale: float, input_scale: float, is_re
 
 def _mish_backward(d: Node, x: Node) -> Node:
     t = _softplus(x).apply("tanh")
-    return d * (t + x * _sigmoid(x) * (1 - t * t))
+    return d * (t + x * x.apply("sigmoid") * (1 - t * t))
 
 
 def _inner(x: Node) -> Node:
@@ -105,11 +98,11 @@ def _pow(x: Number, y: Number) -> Node:
 
 ELEMENTWISE: dict[str, Callable[..., Node]] = {
     **{name: _apply(name) for name in ("neg", "abs", "sign", "sqrt", "exp", "expm1", "log", "log1p")},
-    **{name: _apply(name) for name in ("tanh", "sin", "cos", "erf", "floor")},
+    **{name: _apply(name) for name in ("tanh", "sigmoid", "sin", "cos", "erf", "floor")},
     **{name: _apply(name) for name in ("gt", "ge", "lt", "le", "eq", "ne")},
-    "add": _add,
-    "sub": _subtract,
-    "rsub": lambda x, y, alpha=1: _subtract(y, x, alpha),
+    "add": lambda x, y, alpha=1: x + (y if alpha == 1 else alpha * y),
+    "sub": lambda x, y, alpha=1: x - (y if alpha == 1 else alpha * y),
+    "rsub": lambda x, y, alpha=1: y - (x if alpha == 1 else alpha * x),
     "mul": lambda x, y: x * y,
     "div": _divide,
     "reciprocal": lambda x: 1 / x,
@@ -120,7 +113,6 @@ ELEMENTWISE: dict[str, Callable[..., Node]] = {
     "log2": lambda x: x.apply("log") * (1 / math.log(2)),
     "log10": lambda x: x.apply("log") * (1 / math.log(10)),
     "exp2": lambda x: (x * math.log(2)).apply("exp"),
-    "sigmoid": _sigmoid,
     "relu": lambda x: _clamp(x, 0),
     "clamp": _clamp,
     "clamp_min": lambda x, low: _clamp(x, low),
@@ -128,7 +120,7 @@ ELEMENTWISE: dict[str, Callable[..., Node]] = {
     "hardtanh": lambda x, low=-1, high=1: _clamp(x, low, high),
     "hardsigmoid": _hardsigmoid,
     "softplus": _softplus,
-    "silu": lambda x: x * _sigmoid(x),
+    "silu": lambda x: x * x.apply("sigmoid"),
     "leaky_relu": lambda x, slope=0.01: _select(x.apply("gt", 0), x, x * slope),
     "elu": _elu,
     "celu": lambda x, alpha=1: _elu(x, alpha, 1, 1 / alpha),
@@ -149,11 +141,11 @@ ELEMENTWISE: dict[str, Callable[..., Node]] = {
     "threshold_backward": lambda d, x, threshold: _select(x.apply("le", threshold), 0, d),
     "hardtanh_backward": lambda d, x, low, high: _select(x.apply("le", low).apply("or", x.apply("ge", high)), 0, d),
     "hardsigmoid_backward": lambda d, x: _select(x.apply("gt", -3).apply("and", x.apply("lt", 3)), d / 6, 0),
-    "softplus_backward": lambda d, x, beta, limit: _select((x * beta).apply("gt", limit), d, d * _sigmoid(x * beta)),
-    "silu_backward": lambda d, x: d * _sigmoid(x) * (1 + x * (1 - _sigmoid(x))),
+    "softplus_backward": _softplus_backward,
+    "silu_backward": lambda d, x: d * x.apply("sigmoid") * (1 + x * (1 - x.apply("sigmoid"))),
     "leaky_relu_backward": lambda d, x, slope, _is_result: _select(x.apply("gt", 0), d, d * slope),
     "elu_backward": _elu_backward,
-    "log_sigmoid_backward": lambda d, x, _buffer: d * _sigmoid(-x),
+    "log_sigmoid_backward": lambda d, x, _buffer: d * (-x).apply("sigmoid"),
     "hardswish_backward": lambda d, x: _select(x.apply("le", -3), 0, _select(x.apply("ge", 3), d, d * (x / 3 + 0.5))),
     "mish_backward": _mish_backward,
     "gelu_backward": _gelu_backward,

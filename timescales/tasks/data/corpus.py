@@ -107,7 +107,8 @@ class Corpus:
     def _hints(self, base: Path) -> list[str]:
         """Say what to do if the data set, or the folder of data sets, exists under a slightly wrong name."""
         if not base.is_dir():
-            return [f"there is no such folder{nearest(base.name, places.folders(base.parent))}"]
+            beside = [entry.name for entry in places.entries(base.parent) if entry.is_dir()]
+            return [f"there is no such folder{nearest(base.name, beside)}"]
         right = next(name for name in (self.name, self.title) if self.named.folder(name))
         lines = [
             f"if {path} is {self.title}, call it {right}{''.join(path.suffixes) if path.is_file() else ''}"

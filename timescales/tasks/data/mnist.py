@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from timescales.tasks.data.corpus import Corpus, Images, digest
-from timescales.tasks.data.places import File, Layout, Named
+from timescales.tasks.data.places import Layout, Named
 
 FILES = [f"{part}-{kind}-ubyte" for part in ("train", "t10k") for kind in ("images-idx3", "labels-idx1")]
 
@@ -29,23 +29,20 @@ def load(root: str | os.PathLike | None = None) -> Images:
 def read(path: Path) -> Images:
     """Return the images of a folder or archive, complete or not. Raises ValueError for a bad file."""
     files = CORPUS.files(path)
-    arrays = [read_bytes(file) for file in files]
+    arrays = []
+    for file in files:
+        with CORPUS.reading(file.name):
+            data = file.read()
+            array = np.load(io.BytesIO(data), allow_pickle=False) if data[:6] == b"\x93NUMPY" else _idx(data)
+            if array.dtype != np.uint8:
+                raise ValueError(f"it has numbers of type {array.dtype}")
+            arrays.append(array)
     for images, labels, file in ((arrays[0], arrays[1], files[0]), (arrays[2], arrays[3], files[2])):
         if images.ndim != 3 or images.shape[1:] != (28, 28) or labels.shape != (len(images),):
             wrong = f"{images.shape} images with {labels.shape} labels are not MNIST's"
             raise ValueError(f"{file.name}: {wrong}: {CORPUS.refetch_hint}")
     train, train_labels, test, test_labels = (torch.from_numpy(array) for array in arrays)
     return Images(train.flatten(1), train_labels, test.flatten(1), test_labels, partial=[])
-
-
-def read_bytes(file: File) -> np.ndarray:
-    """Return an idx or npy file of bytes as an array. Raises ValueError for another file, or a damaged one."""
-    with CORPUS.reading(file.name):
-        data = file.read()
-        array = np.load(io.BytesIO(data), allow_pickle=False) if data[:6] == b"\x93NUMPY" else _idx(data)
-        if array.dtype != np.uint8:
-            raise ValueError(f"it has numbers of type {array.dtype}")
-        return array
 
 
 def _idx(data: bytes) -> np.ndarray:

@@ -164,7 +164,7 @@ def misnamed(base: Path, layouts: Sequence[Layout], names: Sequence[str]) -> lis
         alike = difflib.get_close_matches(stem, [name.lower() for name in names])
         return any(re.findall(r"\d+", name) == re.findall(r"\d+", stem) for name in alike)
 
-    stems = {_stem(entry.name) for entry in _entries(base)}
+    stems = {_stem(entry.name) for entry in entries(base)}
     any_of_them = "|".join(re.escape(stem) for stem in stems if near(stem))
     found = places(base, layouts, Named(any_of_them, any_of_them))[0] if any_of_them else []
     return sorted({base / path.relative_to(base).parts[0] for path in found})
@@ -175,11 +175,6 @@ def with_parquet(base: Path, named: Named) -> list[Path]:
     own = named.folder(base.resolve().name)
     paths = [path.split("/")[:-1] for path in _under(base, named)[0] if _is(path, (PARQUET,))]
     return sorted({base.joinpath(*above) for above in paths if own or any(map(named.folder, above))})
-
-
-def folders(above: Path) -> list[str]:
-    """Return the names of the folders in a folder."""
-    return [entry.name for entry in _entries(above) if entry.is_dir()]
 
 
 def files(place: Path, layouts: Sequence[Layout]) -> tuple[dict[str, list[File]], list[str]]:
@@ -253,7 +248,7 @@ def _belongs(base: Path, folder: str, parts: dict[str, list[str]], layout: Layou
 
 def _tree(folder: Path, depth: int, enter: Callable[[str], bool] = bool, above: str = "") -> Iterator[str]:
     """Yield paths, relative to a folder, of the files in it and in folders down to a depth, without hidden ones."""
-    for entry in _entries(folder):
+    for entry in entries(folder):
         path = f"{above}{entry.name}"
         if _hidden(entry.name):
             continue
@@ -263,7 +258,7 @@ def _tree(folder: Path, depth: int, enter: Callable[[str], bool] = bool, above: 
             yield from _tree(Path(entry.path), depth - 1, enter, f"{path}/")
 
 
-def _entries(folder: Path) -> list[os.DirEntry[str]]:
+def entries(folder: Path) -> list[os.DirEntry[str]]:
     """Return the content of a folder, by name; nothing for a folder that may not be read."""
     try:
         return sorted(os.scandir(folder), key=lambda entry: entry.name)
