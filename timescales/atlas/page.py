@@ -355,10 +355,7 @@ def states(shown: Shown) -> str:
         found[ability] = stats.spearmanr(list(means.values()), values)
     low, high = (end(found, key=lambda ability: found[ability].statistic) for end in (min, max))
     differ = [ability for ability in found if found[ability].pvalue < 0.05 / len(found)]
-
-    def signed(ability: str) -> str:
-        return in_words(Interval(float(found[ability].statistic), None, None), sign=True)
-
+    ends = [in_words(Interval(float(found[end].statistic), None, None), sign=True) for end in (low, high)]
     groups: dict[tuple[int, ...], list[str]] = {}
     for name in means:  # the best mean score first
         groups.setdefault(numbers[name], []).append(name)
@@ -370,7 +367,7 @@ def states(shown: Shown) -> str:
     text = (
         f"The cells of a model have {means[least]:.0f} (`{least}`) to {means[most]:.0f} (`{most}`) numbers of state a "
         f"sequence{without}. The rank correlation of this number with the score is between "
-        f"{signed(low)} ({low}) and {signed(high)} ({high}). It differs from 0 "
+        f"{ends[0]} ({low}) and {ends[1]} ({high}). It differs from 0 "
         f"for {joined(differ)} of the {len(found)} abilities (p < .05 / {len(found)})."
     )
     if not equal:

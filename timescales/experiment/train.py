@@ -183,16 +183,17 @@ def check_direction(select: Any, direction: Any) -> None:
         )
 
 
-def what_it_costs(run: Run, whole: int, left: int) -> Iterator[str]:
-    """Yield a line, for a run of many steps, that says how long it may take, and that it can be stopped.
+def what_it_costs(run: Run, whole: int, left: int) -> list[str]:
+    """Return a line, for a run of many steps, that says how long it may take, and that it can be stopped; else none.
 
     whole: the steps of the run; left: those that it has not taken.
     """
-    if left > LONG:
-        seconds = cost.known().get(run.cost_key)
-        there = "" if seconds is None else f", about {cost.duration(seconds * left / whole)} by what was measured"
-        look = "" if left < 100_000 else ". For a quick look: loop.max_steps=3000"
-        yield f"{left:,} steps at most{there}; Ctrl-C saves, and the same command continues{look}"
+    if left <= LONG:
+        return []
+    seconds = cost.known().get(run.cost_key)
+    there = "" if seconds is None else f", about {cost.duration(seconds * left / whole)} by what was measured"
+    look = "" if left < 100_000 else ". For a quick look: loop.max_steps=3000"
+    return [f"{left:,} steps at most{there}; Ctrl-C saves, and the same command continues{look}"]
 
 
 @contextlib.contextmanager
