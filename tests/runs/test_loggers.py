@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 import torch
@@ -106,12 +107,23 @@ def test_wandb_offline(train_process, tmp_path, monkeypatch):
 
 
 def inspected(run):
-    """What W&B's own tool, `wandb leet inspect`, finds in an offline run: its records."""
+    """What W&B's own tool, `wandb leet inspect`, finds in an offline run: its records.
+
+    On a busy machine W&B's process still writes when the run has ended: its last record is "exit".
+    """
     from wandb.util import get_core_path
 
     inspect = [get_core_path(), "leet", "inspect", "--no-observability", "--json", "--run-file", str(run)]
-    lines = subprocess.run(inspect, capture_output=True, text=True, check=True).stdout.splitlines()
-    return [json.loads(line) for line in lines]
+    for _ in range(30):
+        size = run.stat().st_size
+        lines = subprocess.run(inspect, capture_output=True, text=True, check=True).stdout.splitlines()
+        records = [json.loads(line) for line in lines]
+        if of_type(records, "exit"):
+            break
+        time.sleep(1)
+        if of_type(records, "run") and run.stat().st_size == size:  # a run that was killed has no end
+            break
+    return records
 
 
 def of_type(records, kind):
