@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 from made_up import made_row
 
+import timescales
 from timescales import paths
 from timescales.atlas import page, scores
 from timescales.atlas.definition import atlas, chosen
 from timescales.atlas.scores import Score
-from timescales.atlas.sizes import Sizes, nearest
+from timescales.atlas.sizes import Sizes, kept, nearest
 from timescales.atlas.tables import Tables, measured, rates_of
 from timescales.config import folders
 from timescales.config.compose import composing
@@ -133,6 +134,15 @@ def test_models_have_as_many_parameters_as_the_lstm(model):
         run = run_of(composer(load.request(found.run(rung, settings, 1e-3, 0))))
     assert run.config["paper"]["name"] == "none"
     assert run.config["model"].get("block") == ("plain" if model == "transformer" else "residual")
+
+
+def test_numbers_of_state_are_those_that_the_next_step_reads():
+    """No step of HGRN, PLScan and SRU reads h, which is only the output."""
+    units = {"LSTM": 2, "PLSTM": 3, "LRU": 2, "GRU": 1, "MinGRU": 1, "HGRN": 1, "PLScan": 2}
+    for name, of_a_unit in units.items():
+        assert kept(getattr(timescales, name)(3, 8).layers[0]) == 8 * of_a_unit, name
+    cell = timescales.SRU(3, 8).layers[0]
+    assert kept(cell) == cell.width("averages")
 
 
 def test_units_that_fit_no_head_are_passed_over_and_a_wrong_setting_is_said():

@@ -14,6 +14,7 @@ from timescales.config import Config, Settings, identity
 from timescales.config.compose import Composer
 from timescales.errors import ConfigError
 from timescales.models.sequence import SequenceModel
+from timescales.nn.cells.cell import Cell
 from timescales.nn.rnn import RNN
 from timescales.papers import load
 from timescales.tasks import Task
@@ -42,6 +43,20 @@ def nearest(count: Callable[[int], int | None], target: int) -> int:
         middle = (low + high) // 2
         low, high = (middle, high) if built(middle)[1] < target else (low, middle)
     return min((built(units) for units in (low, high)), key=lambda found: abs(found[1] - target))[0]
+
+
+def kept(cell: Cell) -> int:
+    """Count the numbers of state that a cell keeps from one step to the next: those that the next step reads.
+
+    They are not all of `State`: where no gate and no matrix reads h, it is only the output of a step.
+    """
+    like = cell.weight_ih
+    with like.device:  # what the step makes itself
+        fields = (like.new_zeros(1, cell.width(name), requires_grad=True) for name in cell.State._fields)
+        before = cell.State(*fields)
+        after = cell(like.new_zeros(1, cell.input_size), before)
+    read = torch.autograd.grad(torch.stack([value.sum() for value in after]).sum(), before, allow_unused=True)
+    return sum(gradient.numel() for gradient in read if gradient is not None)
 
 
 class Sizes:
@@ -78,8 +93,7 @@ class Sizes:
     def state(self, rung: Rung, model: Settings) -> int:
         """Count the numbers of state that a model's cells keep of a sequence. A model without cells has 0."""
         rnn = self.model(rung, model).rnn
-        cells = rnn.layers if isinstance(rnn, RNN) else ()
-        return sum(cell.width(name) for cell in cells for name in cell.State._fields)
+        return sum(map(kept, rnn.layers)) if isinstance(rnn, RNN) else 0
 
     def target(self, rung: Rung) -> int:
         """Count the parameters of the LSTM on a rung."""

@@ -110,7 +110,8 @@ class SequenceModel(nn.Module):
         dtype = self.readout.weight.dtype
         x = batch.x
         if self.spec.input == "one_hot":
-            x = F.embedding(x, torch.eye(self.spec.input_size, dtype=dtype, device=x.device))  # F.one_hot takes longer
+            zeros = torch.zeros(*x.shape, self.spec.input_size, dtype=dtype, device=x.device)
+            x = zeros.scatter_(-1, x.unsqueeze(-1), 1.0)  # F.one_hot makes 64-bit numbers and takes longer
         elif self.spec.input == "tokens":
             x = F.embedding(x, self.vectors)
         x = x.to(dtype)
