@@ -1,7 +1,7 @@
 // Vectors of WIDTH units and the functions of a cell's equations, for loop.cpp and the cells that it includes.
 //
 // Special instructions and mathematical functions are called by the compiler's own names (__builtin_...). The headers that
-// declare other names for them, such as <immintrin.h>, would take a third of the time to compile a library.
+// declare other names for them, such as <immintrin.h>, would take two fifths of the time to compile a library.
 
 #include <cstdint>
 #include <cstring>
