@@ -91,8 +91,11 @@ def test_kernels_of_torchs_own_compiler(silent, monkeypatch, tmp_path):
         compare("compiled", model, torch.randn(S, B, I), dt=torch.rand(S, B), mask=torch.rand(S, B) < 0.8)
 
 
-def alike(rnn, *arguments, tolerance=1e-6, **named):
-    """Assert that a call has the same results, and gradients of the parameters, as with the eager engine."""
+def alike(rnn, *arguments, tolerance=5e-6, **named):
+    """Assert that a call has the same results, and gradients of the parameters, as with the eager engine.
+
+    They add up in other orders: with 512-bit vectors a gradient of RMC differs by 1.2e-6 of its size.
+    """
     found = []
     for rnn.engine in ("compiled", "eager"):
         rnn.zero_grad()
