@@ -14,7 +14,7 @@ PYTEST := $(PY) -m pytest -n 2 --dist loadfile
 help: ## list the targets
 	@awk -F ':.*## ' '/^##@ / {printf "%s\n", substr($$0, 5)} /^[a-z0-9-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: .venv/installed ## train an LSTM and a pLSTM on a task that needs long memory: 1 to 3 minutes on a quiet CPU
+demo: .venv/installed ## train an LSTM and a pLSTM on a task that needs long memory: one or two minutes on a quiet CPU
 	$(PY) scripts/demo.py
 
 tour: .venv/installed ## run docs/tour.md: train three models, write a gate, judge a claim: two minutes on a quiet CPU
@@ -85,12 +85,11 @@ test: .venv/installed lint ## check code and types and run the quick tests, whic
 	$(PYTEST) -m "not slow" $(addprefix --ignore=tests/,nn analysis dropin papers reports tasks)
 
 # The faults fork the test's process. Two of them hung in a worker that had run other files, so they have workers of their own.
-# Most of a sweep on SLURM is waiting: it runs beside the faults and the tour, where SLURM can be installed (apt, root).
-test-slow: .venv/installed ## run the slow tests, a sweep on a SLURM of one node and the tour: 17 minutes on two quiet cores
-	$(PYTEST) -m slow --no-loadscope-reorder --ignore=tests/faults
-	@mkdir -p runs; $(PY) tests/slurm/sweep.py > runs/slurm.log 2>&1 & slurm=$$!; \
-	$(PYTEST) --dist load -m slow tests/faults && $(PY) scripts/notebooks.py; status=$$?; \
-	wait $$slurm || { cat runs/slurm.log; exit 1; }; tail -n 3 runs/slurm.log; exit $$status
+# Most of a sweep on SLURM is waiting, and the tour is one process: they run beside the tests. SLURM needs apt and root.
+test-slow: .venv/installed ## run the slow tests, a sweep on a SLURM of one node and the tour
+	@mkdir -p runs; { $(PY) tests/slurm/sweep.py && $(PY) scripts/notebooks.py; } > runs/beside.log 2>&1 & beside=$$!; \
+	$(PYTEST) -m slow --no-loadscope-reorder --ignore=tests/faults && $(PYTEST) --dist load -m slow tests/faults; \
+	status=$$?; wait $$beside || { cat runs/beside.log; exit 1; }; cat runs/beside.log; exit $$status
 
 test-ecosystem: .venv-ecosystem/installed ## run the tests with Lightning, skorch, accelerate, Optuna, Ray, ONNX and trackio in an environment of its own (2 GB): 5 minutes
 	.venv-ecosystem/bin/python -m pytest tests/ecosystem
