@@ -54,7 +54,7 @@ class Wandb:
     def _send(self, counts: dict[str, tuple[list[int], list[float]]]) -> None:
         import wandb
 
-        drawn = {name: wandb.Histogram(np_histogram=pair) for name, pair in counts.items()}  # type: ignore[arg-type]
+        drawn = {name: wandb.Histogram(np_histogram=pair) for name, pair in counts.items()}
         self.run.log({"global_step": self.step, **self.waiting, **drawn})
         self.waiting = {}
 
