@@ -3,6 +3,7 @@
 import itertools
 import math
 
+import numpy as np
 import pytest
 import torch
 from small_tasks import COPIES, SAME_SET, TASKS, answer, each_task, epoch_of, equal, joined, one_batch, sequences
@@ -11,7 +12,7 @@ from timescales import LSTM, tasks
 from timescales.models.sequence import SequenceModel
 from timescales.tasks.copy import DUMMY
 from timescales.tasks.data.text import SPLITS
-from timescales.tasks.task import IGNORED, sizes_within
+from timescales.tasks.task import IGNORED, loss_of_steps, sizes_within
 
 SEQUENCES = (tasks.Copy, tasks.VariableCopy, tasks.SelectiveCopy, tasks.WordProblem, tasks.Program, tasks.MQAR)
 METRICS = {kind: {"loss", "accuracy", "sequence_accuracy"} for kind in SEQUENCES}
@@ -185,6 +186,23 @@ def test_metrics_add_up_over_batches_of_any_size(make, name):
     for key, (total, n) in whole.items():
         assert sum(part[key][1] for part in parts) == n
         assert sum(part[key][0] for part in parts).item() == pytest.approx(total.item(), rel=1e-6)
+
+
+@pytest.mark.parametrize("classes", [2, 10, 15, 16, 50])  # the order of dimensions changes at 16
+def test_the_loss_of_steps_is_the_cross_entropy(classes):
+    random = np.random.default_rng(classes)
+    z, target = random.normal(size=(7, 3, classes)), random.integers(classes, size=(7, 3))
+    target[:, 1], target[2:4] = IGNORED, IGNORED
+    scored = target != IGNORED
+    right = np.eye(classes)[np.where(scored, target, 0)]
+    p = np.exp(z) / np.exp(z).sum(-1, keepdims=True)
+    each = np.where(scored, -np.log((p * right).sum(-1)), 0.0)
+    logits = torch.tensor(z, requires_grad=True)
+    for reduction, expected in (("none", each.ravel()), ("sum", each.sum()), ("mean", each.sum() / scored.sum())):
+        loss = loss_of_steps(logits, torch.tensor(target), reduction)
+        np.testing.assert_allclose(loss.detach(), expected, atol=1e-12)
+    loss.backward()
+    np.testing.assert_allclose(logits.grad, (p - right) * scored[..., None] / scored.sum(), atol=1e-12)
 
 
 @each_task
