@@ -21,8 +21,6 @@ def test_the_tutorial_runs():
 
 
 # --- The tour's page: its blocks, and how what they print is compared. make tour runs the page itself -----------------
-
-
 PAGE = """\
 # A page
 

@@ -307,8 +307,6 @@ def test_planted_faults_fit_the_code(script):
 
 
 # --- Imports only go down: nothing imports from a layer above or beside its own, and nothing imports in a circle ------
-
-
 # From bottom to top, as in ARCHITECTURE.md. A module imports from lower layers and from its own package.
 # "timescales" is the package's own `__init__`.
 LAYERS = (

@@ -51,8 +51,6 @@ def given(call, name):
 
 
 # --- nothing read is run --------------------------------------------------------------------------------------------
-
-
 def test_no_call_runs_what_it_is_given():
     forbidden = re.compile(
         r"(builtins\.)?(eval|exec|compile|__import__)|pickle\.loads?|.*\bdill\b.*|(joblib|marshal)\.loads?|os\.(system|popen)"
@@ -106,8 +104,6 @@ def test_a_checkpoint_with_code_is_refused(tmp_path, content):
 
 
 # --- what a configuration may name ----------------------------------------------------------------------------------
-
-
 CODE = ("os.system", "torch.load", "torch.hub.load", "builtins.eval")
 OTHERS = ("torch.nn.LSTM", "torch.optim.Adam", "timescales.training.build.build", "timescales.tasks.Copy")
 
@@ -126,8 +122,6 @@ def test_a_nested_target_is_a_word_like_any_other(train, tmp_path):
 
 
 # --- archives and downloads -----------------------------------------------------------------------------------------
-
-
 def evil_tar(path, folder):
     """Members that would leave the folder, links, a device, and one review that is sound."""
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -204,7 +198,6 @@ def test_what_is_downloaded_has_a_checksum():
 
 
 # --- secrets --------------------------------------------------------------------------------------------------------
-
 SECRET = "0123456789abcdef" * 2 + "01234567"
 
 

@@ -89,8 +89,6 @@ def test_the_generalisation_study_is_the_probe(tmp_path, monkeypatch):
 
 
 # --- Lengths of texts ------------------------------------------------------------------------------------------------
-
-
 class Reviews(IMDB):
     """800 texts of which the model is right about those whose number is no multiple of its own."""
 
@@ -153,8 +151,6 @@ def test_texts_of_all_seeds_count_together(tmp_path):
 
 
 # --- Longest pairs of brackets ---------------------------------------------------------------------------------------
-
-
 def text_of(task, split, k):
     return "".join("()[]"[s] for s in task.symbols[split][k, : task.lengths[split][k]].tolist())
 

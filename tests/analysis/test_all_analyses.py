@@ -58,7 +58,6 @@ def test_names_need_no_torch():
 
 
 # --- Every model -----------------------------------------------------------------------------------------------------
-
 MODELS = sorted(registry.BY_NAME)
 FORGETTING = [m.name for m in registry.MODELS if "forget" in getattr(cells, m.cells[0]).Act._fields]
 BASELINES = [model.name for model in registry.BASELINES]
@@ -105,8 +104,6 @@ def test_every_analysis_gives_a_result_or_one_line(tmp_path, monkeypatch, model,
 
 
 # --- What analyses are not made for, and cells of your own -----------------------------------------------------------
-
-
 @pytest.mark.parametrize("module", [reference_times, reset_units, decay_factors])
 def test_analyses_of_power_laws_refuse_other_models(module):
     task = copy_task()
@@ -212,8 +209,6 @@ def test_gates_without_pre_activations_have_no_gradients(make):
 
 
 # --- Runs that differ in their seed only -----------------------------------------------------------------------------
-
-
 def test_runs_are_grouped_by_all_but_their_seed():
     task = copy_task()
     plain, power = model_for(task, LSTM), model_for(task)

@@ -95,8 +95,6 @@ def test_what_was_measured_of_these_weights_before_is_taken(root, tmp_path):
 
 
 # --- The script ------------------------------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def probe(script):
     """Call probe(RUN_DIR, NAME): measure a run for its record."""

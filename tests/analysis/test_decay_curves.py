@@ -110,8 +110,6 @@ def test_several_models_decay_on_one_axis(tmp_path):
 
 
 # --- T_1/e -----------------------------------------------------------------------------------------------------------
-
-
 def looped(sequences):
     """T_1/e of one unit from lists of (ln f, dt): the mean over all writes, lag by lag."""
     before = (0.0, 0.0)

@@ -126,8 +126,6 @@ def test_groups_are_of_neighbouring_time_scales():
 
 
 # --- Maps of one window ----------------------------------------------------------------------------------------------
-
-
 def test_gate_maps_are_of_the_sixth_window(root, tmp_path):
     task = words(root)
     model = language_model(task, LSTM, (46, 5))
@@ -225,8 +223,6 @@ def test_padding_of_reviews_is_no_text(tmp_path, monkeypatch, pad):
 
 
 # --- Gradients of gates, by formula and by autograd -------------------------------------------------------------------
-
-
 def test_gradients_of_sigmoid_gates_follow_their_activation(tmp_path):
     task = copy_task()
     model = model_for(task, LSTM, num_layers=2)

@@ -130,8 +130,6 @@ def test_reference_times_of_two_layers_stand_side_by_side():
 
 
 # --- Later-reset units -----------------------------------------------------------------------------------------------
-
-
 def by_gate(cell):
     ih, hh, bias, _ = (None if w is None else w.detach().numpy() for w in cell.weights())
     return {gate: (ih[cell.rows(gate)], hh[cell.rows(gate)], bias[cell.rows(gate)]) for gate in cell.gates}

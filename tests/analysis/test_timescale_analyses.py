@@ -81,8 +81,6 @@ def test_characteristic_times_before_and_after(tmp_path):
 
 
 # --- Decay factors of power laws -------------------------------------------------------------------------------------
-
-
 def test_factors_before_and_after(tmp_path):
     task = copy_task()
     before, after = model_for(task, hidden_size=20, seed=1), model_for(task, hidden_size=20, seed=1)
@@ -121,8 +119,6 @@ def test_factors_of_two_delays_are_compared_as_in_the_paper(tmp_path):
 
 
 # --- Laws fitted to time scales --------------------------------------------------------------------------------------
-
-
 def test_distances_are_scipys():
     times = torch.from_numpy(np.random.default_rng(0).lognormal(0.3, 1.2, 150))
     gamma = timescale_law.kolmogorov_smirnov(times, timescale_law.inverse_gamma_cdf)
@@ -182,8 +178,6 @@ def test_four_runs_of_one_model_are_told_apart(root, module):
 
 
 # --- Assigned and estimated ------------------------------------------------------------------------------------------
-
-
 def held(alpha):
     """An LSTM without weights into the forget gate: its mean is the sigmoid of the bias, which is the law's."""
     torch.manual_seed(0)

@@ -68,8 +68,6 @@ def test_mutual_information_of_a_run(root, tmp_path):
 
 
 # --- Groups silenced for the next layer ------------------------------------------------------------------------------
-
-
 def slow_perplexities(model, task, layer, units):
     """Word after word, layer after layer: by bin of the words' counts, then of all."""
     states = [cell.initial_state(1) for cell in model.rnn.layers]
@@ -192,8 +190,6 @@ def test_the_papers_routing_is_drawn_beside_the_papers_model_alone(root, monkeyp
 
 
 # --- Words replaced with <unk> ---------------------------------------------------------------------------------------
-
-
 def slow_changes(model, task, groups):
     """One word, one replacement, one whole rerun after the other: for each layer (length, groups)."""
     unk, state = task.vocabulary.index("<unk>"), None

@@ -200,7 +200,6 @@ def test_words_go_no_further_than_intervals():
 
 
 # --- The gates of docs/cards -----------------------------------------------------------------------------------------
-
 FOLDER = paths.ROOT / "docs" / "cards"
 GATES = sorted(FOLDER.glob("*/*.py"))
 

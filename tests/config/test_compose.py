@@ -102,8 +102,6 @@ def test_files_in_a_folder_of_ones_own_are_composed_by_hydra(tmp_path, group, te
 
 
 # --- A user's own config groups (--config-dir) work in sweeps and tables as in single runs ----------------------------
-
-
 FILES = {
     "experiment/small.yaml": """
         # @package _global_

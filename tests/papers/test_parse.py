@@ -274,8 +274,6 @@ def test_what_a_setting_was_calibrated_on_belongs_to_a_setting_that_says_so():
 
 
 # --- Tables as data: which runs they ask for, and what they read of them ----------------------------------------------
-
-
 NODE = made_up.TABLE | {
     "name": "t",
     "runs": [

@@ -190,8 +190,6 @@ def test_a_table_shares_runs_with_the_command_line():
 
 
 # --- The ids of committed records, and of all runs of all tables ------------------------------------------------------
-
-
 # Its configuration had one key less when it was hashed.
 OLDER = "ptb_word-mts-s0-f90dcae5f8a5"
 RECORDS = [path for path in sorted(paths.RESULTS.rglob("record.json")) if path.parent.name != OLDER]

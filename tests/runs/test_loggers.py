@@ -418,8 +418,6 @@ def test_logger_choice(train, tmp_path, choice, files):
 
 
 # --- docs/loggers.md: its sweep.yaml names real keys, and the command that `wandb agent` starts trains and logs -------
-
-
 PAGE = (ROOT / "docs" / "loggers.md").read_text()
 SWEEP = yaml.safe_load(re.search(r"```yaml\n(.*?)```", PAGE, re.DOTALL)[1])
 CHOSEN = {"model": "plstm", "optimizer.lr": 0.0021, "loop.schedule": "cosine", "loop.clip_norm": "null", "seed": 1}

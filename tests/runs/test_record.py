@@ -171,8 +171,6 @@ def test_the_version_is_that_of_the_code_not_that_of_an_older_installation(monke
 
 
 # --- Rows of runs.csv: what a record gives, and what is committed; what runs of a kind cost ---------------------------
-
-
 def test_values_of_two_trainings_of_a_run_are_never_mixed(tmp_path):
     for name, seconds, metric in (("a", 1.0, "last x"), ("b", 2.0, "last y"), ("c", 1.0, "last z")):
         (tmp_path / name).mkdir()

@@ -96,8 +96,6 @@ def test_rows_and_older_records(folder):
 
 
 # --- Files of one's own as data: a record names them, and a run whose file has changed is not continued ---------------
-
-
 SMALL = ["task=text", "task.data=book.txt", "task.batch_size=4", "task.length=10", "task.embedding=4"]
 SMALL += ["model.hidden_size=4", "loop.max_epochs=1", "logger=none", "device=cpu", "run_dir=out"]
 

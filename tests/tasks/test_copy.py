@@ -83,8 +83,6 @@ def test_copy_keeps_its_set_whatever_the_batch_size():
 
 
 # --- Variable copy ---------------------------------------------------------------------------------------------------
-
-
 def test_variable_copy_layout():
     task = VariableCopy(low=1, high=6, train_size=300, valid_size=5, test_size=5, batch_size=300)
     batch, delays = next(task.batches("train")), task.delays("train")
@@ -107,7 +105,6 @@ def test_variable_copy_delays_are_uniform_both_ends_included():
 
 
 # --- Selective copy --------------------------------------------------------------------------------------------------
-
 SIZES = {"train_size": 400, "valid_size": 5, "test_size": 5, "batch_size": 400}
 
 

@@ -159,8 +159,6 @@ def test_counts_of_the_real_data():
 
 
 # --- The cache -------------------------------------------------------------------------------------------------------
-
-
 def counting(content):
     calls = []
 
@@ -226,8 +224,6 @@ def test_the_users_cache_is_never_a_folder_called_tilde(monkeypatch, tmp_path, s
 
 
 # --- The arrays that Mahto et al. 2021 released ----------------------------------------------------------------------
-
-
 def test_arrays_by_model_and_layer(tmp_path, monkeypatch):
     folder = released_files.real() or released_files.write(tmp_path)
     if released_files.real() is None:

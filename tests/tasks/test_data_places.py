@@ -335,7 +335,6 @@ def test_a_root_that_is_not_there_is_said_with_the_one_beside_it(tmp_path, idx):
 
 
 # --- Texts -----------------------------------------------------------------------------------------------------------
-
 GENERIC = ("train.txt", "valid.txt", "test.txt")
 LINES = "a b\n<unk> N\n", "c d\n", "a e\n"
 NUMBERS = [0, 1, 2, 3, 4, 2], [5, 6, 2], [0, 7, 2]  # <eos> is 2

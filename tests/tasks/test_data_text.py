@@ -210,7 +210,6 @@ def test_the_markov_corpus_is_as_large_as_the_real_one(tmp_path, monkeypatch):
 
 
 # --- WikiText-103 ----------------------------------------------------------------------------------------------------
-
 LINES = """
  = Valkyria =
 

@@ -134,8 +134,6 @@ def test_digits_at_full_size(tmp_path):
 
 
 # --- Sequential CIFAR-10 ---------------------------------------------------------------------------------------------
-
-
 def test_scifar_is_normalised_and_read_row_by_row(tmp_path):
     synthetic.write_cifar(tmp_path / "cifar-10-python.tar.gz", 40, 20)
     sizes = {"valid_size": 5, "allow_partial": True, "data_root": str(tmp_path)}
@@ -157,8 +155,6 @@ def test_scifar_is_normalised_and_read_row_by_row(tmp_path):
 
 
 # --- Files of MNIST --------------------------------------------------------------------------------------------------
-
-
 def spoil(path, change):
     path.write_bytes(change(path.read_bytes()))
 
@@ -275,8 +271,6 @@ def test_data_root_given_then_environment_then_cache(tmp_path, monkeypatch):
 
 
 # --- Files of CIFAR-10 -----------------------------------------------------------------------------------------------
-
-
 pytestmark = pytest.mark.usefixtures("cache")
 
 

@@ -240,8 +240,6 @@ def test_a_run_names_its_word_vectors_and_is_used_with_no_others(films, train, t
 
 
 # --- Reviews from tar, folder and hub --------------------------------------------------------------------------------
-
-
 pytestmark = pytest.mark.usefixtures("cache")
 REAL = bool(os.environ.get("TIMESCALES_DATA"))
 
@@ -349,8 +347,6 @@ def test_lengths_of_reviews_as_printed(monkeypatch):
 
 
 # --- GloVe -----------------------------------------------------------------------------------------------------------
-
-
 def test_the_digest_is_of_the_vectors_that_are_read(tmp_path):
     """Not of the format or the order of the file, nor of vectors of other words."""
     words = ["film", "Film", "the"]

@@ -156,7 +156,6 @@ def test_a_model_learns_a_text_resumes_and_is_analysed(train, write, tmp_path):
 
 
 # --- The example of docs/own.md --------------------------------------------------------------------------------------
-
 BLOCKS = own_pages.blocks("own.md")
 FILES = own_pages.files(BLOCKS)
 COMMANDS = next(text.splitlines() for language, text in BLOCKS if language == "bash" and "scripts/examples" in text)

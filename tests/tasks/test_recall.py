@@ -88,7 +88,6 @@ def test_scores():
 
 
 # --- Contextual match ------------------------------------------------------------------------------------------------
-
 FEW = {"valid_size": 5, "test_size": 5}
 
 
@@ -133,7 +132,6 @@ def test_what_is_random_has_its_probability():
 
 
 # --- Multi-query associative recall ----------------------------------------------------------------------------------
-
 MANY_QUERIES = {"train_size": 400, "valid_size": 5, "test_size": 5, "batch_size": 400}
 
 

@@ -206,8 +206,6 @@ def test_the_gradient_ignores_what_is_not_scored(write):
 
 
 # --- classification ---------------------------------------------------------------------------------------------------
-
-
 def labelled(n=30, lengths=(4, 9)):
     rng = np.random.default_rng(0)
     rows = []
@@ -285,8 +283,6 @@ def test_an_empty_cell_of_a_parquet_file_is_no_word(tmp_path, gap):
 
 
 # --- files ------------------------------------------------------------------------------------------------------------
-
-
 def test_parquet_csv_and_semicolons_are_the_same_data(write, tmp_path):
     import pandas
 

@@ -202,7 +202,6 @@ def test_without_the_clock_every_step_counts_as_one():
 
 
 # --- Time rescaling --------------------------------------------------------------------------------------------------
-
 SIZES = {"batch_size": 200, "train_size": 200, "valid_size": 60, "test_size": 60}
 
 

@@ -44,7 +44,6 @@ def test_adding_scores():
 
 
 # --- Linear functionals ----------------------------------------------------------------------------------------------
-
 SIZES = {"train_size": 400, "valid_size": 400, "test_size": 5, "batch_size": 400}
 
 
@@ -130,8 +129,6 @@ def test_linear_functional_scores():
 
 
 # --- Dyck-2 ----------------------------------------------------------------------------------------------------------
-
-
 @pytest.fixture(scope="module")
 def dyck():
     return Dyck2()

@@ -82,8 +82,6 @@ def test_precision_and_determinism_are_torchs_settings_too():
 
 
 # --- T_1/e while a run trains: what is logged, and that the run is the same without -----------------------------------
-
-
 SHARES = (0, 10, 25, 50, 75, 90, 100)
 
 

@@ -295,8 +295,6 @@ def test_quantiles_of_time_scales_are_named_by_the_share_below(monkeypatch):
 
 
 # --- Trainings of some minutes: `make test-slow` ----------------------------------------------------------------------
-
-
 @pytest.mark.slow
 def test_the_demos_point(script, tmp_path, monkeypatch):
     """On irregularly sampled waves a pLSTM tells the periods apart and an LSTM does not (94.0 and 66.9 %)."""

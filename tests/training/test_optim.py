@@ -157,8 +157,6 @@ def test_bad_arguments_are_named(bad):
 
 
 # --- Every optimizer of torch trains, or is refused in one line before training begins --------------------------------
-
-
 OPTIMIZERS = {
     name: kind
     for name, kind in vars(torch.optim).items()

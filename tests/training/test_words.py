@@ -124,8 +124,6 @@ def test_penalties_by_hand(text_root):
 
 
 # --- Language models over characters: what is read and scored, and the state that is carried between segments ---------
-
-
 def test_streams_by_hand():
     text = torch.arange(10, 21, dtype=torch.int16)  # 11 symbols
     filled = streams(text, 3, before=99, whole=True)
@@ -221,8 +219,6 @@ def test_the_papers_parameter_counts(tmp_path, corpus, embedding, rnn, hidden, l
 
 
 # --- Language models that are interrupted and resumed, and averaged weights -------------------------------------------
-
-
 def parts(text_root, name):
     if name == "characters":
         task = characters(text_root, embedding=5)
