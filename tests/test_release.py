@@ -88,8 +88,7 @@ def test_only_the_job_that_uploads_may_and_it_waits_for_the_others():
     assert WORKFLOW[True] == {"push": {"tags": ["v*"]}}  # `on`, in YAML
     assert {name for name, job in jobs.items() if job.get("permissions")} == {"publish"}
     assert jobs["publish"]["permissions"] == {"id-token": "write"}
-    assert jobs["publish"]["needs"] == ["test", "install"]
-    assert jobs["install"]["needs"] == "build"
+    assert (jobs["publish"]["needs"], jobs["install"]["needs"]) == (["test", "install"], "build")
     called = yaml.safe_load((ROOT / jobs["test"]["uses"]).read_text())
     assert "workflow_call" in called[True]
 

@@ -74,8 +74,7 @@ def test_a_damaged_record_ends_no_other_seed(train, tmp_path):
     (damaged,) = (tmp_path / "runs").glob("*/record.json")
     damaged.write_text("{")
     outcome = train("-m", *QUICK, "seeds=3")
-    assert outcome.status == 1
-    assert outcome.out.count("record.json is damaged") == 1
+    assert (outcome.status, outcome.out.count("record.json is damaged")) == (1, 1)
     assert "1 of 3 runs failed" in outcome.err
     others = set((tmp_path / "runs").glob("*/record.json")) - {damaged}
     ended = [json.loads(path.read_text()) for path in others]
@@ -158,8 +157,7 @@ def test_two_sweeps_share_a_table(train_process, tmp_path):
     assert sum(trained) == 4, said
     for path in (tmp_path / "runs").glob("*/curve.csv"):  # a second training would have restarted or continued it
         steps = [int(line.split(",")[0]) for line in path.read_text().splitlines()[1:]]
-        assert steps == sorted(steps)
-        assert steps.count(50) == 1
+        assert (steps, steps.count(50)) == (sorted(steps), 1)
     assert "4 runs: 4 already finished, 0 to train" in train_process(*sweep).communicate()[0]
 
 

@@ -151,8 +151,7 @@ def test_the_studies_of_a_run(trained, analyse, monkeypatch):
     analyse(run, "--only=timescale_law", "--svg")
     assert (run / "analysis" / "timescale_law.svg").is_file()
     times = [float(row["timescale"]) for row in rows(run / "analysis" / "timescale_law.csv")]
-    assert len(times) == 8
-    assert times == sorted(times, reverse=True)
+    assert (len(times), times) == (8, sorted(times, reverse=True))
     assert Record.read(run).probes["timescale_law/alpha"] == analysis.measure_run(run, "timescale_law")["alpha"]
 
     def broken(*_):

@@ -43,8 +43,7 @@ def test_printed_perplexities_agree_with_counts_over_all_splits(row, whole):
     printed, of_all = TABLE[row]
     counts = np.array(EVERYWHERE)
     found = bins.perplexities(bins.Blocks((counts * np.log(printed))[None], counts[None]))
-    assert found[:4] == pytest.approx(printed)
-    assert round(float(found[4]), 2) == whole
+    assert (found[:4], round(float(found[4]), 2)) == (pytest.approx(printed), whole)
     assert float(found[4]) == pytest.approx(of_all, abs=0.02)
     counts = np.array(TRAIN)
     by_train = bins.perplexities(bins.Blocks((counts * np.log(printed))[None], counts[None]))[4]

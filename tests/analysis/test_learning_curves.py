@@ -40,8 +40,7 @@ def test_curves_of_a_finished_and_an_interrupted_run_side_by_side(trained, tmp_p
     loaded[0].record.curve.append({"step": 6, "epoch": 3.0, "valid/loss": math.inf, "valid/accuracy": math.nan})
     again = learning_curves.compare(loaded)
     assert again.values == found.values
-    assert len(found.rows) == 8
-    assert found.notes == ["no table has a printed score of such runs"]
+    assert (len(found.rows), found.notes) == (8, ["no table has a printed score of such runs"])
     figure = Figure()
     found.draw(figure)
     left, right = figure.axes

@@ -35,8 +35,7 @@ def test_every_model_is_in_the_atlas_or_left_out_with_a_reason():
     assert set(registry.BY_NAME) <= set(found.models) | set(found.left_out)
     assert not set(found.models) & set(found.left_out)
     assert found.choice["seed"] not in found.seeds
-    assert len(found.rates) == 3
-    assert found.rate == 3e-3
+    assert (len(found.rates), found.rate) == (3, 3e-3)
     assert {*found.choice["rungs"], *found.quick} <= set(found.tests)
     assert {found.rungs[name].metric for name in found.choice["rungs"]} == {"test/accuracy"}  # which the table reads
     assert sum(len(found.of(ability)) for ability in found.abilities) == len(found.rungs)
@@ -59,8 +58,7 @@ def test_the_second_atlas_differs_in_its_block_its_size_and_its_models():
 def test_a_score_is_0_at_chance_and_1_at_best():
     found = atlas()
     for rung in found.rungs.values():
-        assert rung.score(rung.chance) == 0.0
-        assert rung.score(rung.best) == pytest.approx(1.0)
+        assert (rung.score(rung.chance), rung.score(rung.best)) == (0.0, pytest.approx(1.0))
         assert rung.score((rung.chance + rung.best) / 2) == pytest.approx(0.5)
         assert rung.score(rung.chance - 0.1 * (rung.best - rung.chance)) == 0.0
         assert rung.score(None) == rung.score(math.nan) == 0.0

@@ -170,8 +170,7 @@ def test_layers_are_those_of_the_class(mine):
     power = own.OwnLayers(3, 5, 2, source="timescales.PLSTM", arguments={"power": 0.5})
     assert [type(cell).__name__ for cell in power.layers] == ["PLSTMCell", "PLSTMCell"]
     assert len(power.timescales()) == 2
-    assert len(own.digest("mine.py:DecayCell")) == 8
-    assert own.digest("timescales.PLSTM") == ""
+    assert (len(own.digest("mine.py:DecayCell")), own.digest("timescales.PLSTM")) == (8, "")
 
 
 def test_memory_for_backward_is_counted_without_the_parameters():

@@ -62,8 +62,7 @@ def test_an_interruption_that_saves_nothing_says_so_and_how_to_continue(train, m
 
     monkeypatch.setattr(entry, "main", interrupted)
     stopped = train(*words.split())
-    assert stopped.status == 130
-    assert stopped.err == f"\nStopped without saving. {fix}"
+    assert (stopped.status, stopped.err) == (130, f"\nStopped without saving. {fix}")
 
 
 def test_ctrl_c_saves_and_says_how_to_go_on(train, monkeypatch):

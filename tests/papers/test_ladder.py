@@ -291,8 +291,7 @@ def test_the_papers_size_is_the_largest_size():
     small = {"t5": at(5, around(0.1)), "t20": at(20, around(0.1))}
     paper = rows(around(0.9)) + rows([0.5] * 3, "lstm")
     judged = judged_ladder(NODE, **small, paper=paper)
-    assert judged.signs == [False, False, True]
-    assert judged.paper.word == "holds"
+    assert (judged.signs, judged.paper.word) == ([False, False, True], "holds")
     assert ladder.kept_signs([judged])[0] == ("all", 0, 1, 0)
     assert judged_ladder(NODE, **small, paper=paper[1:]).paper is None, "runs are missing"
     alone = with_ladder(claims=["plstm > lstm"])  # it stands for no claim of the paper
@@ -303,8 +302,7 @@ def test_the_papers_size_is_the_largest_size():
 def test_a_share_of_failures_has_its_sign_at_a_half():
     node = with_ladder(claims=["lstm fails"], success="valid/accuracy > 0.6")
     judged = judged_ladder(node, t5=at(5, around(0.9), [0.5] * 3), t20=at(20, around(0.9), [0.5, 0.9, 0.9]))
-    assert judged.signs == [True, False]
-    assert judged.steps[0].verdict.interval.mid == 1
+    assert (judged.signs, judged.steps[0].verdict.interval.mid) == ([True, False], 1)
     assert judged.slope.mid == pytest.approx(-1 / 3), "from 1 to 1/3 over two doublings"
 
 

@@ -80,8 +80,7 @@ def test_a_committed_run_and_its_command(status, monkeypatch, tmp_path, table, r
     told = status(line.id)
     assert told["run"].strip().endswith(f"-s{line.seed}-{line.id}")
     assert f"results/{table} ({line.rung})" in told["stored in"]
-    assert told["commit"].strip() == line.commit
-    assert told["seconds"].strip() == f"{line.seconds:.0f}"
+    assert (told["commit"].strip(), told["seconds"].strip()) == (line.commit, f"{line.seconds:.0f}")
     overrides = again(told)
     assert id_of(overrides) == line.id
     for k, override in enumerate(overrides):  # none of them may be left out

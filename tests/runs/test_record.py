@@ -31,8 +31,7 @@ def test_a_run_leaves_its_record_and_is_skipped_then(train, tmp_path):
     assert directory.name.startswith("copy-plstm-s0-")
     record = json.loads((directory / "record.json").read_text())
     assert directory.name.endswith(record["id"])
-    assert record["status"] == "finished"
-    assert record["config"]["model"]["hidden_size"] == 4
+    assert (record["status"], record["config"]["model"]["hidden_size"]) == ("finished", 4)
     assert set(record["metrics"]) == {
         f"{s}/{m}" for s in ("valid", "test") for m in ("loss", "accuracy", "sequence_accuracy")
     }
@@ -166,8 +165,7 @@ def test_a_shortened_evaluation_is_part_of_the_record(tmp_path):
 def test_the_version_is_that_of_the_code_not_that_of_an_older_installation(monkeypatch):
     monkeypatch.setattr("importlib.metadata.version", lambda package: "0.0.1")
     versions = provenance.provenance("cpu").versions
-    assert versions["timescales"] == timescales.__version__
-    assert versions["torch"] == "0.0.1"
+    assert (versions["timescales"], versions["torch"]) == (timescales.__version__, "0.0.1")
 
 
 # --- Rows of runs.csv: what a record gives, and what is committed; what runs of a kind cost ---------------------------

@@ -113,8 +113,7 @@ def test_the_record_names_the_file_and_what_was_read_is_printed(train, book):
     saved = record.Record.read(book.parent / "out")
     assert saved["data"] == {str(book): digest_of(book)}
     assert f"{book}: characters: 1,344 for train, 168 for valid, 168 for test" in done.out
-    assert saved["partial"] == []
-    assert saved.changed_files == []
+    assert (saved["partial"], saved.changed_files) == ([], [])
 
 
 def test_a_finished_run_on_a_file_that_has_changed_is_stale(train, book):

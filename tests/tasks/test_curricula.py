@@ -46,8 +46,7 @@ def test_lengths_are_uniform_from_N_plus_2(kind, longest):
         task = kind(N=N, train_size=1000, batch_size=1)
         lengths = torch.tensor([len(batch.x) for batch in task.batches("train")])
         counts = torch.bincount(lengths - (N + 2))
-        assert int(lengths.min()) == N + 2
-        assert int(lengths.max()) == most
+        assert (int(lengths.min()), int(lengths.max())) == (N + 2, most)
         assert stats.chisquare(counts.numpy()).pvalue > 1e-3
 
 

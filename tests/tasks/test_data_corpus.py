@@ -173,8 +173,7 @@ def test_made_once_per_key(cache):
     make, calls = counting({"tokens": torch.arange(5, dtype=torch.int32), "words": ["a", "b"], "n": 3})
     for _ in range(2):
         found = cached("toy", {"lower": False, "file": "abc"}, make)
-        assert found["tokens"].tolist() == [0, 1, 2, 3, 4]
-        assert found["tokens"].dtype == torch.int32
+        assert (found["tokens"].tolist(), found["tokens"].dtype) == ([0, 1, 2, 3, 4], torch.int32)
         assert (found["words"], found["n"]) == (["a", "b"], 3)
     assert len(calls) == 1
     cached("toy", {"lower": True, "file": "abc"}, make)

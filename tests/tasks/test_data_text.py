@@ -167,8 +167,7 @@ def test_the_markov_text_has_the_bigrams_and_nothing_else():
     generator = torch.Generator().manual_seed(0)
     source = torch.randint(0, 4, (60,), generator=generator).int()  # 0 ends a sentence
     made = text.markov(source, eos=0, n=200_000)
-    assert made.dtype == torch.int32
-    assert len(made) == 200_000
+    assert (made.dtype, len(made)) == (torch.int32, 200_000)
     of, drawn = slow_bigrams(source.tolist()), slow_bigrams(made.tolist()[:-1])
     assert set(drawn) <= set(of) | {(made[-2].item(), made[0].item())}
     leaving = Counter(source.tolist())
@@ -194,8 +193,7 @@ def test_the_markov_text_is_one_for_all_and_ends_anywhere():
 def test_the_markov_corpus_is_as_large_as_the_real_one(tmp_path, monkeypatch):
     texts.write_texts(tmp_path)
     real, made = (text.words(corpus, tmp_path, allow_partial=True) for corpus in ("ptb", "markov_ptb"))
-    assert made.sizes == real.sizes
-    assert made.symbols == real.symbols
+    assert (made.sizes, made.symbols) == (real.sizes, real.symbols)
     assert made.partial == real.partial != []
     assert not torch.equal(made.train, real.train)
     whole = sum(map(len, real[:3]))

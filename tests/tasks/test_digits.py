@@ -66,8 +66,7 @@ def test_digits_are_scaled_and_read_row_by_row(make, digits_root):
     batch = epoch_of(make("smnist"), "test")[0]
     raw = mnist.load(digits_root)[2].reshape(-1, 28, 28).numpy()[:30]
     assert batch.x.shape == (784, 30, 1)
-    assert batch.x.min() == 0.0
-    assert batch.x.max() == 1.0
+    assert (batch.x.min(), batch.x.max()) == (0.0, 1.0)
     for row, column in ((0, 0), (0, 27), (1, 0), (13, 5), (27, 27)):
         expected = torch.from_numpy(raw[:, row, column] / np.float32(255))
         assert torch.equal(batch.x[28 * row + column, :, 0], expected)
@@ -122,8 +121,7 @@ def test_digits_at_full_size(tmp_path):
 
     task = Digits(permutation="bit_reversal", data_root=str(root))
     assert [task.size(split) for split in SPLITS] == [50_000, 10_000, 10_000]
-    assert task.n_batches("train") == 391
-    assert task.spec.horizon == 784
+    assert (task.n_batches("train"), task.spec.horizon) == (391, 784)
     order = bit_reversal(784)
     valid = next(task.batches("valid"))
     assert torch.equal((valid.x[:, :, 0] * 255).round().byte(), images[50_000:50_500].T[order])

@@ -64,8 +64,7 @@ def test_the_vocabulary_is_that_of_the_training_part(write):
     assert task.unknown == {"train": 0.0, "valid": 1.0, "test": 1.0}
     assert "<unk>: 0 % of train, 100 % of valid" in task.notes()[1]
     rare = made(write("q" + text), min_count=2, valid_fraction=0.1, test_fraction=0.1)
-    assert rare.symbols == task.symbols
-    assert int(rare.counts[0]) == 1
+    assert (rare.symbols, int(rare.counts[0])) == (task.symbols, 1)
 
 
 def test_words_lines_and_chance(write):

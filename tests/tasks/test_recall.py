@@ -150,8 +150,7 @@ def test_every_question_is_answered_by_the_value_that_was_read_with_its_key(T, p
         assert not rest[1::2].any()
         assert [memory.get(key, -100) for key in rest] == target[2 * pairs :].tolist()
         assert (target[: 2 * pairs] == -100).all()
-    assert task.spec.output_size == values
-    assert task.chance() == pytest.approx(math.log(values))
+    assert (task.spec.output_size, task.chance()) == (values, pytest.approx(math.log(values)))
     assert task.trivial_baselines() == {"a value that was read": 1 / pairs}
 
 

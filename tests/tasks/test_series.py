@@ -231,8 +231,7 @@ def test_whole_series_are_padded_at_the_front(write):
         for b, first in enumerate(task.begins[split]):
             name = task.series.names[np.searchsorted(task.series.begins, first, "right") - 1]
             own = [row for row in rows if row[0] == name]
-            assert batch.target[b] == "ab".index(own[0][3])
-            assert batch.mask[: -len(own), b].sum() == 0
+            assert (batch.target[b], batch.mask[: -len(own), b].sum()) == ("ab".index(own[0][3]), 0)
             assert batch.mask[-len(own) :, b].tolist() == [row[2] is not None for row in own]
             assert (batch.x[:, b, 0] != 0).tolist() == batch.mask[:, b].bool().tolist()
     shares = [float(all_of(task, split).target.double().mean()) for split in SPLITS]
@@ -265,8 +264,7 @@ def test_none_and_na_are_words_in_the_columns_of_names_and_classes(write, tmp_pa
         columns = dict(zip(("name", "time", "x", "y"), zip(*rows, strict=True), strict=True))
         pandas.DataFrame(columns | {"x": pandas.array([1.5, None, None, -1] * 20, "Float64")}).to_parquet(path)
     task = made(path, **CLASSES | {"window": None})
-    assert task.series.names == names
-    assert task.series.classes == sorted(classes)
+    assert (task.series.names, task.series.classes) == (names, sorted(classes))
     answers = [task.series.classes[int(k)] for k in task.series.target[::4]]
     assert answers == [classes[k % 4] for k in range(20)]
     np.testing.assert_array_equal(task.series.inputs[:, 0], [1.5, math.nan, math.nan, -1.0] * 20)

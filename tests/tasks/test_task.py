@@ -92,8 +92,7 @@ def test_shapes_fit_the_spec(make, name):
             assert real.min() >= 0
             assert real.max() < max(spec.output_size, 2)
         if spec.input == "real":
-            assert batch.x.shape[2] == spec.input_size
-            assert batch.x.dtype == torch.get_default_dtype()
+            assert (batch.x.shape[2], batch.x.dtype) == (spec.input_size, torch.get_default_dtype())
         else:
             assert batch.x.dim() == 2
             assert batch.x.min() >= 0

@@ -54,8 +54,7 @@ def test_a_head_for_any_model(model):
     plus = "+" if model.startswith("+") else ""
     cfg = config(f"model={model.strip('+')}", f"{plus}model.head_size=7", f"{plus}model.head_dropout=0.5", "task.T=3")
     network, *_ = build.build(identity.resolved(cfg))
-    assert network.readout.in_features == 7
-    assert network.head[2].p == 0.5
+    assert (network.readout.in_features, network.head[2].p) == (7, 0.5)
 
 
 def test_same_seed_same_weights_whatever_the_task_drew(corpora):

@@ -103,8 +103,7 @@ def test_best_step_is_chosen_on_validation(tmp_path, monkeypatch):
     run = fit(tmp_path / "run", LoopSettings(max_epochs=4))
     assert run.progress.best == Best("valid/accuracy", 0.4, 10)  # the first of equals
     result = outcome(run)
-    assert result.metrics["valid/accuracy"] == 0.4
-    assert result.last["valid/accuracy"] == 0.2
+    assert (result.metrics["valid/accuracy"], result.last["valid/accuracy"]) == (0.4, 0.2)
     assert torch.equal(run.model.readout.bias, weights[2])
     kept = load_checkpoint(tmp_path / "run" / "best.pt")
     assert kept["step"] == 10
@@ -134,16 +133,14 @@ def test_patience_ends_training(tmp_path, monkeypatch):
     values = iter([0.3, 0.2, 0.4, 0.3, 0.4, 0.9])
     monkeypatch.setattr(loop, "evaluate", lambda *a: {"accuracy": next(values), "sequence_accuracy": 0.0, "loss": 1.0})
     run = fit(tmp_path / "run", LoopSettings(max_epochs=20, patience=2))
-    assert run.progress.stopped == "patience"
-    assert len(run.progress.curve) == 5
+    assert (run.progress.stopped, len(run.progress.curve)) == ("patience", 5)
 
 
 def test_task_ends_training(tmp_path, monkeypatch):
     solved = {"accuracy": 1.0, "sequence_accuracy": 0.9995, "loss": 0.0}
     monkeypatch.setattr(loop, "evaluate", lambda *a: solved)
     run = fit(tmp_path / "run", LoopSettings(max_epochs=20))
-    assert run.progress.stopped == "solved"
-    assert run.progress.step == 5
+    assert (run.progress.stopped, run.progress.step) == ("solved", 5)
 
 
 @pytest.mark.parametrize(
