@@ -20,8 +20,6 @@ import timescales  # noqa: E402
 
 PINNED = dict(line.split("==") for line in (ROOT / "constraints.txt").read_text().splitlines() if "==" in line)
 PINNED = {packaged.normalised(name): Version(version) for name, version in PINNED.items()}
-
-
 EXTRAS = ("train", "hub", "torchtext", "imdb", "docs", "tensorboard", "launchers", "dev")
 
 
@@ -97,16 +95,14 @@ def test_only_the_job_that_uploads_may_and_it_waits_for_the_others():
 def test_the_workflow_up_to_the_upload(tmp_path):
     """The commands of its job `build`, but for the installation of what builds, and the check of another version."""
     pytest.importorskip("build")
-    commands = [step["run"] for step in WORKFLOW["jobs"]["build"]["steps"] if "run" in step]
-    install, build = commands
+    install, build = [step["run"] for step in WORKFLOW["jobs"]["build"]["steps"] if "run" in step]
     assert install.endswith("build hatchling")
     line = build.replace("python ", f"{sys.executable} ", 1).replace(" dist ", f" {tmp_path} ")
     environment = {"GITHUB_REF_NAME": f"v{timescales.__version__}", "PATH": "/usr/bin:/bin"}
     done = subprocess.run(["bash", "-c", line], cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    stem = f"timescales_rnn-{timescales.__version__}"
-    assert {path.name for path in tmp_path.iterdir()} == {f"{stem}-py3-none-any.whl", f"{stem}.tar.gz"}
-    files = [tmp_path / f"{stem}-py3-none-any.whl", tmp_path / f"{stem}.tar.gz"]
+    files = [tmp_path / f"timescales_rnn-{timescales.__version__}{end}" for end in ("-py3-none-any.whl", ".tar.gz")]
+    assert set(tmp_path.iterdir()) == set(files)
     with pytest.raises(SystemExit, match="empty the folder"):
         release.check(files, "9.0.0")
 

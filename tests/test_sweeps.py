@@ -201,13 +201,7 @@ def test_a_tables_analysis_is_made_of_those_models_that_it_is_for(train):
     assert sum(late) == 8.0
 
 
-OWN = """_target_: timescales.LSTM
-name: own
-hidden_size: 5
-num_layers: 1
-dropout: 0.0
-forget_init: uniform
-"""
+OWN = "{_target_: timescales.LSTM, name: own, hidden_size: 5, num_layers: 1, dropout: 0.0, forget_init: uniform}"
 NOTE = "warning: "
 
 
