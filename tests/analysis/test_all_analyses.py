@@ -50,9 +50,7 @@ def test_the_table_has_the_functions_of_each_module():
         module = importlib.import_module(f"timescales.analysis.{name}")
         assert [kind for kind in KINDS if hasattr(module, kind)] == [kind for kind in KINDS if kind in listed], name
         assert all(callable(getattr(module, function)) for function in listed)
-
-
-def test_names_need_no_torch():
+    # Names need no torch.
     code = "import sys; from timescales import analysis; analysis.names('measure'); assert 'torch' not in sys.modules"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
@@ -212,33 +210,20 @@ def test_gates_without_pre_activations_have_no_gradients(make):
 def test_runs_are_grouped_by_all_but_their_seed():
     task = copy_task()
     plain, power = model_for(task, LSTM), model_for(task)
-    runs = [
-        run_of(power, task, seed=0),
-        run_of(plain, task),
-        run_of(power, task, seed=1),
-        run_of(power, copy_task(T=30), seed=0),
-    ]
-    found = groups(runs)
-    assert [(g.name, len(g.runs), g.style) for g in found] == [
-        ("plstm, T=8", 2, "-"),
-        ("lstm", 1, "-"),
-        ("plstm, T=30", 1, "--"),
-    ]
+    runs = [run_of(power, task, seed=0), run_of(plain, task), run_of(power, task, seed=1)]
+    found = groups([*runs, run_of(power, copy_task(T=30), seed=0)])
+    expected = [("plstm, T=8", 2, "-"), ("lstm", 1, "-"), ("plstm, T=30", 1, "--")]
+    assert [(g.name, len(g.runs), g.style) for g in found] == expected
     assert found[0].colour == plotting.COLOURS["plstm"]
-    assert [g.name for g in groups(runs[:3])] == ["plstm", "lstm"]
+    assert [g.name for g in groups(runs)] == ["plstm", "lstm"]
 
 
 def test_groups_of_runs_are_those_of_their_identity():
     """Nothing is pooled that a table holds apart, nor held apart that it pools; a run is one, however often given."""
     task = copy_task()
     model = model_for(task)
-    changes = [
-        {},
-        {"precision": "tf32"},
-        {"deterministic": True},
-        {"paper": {"name": "gu"}},
-        {"loop": {"clip_norm": 1}},
-    ]
+    changes = [{}, {"precision": "tf32"}, {"deterministic": True}]
+    changes += [{"paper": {"name": "gu"}}, {"loop": {"clip_norm": 1}}]
     runs = [run_of(model, task, directory=f"run{k}") for k in range(10)]
     for run, change in zip(runs, changes * 2, strict=True):
         run.config.update(change)
@@ -251,13 +236,8 @@ def test_groups_of_runs_are_those_of_their_identity():
     found = groups(runs)
     assert [[run.directory.name for run in g.runs] for g in found] == [[f"run{k}", f"run{k + 5}"] for k in range(5)]
     plain = "plstm, deterministic=False, clip_norm=None, paper=None, precision=fp32"
-    assert [g.name for g in found] == [
-        plain,
-        plain.replace("fp32", "tf32"),
-        plain.replace("False", "True"),
-        plain.replace("paper=None", "paper=gu"),
-        plain.replace("clip_norm=None", "clip_norm=1"),
-    ]
+    others = [("fp32", "tf32"), ("False", "True"), ("paper=None", "paper=gu"), ("clip_norm=None", "clip_norm=1")]
+    assert [g.name for g in found] == [plain, *(plain.replace(*other) for other in others)]
     twice = [run_of(model, task, directory=d) for d in ("run0", Path.cwd() / "run0", "x/../run0")]
     assert [g.label for g in groups([*twice, runs[5]])] == ["plstm (2 runs)"]
     assert titles([*twice, runs[5]]) == ["plstm, seed 0"] * 3 + ["plstm, seed 1"]

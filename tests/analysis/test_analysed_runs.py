@@ -113,9 +113,8 @@ def test_measures_of_a_run_on_disk(trained, probe, script, tmp_path, monkeypatch
     assert both["forgetting/min"] <= both["forgetting/median"]
     assert "decay_factors/after_mean " in probe(run, "decay_factors")  # of an analysis without a measure: its study's
     expected = analysis.study_run(analysis.load(run), "decay_factors").values
-    assert {f"decay_factors/{name}": value for name, value in expected.items()}.items() <= Record.read(
-        run
-    ).probes.items()
+    kept = Record.read(run).probes
+    assert {name: kept[f"decay_factors/{name}"] for name in expected} == expected
 
     brought = study.Answer({"x": 1.5}, {"blocks.csv": "a,b\n"})
     monkeypatch.setattr(forgetting, "measure", lambda model, task: brought)

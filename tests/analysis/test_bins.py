@@ -53,12 +53,10 @@ def test_printed_perplexities_agree_with_counts_over_all_splits(row, whole):
 @pytest.mark.skipif(not os.environ.get("TIMESCALES_DATA"), reason="needs the Penn Treebank under TIMESCALES_DATA/ptb")
 def test_the_penn_treebanks_bins_are_the_published_ones():
     folder = Path(os.environ["TIMESCALES_DATA"]) / "ptb"
-    text = {
-        split: [
-            word for line in (folder / f"ptb.{split}.txt").read_text().splitlines() for word in (*line.split(), "<eos>")
-        ]
-        for split in ("train", "valid", "test")
-    }
+    text = {}
+    for split in ("train", "valid", "test"):
+        lines = (folder / f"ptb.{split}.txt").read_text().splitlines()
+        text[split] = [word for line in lines for word in (*line.split(), "<eos>")]
     assert [len(words) for words in text.values()] == [929_589, 73_760, 82_430]
     targets = text["test"][1:]
     for splits, expected in ((tuple(text), EVERYWHERE), (("train",), TRAIN)):
@@ -126,13 +124,11 @@ def test_intervals_of_ten_thousand_resamples():
     assert found.shape == (10_001, 5)
     summary = bins.summary(found)
     ordered = [sorted(found[:, k].tolist()) for k in range(5)]
-    for k in range(5):
-        assert summary["authors_low"][k] == ordered[k][4]
-        assert summary["authors_high"][k] == ordered[k][9995]
-        assert summary["low"][k] == pytest.approx(ordered[k][250])
-        assert summary["high"][k] == pytest.approx(ordered[k][9750])
-        assert summary["mean"][k] == pytest.approx(statistics.fmean(ordered[k]))
-        assert summary["sd"][k] == pytest.approx(statistics.stdev(ordered[k]))
+    for k, values in enumerate(ordered):
+        assert (summary["authors_low"][k], summary["authors_high"][k]) == (values[4], values[9995])
+        assert (summary["low"][k], summary["high"][k]) == pytest.approx((values[250], values[9750]))
+        spread = (statistics.fmean(values), statistics.stdev(values))
+        assert (summary["mean"][k], summary["sd"][k]) == pytest.approx(spread)
         assert summary["authors_low"][k] < summary["low"][k] < summary["mean"][k] < summary["high"][k]
     whole = np.subtract(*(bins.perplexities(b) for b in blocks))
     assert found[-1] == pytest.approx(whole)

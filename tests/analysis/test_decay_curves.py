@@ -200,11 +200,9 @@ def test_study_and_comparison(tmp_path):
     both = one_over_e.compare(runs)
     assert [row["model"] for row in both.rows] == ["lstm"] * 6 + ["plstm"] * 6
     assert both.values["2/median"] == one_over_e.measure(runs[1].model, task)["median"]
-    figure = Figure()
-    both.draw(figure)
+    both.draw(figure := Figure())
     assert figure.axes[0].get_ylabel() == "$T_{1/e}$ (steps)"
     task = waves(4)
-    figure = Figure()
-    one_over_e.study(run_of(model_for(task, LSTM), task)).draw(figure)
+    one_over_e.study(run_of(model_for(task, LSTM), task)).draw(figure := Figure())
     assert figure.axes[0].get_ylabel() == "$T_{1/e}$ (units of dt)"
     assert "thin: at zero input, in steps" in {line.get_label() for line in figure.axes[0].lines}

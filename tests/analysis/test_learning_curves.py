@@ -3,7 +3,6 @@
 import functools
 import math
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
@@ -17,11 +16,10 @@ from timescales.config import compose, folders, identity
 from timescales.models.sequence import SequenceModel
 from timescales.papers import load as load_table
 from timescales.papers import printed
+from timescales.paths import ROOT
 from timescales.runs import record
 from timescales.tasks import Adding, Copy, Frequency, skill
 from timescales.training import build
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_curves_of_a_finished_and_an_interrupted_run_side_by_side(trained, tmp_path):
