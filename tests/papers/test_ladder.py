@@ -44,11 +44,8 @@ def judged_ladder(node, **found):
 def test_a_rung_has_the_tables_runs_with_its_own_settings_and_fresh_seeds():
     table = parse(NODE)
     assert list(table.sizes) == ["paper", "t5", "t20"]
-    expected = [
-        {"task": "copy", "model": model, "seed": seed, "task.T": 5}
-        for model in ("lstm", "plstm")
-        for seed in (200, 201, 202)
-    ]
+    runs = [(model, seed) for model in ("lstm", "plstm") for seed in (200, 201, 202)]
+    expected = [{"task": "copy", "model": model, "seed": seed, "task.T": 5} for model, seed in runs]
     assert sorted(expand(table, "t5"), key=str) == sorted(expected, key=str)
     assert {axes["task.T"] for axes in expand(table, "t20", {"seed": [201]})} == {20}
     assert [rung.at for rung in table.ladder.rungs.values()] == [5, 20]
@@ -281,9 +278,8 @@ def test_the_sign_at_a_smaller_size_is_compared_with_that_at_the_largest():
     assert ladder.kept_signs([kept, turned, kept, turned])[0] == whole, "the same runs count once"
     assert [each.total for each in ladder.kept_signs([])] == [0, 0]
     alone = judged_ladder(with_ladder(claims=["plstm > lstm"]), t5=at(5, up), t20=at(20, up))
-    like = judged_ladder(
-        with_ladder(claims=[{"claim": "plstm ~ lstm", "of": "plstm ~ lstm"}]), t5=at(5, up), t20=at(20, up)
-    )
+    claims = [{"claim": "plstm ~ lstm", "of": "plstm ~ lstm"}]
+    like = judged_ladder(with_ladder(claims=claims), t5=at(5, up), t20=at(20, up))
     assert ladder.kept_signs([alone, like])[0].total == 0, "of no sentence of the paper, or of no order"
 
 

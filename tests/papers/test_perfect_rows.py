@@ -152,12 +152,12 @@ NAMES = sorted(path.stem for path in (Path(__file__).parents[2] / "conf" / "tabl
 # What the planned runs can never decide, and why: a value by its place in the file, a conclusion by its line.
 ROUTING = "mts model.layer1_bias=eq5 (probe/routing/{}, before probe/routing/{})"
 UNTIL = " (probe/length_accuracy/{})"
+FIRST_LAYER = "model.layer1_timescale=null > model.layer1_timescale={} @ model.layer3_timescale=null (probe/bins/all)"
 EXCEPTIONS = {
     # Three runs of each model, which are compared by ranks.
     "chien_imdb": [
-        f"plstm > {other}{metric}"
-        for other in ("lstm", "chrono")
-        for metric in ("", UNTIL.format("above_150"), UNTIL.format("drop"))
+        *(f"plstm > {other}" for other in ("lstm", "chrono")),
+        *(f"plstm > {other}{UNTIL.format(name)}" for other in ("lstm", "chrono") for name in ("above_150", "drop")),
     ],
     "chien_table1": ["plstm never fails"],  # three runs
     "chien_reset_units": ["value 2", "value 3"],  # computed once from all runs
@@ -175,8 +175,7 @@ EXCEPTIONS = {
     # One run of each setting.
     "mahto_alpha": [f"model.alpha=0.56 > model.alpha={x} (probe/bins/all)" for x in (0.36, 0.8, 1.0, 1.5)],
     "mahto_layers": [
-        "model.layer1_timescale=null > model.layer1_timescale=20 @ model.layer3_timescale=null (probe/bins/all)",
-        "model.layer1_timescale=null > model.layer1_timescale=100 @ model.layer3_timescale=null (probe/bins/all)",
+        *(FIRST_LAYER.format(steps) for steps in (20, 100)),
         "model.layer3_timescale=3 ~ model.layer3_timescale=100 @ model.layer1_timescale=null (probe/bins/all)",
     ],
     "mahto_table3": [
