@@ -2,16 +2,15 @@
 
 import io
 import sys
-from pathlib import Path
 
 import pytest
 import torch
 from small_tasks import SMALL, TASKS
 from synthetic import write_cifar, write_glove, write_imdb, write_mnist
 
+from timescales.paths import ROOT
 from timescales.tasks import IMDB, SCIFAR, Digits, Task
 
-ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "scripts" / "bench")]
 
 

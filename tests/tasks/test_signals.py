@@ -55,9 +55,8 @@ def test_periods_and_labels(negatives, positives, ceiling):
     for p in (5.1, 5.9):
         alias = p / (p - 1)
         assert 1.2 < alias < 1.25
-        torch.testing.assert_close(
-            torch.sin(2 * math.pi * t / p - 0.7), torch.sin(-2 * math.pi * t / alias - 0.7), rtol=0, atol=1e-12
-        )
+        waves = (torch.sin(2 * math.pi * t / period - 0.7) for period in (p, -alias))
+        torch.testing.assert_close(*waves, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -216,9 +215,8 @@ def test_each_sequence_is_a_silence_and_a_letter_at_the_speed_of_its_split(split
     task = TimeRescaling(unit=3, test_units=[1, 3, 5], letters=26, lead=2, **SIZES)
     batch = next(task.batches(split))
     silences = []
-    for x, mask, (letter, unit) in zip(
-        batch.x[..., 0].T.numpy(), batch.mask.T.numpy(), batch.target.tolist(), strict=True
-    ):
+    sequences = zip(batch.x[..., 0].T.numpy(), batch.mask.T.numpy(), batch.target.tolist(), strict=True)
+    for x, mask, (letter, unit) in sequences:
         assert np.array_equal(np.sort(mask), mask)  # padded at the front
         sound = heard(MORSE[letter], unit)
         silence, rest = np.split(x[mask], [mask.sum() - len(sound)])
@@ -242,13 +240,9 @@ def test_accuracy_is_told_for_each_speed():
     batch = next(task.batches("test"))
     letter, unit = batch.target.T
     logits = torch.nn.functional.one_hot(torch.where(unit == 4, (letter + 1) % 4, letter), 4).double()
-    sums = {name: (float(total), n) for name, (total, n) in task.metrics(logits, batch).items()}
-    assert {name: sums[name] for name in sums if name != "loss"} == {
-        "accuracy": (40, 60),
-        "accuracy_at_1": (20, 20),
-        "accuracy_at_2": (20, 20),
-        "accuracy_at_4": (0, 20),
-    }
+    sums = {name: (float(total), n) for name, (total, n) in task.metrics(logits, batch).items() if name != "loss"}
+    of_speeds = {"accuracy_at_1": (20, 20), "accuracy_at_2": (20, 20), "accuracy_at_4": (0, 20)}
+    assert sums == {"accuracy": (40, 60), **of_speeds}
     valid = next(task.batches("valid"))
     assert set(task.metrics(torch.zeros(60, 4), valid)) == {"loss", "accuracy", "accuracy_at_2"}
 

@@ -105,8 +105,7 @@ def test_least_losses_by_hand():
     task = LinearFunctional(T=3, kernel="exponential", tau=1 / math.log(2), noise=0.5)
     assert task.chance() == pytest.approx((16 + 20 + 21) / 63 + 0.25)
     assert task.loss_with(1) == pytest.approx((0 + 4 + 5) / 63 + 0.25)
-    assert task.loss_with(2) == pytest.approx(1 / 63 + 0.25)
-    assert task.loss_with(3) == pytest.approx(0.25)
+    assert (task.loss_with(2), task.loss_with(3)) == (pytest.approx(1 / 63 + 0.25), pytest.approx(0.25))
 
 
 def test_the_excess_is_0_at_the_optimum_and_1_at_chance():

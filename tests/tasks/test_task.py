@@ -60,9 +60,7 @@ def test_splits_differ(make, name):
         assert not equal(a, b)
     if name in COPIES:
         seen = [{tuple(x.tolist()) for x in batch.x[:10].T} for batch in batches]
-        assert not seen[0] & seen[1]
-        assert not seen[0] & seen[2]
-        assert not seen[1] & seen[2]
+        assert all(a.isdisjoint(b) for a, b in itertools.combinations(seen, 2))
 
 
 @each_task
@@ -97,9 +95,8 @@ def test_shapes_fit_the_spec(make, name):
             assert batch.x.dim() == 2
             assert batch.x.min() >= 0
             assert batch.x.max() < spec.input_size
-        assert batch.target.shape[: 1 if spec.readout == "last" else 2] == (
-            (n,) if spec.readout == "last" else (steps, n)
-        )
+        shape = (n,) if spec.readout == "last" else (steps, n)
+        assert batch.target.shape[: len(shape)] == shape
         assert spec.width == (100 if spec.input == "tokens" else spec.input_size)
         for extra in (batch.mask, batch.dt):
             assert extra is None or extra.shape == batch.x.shape[:2]
