@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 from matplotlib.figure import Figure
 
-ROOT = Path(__file__).resolve().parents[1]
+from timescales.paths import ROOT
+
 sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "docs" / "site")]
 import result_pages  # noqa: E402
 

@@ -16,9 +16,9 @@ import pytest
 import timescales
 from timescales.config import compose
 from timescales.config.run import run_of
+from timescales.paths import ROOT
 
 pytestmark = pytest.mark.slow  # a wheel is built and installed
-ROOT = Path(__file__).resolve().parents[1]
 SMALL = ["task.train_size=8", "task.valid_size=4", "task.test_size=4", "task.batch_size=4", "model.hidden_size=4"]
 SMALL += ["loop.max_steps=2", "logger=none", "device=cpu"]
 

@@ -16,11 +16,11 @@ from hydra.core.utils import JobReturn, JobStatus
 from quick import QUICK, SIZES, records
 
 from timescales.experiment import processes
+from timescales.paths import ROOT
 from timescales.runs import lock
 from timescales.training.interrupt import Interrupt
 from timescales.training.run import resume_step
 
-ROOT = Path(__file__).resolve().parents[1]
 QUICK = [*QUICK, "engine=eager", "logger=csv"]
 
 

@@ -53,15 +53,12 @@ def run(code, folder, *arguments):
 
 @pytest.fixture(scope="module")
 def blocker():
-    """The beginning of a program that has the base dependencies alone."""
+    """The beginning of a program that has the base dependencies alone, torch and numpy."""
+    assert sorted(Requirement(text).name for text in PROJECT["dependencies"]) == ["numpy", "torch"]
     allowed = modules(needed(PROJECT["dependencies"]).values()) | {"timescales", "train"}
     assert {"torch", "numpy", "sympy", "typing_extensions"} <= allowed
     assert not allowed & {*extras.EXTRAS}
     return BLOCKER.format(allowed=sorted(allowed))
-
-
-def test_the_base_dependencies_are_torch_and_numpy():
-    assert sorted(Requirement(text).name for text in PROJECT["dependencies"]) == ["numpy", "torch"]
 
 
 @pytest.mark.slow

@@ -2,13 +2,13 @@
 
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[1]
+from timescales.paths import ROOT
+
 sys.path.insert(0, str(ROOT / "scripts"))
-import notebooks  # noqa: E402
+import notebooks
 
 
 @pytest.mark.slow

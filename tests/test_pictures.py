@@ -3,11 +3,11 @@
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[1]
+from timescales.paths import ROOT
+
 # What users set for papers of their own. LaTeX is not installed on every machine.
 HOSTILE = """\
 backend: tkagg; text.usetex: True; font.size: 21; font.family: serif; figure.dpi: 37; figure.autolayout: True

@@ -4,7 +4,6 @@ import contextlib
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import packaged
 import pytest
@@ -12,11 +11,12 @@ import yaml
 from packaging.requirements import Requirement
 from packaging.version import Version
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "scripts"))
-import release  # noqa: E402
+from timescales.paths import ROOT
 
-import timescales  # noqa: E402
+sys.path.insert(0, str(ROOT / "scripts"))
+import release
+
+import timescales
 
 PINNED = dict(line.split("==") for line in (ROOT / "constraints.txt").read_text().splitlines() if "==" in line)
 PINNED = {packaged.normalised(name): Version(version) for name, version in PINNED.items()}

@@ -7,11 +7,11 @@ import importlib
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[1]
+from timescales.paths import ROOT
+
 PACKAGE = ROOT / "timescales"
 MODULES = sorted(PACKAGE.rglob("*.py"))
 PLUGINS = sorted((ROOT / "hydra_plugins").glob("*.py"))

@@ -19,11 +19,11 @@ from quick import QUICK
 
 from timescales import files, paths
 from timescales.errors import ConfigError
-from timescales.tasks.data import cifar, imdb, places, text
+from timescales.paths import ROOT
+from timescales.tasks.data import cifar, imdb, mnist, places, text
 from timescales.training import build
 from timescales.training.run import load_checkpoint
 
-ROOT = Path(__file__).resolve().parents[1]
 OURS = [path for folder in ("timescales", "hydra_plugins", "scripts") for path in sorted((ROOT / folder).rglob("*.py"))]
 OURS += [ROOT / "train.py"]
 
@@ -58,13 +58,10 @@ def test_no_call_runs_what_it_is_given():
     assert found == {("notebooks.py", "exec"), ("notebooks.py", "compile"), ("compose.py", "pickle.loads")}
 
 
-def test_torch_loads_weights_alone():
+def test_torch_loads_weights_alone_and_numpy_no_objects():
     found = [(p.name, given(call, "weights_only")) for p in OURS for name, call in calls(p) if name == "torch.load"]
     assert found, "the test looks for the right name"
     assert {word for _, word in found} == {"True"}
-
-
-def test_numpy_loads_no_objects():
     loads = [call for p in OURS for name, call in calls(p) if name in ("np.load", "numpy.load")]
     assert [ast.unparse(call) for call in loads if given(call, "allow_pickle") not in (None, "False")] == []
 
@@ -161,19 +158,14 @@ def test_a_zip_is_read_in_memory(tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["text8.zip"]
 
 
-def test_downloads_go_over_tls():
+def test_downloads_go_over_tls_and_have_a_checksum():
     assert [p.name for p in OURS if re.search(r"\bhttp://\w", p.read_text())] == []
     urls = [c.url for c in (cifar.CORPUS, imdb.CORPUS, text.PTB, text.WIKITEXT2, text.TEXT8)]
     assert all(url.startswith("https://") for url in urls)
     key = "wandb.login(prompt=False, verify=False)"  # there it is the key that is not tried out, not the host
     loose = re.compile("_create_unverified_context|CERT_NONE|verify=False")
     assert [p for p in OURS if loose.search(p.read_text().replace(key, ""))] == []
-
-
-def test_what_is_downloaded_has_a_checksum():
-    """MNIST and CIFAR-10: torchvision's md5; GloVe: the archive's CRC; texts: the digest of what they hold."""
-    from timescales.tasks.data import mnist
-
+    # Checksums: MNIST and CIFAR-10 have torchvision's md5, GloVe the archive's CRC, texts the digest of what they hold.
     assert all("digest" in c.counts for c in (mnist.CORPUS, text.PTB, text.PTB_CHARACTERS, text.WIKITEXT2))
     assert "tgz_md5" in (ROOT / "timescales" / "tasks" / "data" / "cifar.py").read_text()
 

@@ -4,11 +4,11 @@ import os
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[1]
+from timescales.paths import ROOT
+
 # Each of them once failed so, the last one in a folder with a blank in its name.
 SENSITIVE = (
     "tests/nn/test_shared_library.py::test_a_compiler_that_a_signal_ends_has_refused_no_flag",
