@@ -2,17 +2,22 @@
 
 import json
 import sys
-from pathlib import Path
 
+import bench_gpu
+import pytest
 import torch
 
-SCRIPTS = Path(__file__).resolve().parents[1] / "scripts"
-sys.path[:0] = [str(SCRIPTS), str(SCRIPTS / "bench")]
-import bench  # noqa: E402
-import bench_gpu  # noqa: E402
+
+@pytest.fixture
+def bench(monkeypatch):
+    """scripts/bench/bench.py; what it adds to the path is gone after the test."""
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    import bench
+
+    return bench
 
 
-def test_a_step_of_layers_of_each_kind():
+def test_a_step_of_layers_of_each_kind(bench):
     """Forward and backward with gaps in time, which only our layers get; every variant of a job is a layer."""
     named = {name for section in bench.SECTIONS.values() for job in section() for name in job.variants}
     assert named - {"training step", "its data"} == set(bench.LAYERS)
@@ -22,7 +27,7 @@ def test_a_step_of_layers_of_each_kind():
     assert all(row["seconds"] > 0 for row in rows)
 
 
-def test_a_training_step_and_its_data_are_measured(monkeypatch):
+def test_a_training_step_and_its_data_are_measured(bench, monkeypatch):
     small = ("task.length=2", "task.nesting=1", "task.batch_size=4", "model.hidden_size=5", "model.head_size=null")
     monkeypatch.setitem(bench.DATA, "program 256", ("task=program", *small))
     (job,) = [job for job in bench.data_jobs() if job.config == "program 256"]

@@ -2,17 +2,11 @@
 
 import math
 import re
-import sys
-
-import pytest
-from PIL import Image
-
-from timescales.paths import ROOT
-
-sys.path.insert(0, str(ROOT / "scripts"))
 
 import examples
+import pytest
 import sample_data
+from PIL import Image
 
 
 def row(text, name):

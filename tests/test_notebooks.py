@@ -3,12 +3,8 @@
 import subprocess
 import sys
 
-import pytest
-
-from timescales.paths import ROOT
-
-sys.path.insert(0, str(ROOT / "scripts"))
 import notebooks
+import pytest
 
 
 @pytest.mark.slow

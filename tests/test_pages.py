@@ -1,13 +1,9 @@
 """Generated pages and files are what their sources give: `scripts/pages.py --check`, part by part."""
 
-import sys
-
+import pages
 import pytest
 
 from timescales.paths import ROOT
-
-sys.path.insert(0, str(ROOT / "scripts"))
-import pages
 
 
 def test_every_model_and_task_has_a_page():

@@ -7,16 +7,13 @@ import sys
 
 import packaged
 import pytest
+import release
 import yaml
 from packaging.requirements import Requirement
 from packaging.version import Version
 
-from timescales.paths import ROOT
-
-sys.path.insert(0, str(ROOT / "scripts"))
-import release
-
 import timescales
+from timescales.paths import ROOT
 
 PINNED = dict(line.split("==") for line in (ROOT / "constraints.txt").read_text().splitlines() if "==" in line)
 PINNED = {packaged.normalised(name): Version(version) for name, version in PINNED.items()}
@@ -66,9 +63,7 @@ def test_one_version_in_all_places(places):
         release.version()
 
 
-@pytest.mark.parametrize(
-    ("lines", "released"), [("\n\n  \n\t\n", True), ("\n\nx", False)], ids=["blank lines", "a word"]
-)
+@pytest.mark.parametrize(("lines", "released"), [("\n\n  \n\t\n", True), ("\n\nx", False)], ids=["blank", "a word"])
 def test_an_empty_unreleased_section_is_no_change(places, lines, released):
     changelog = places / "CHANGELOG.md"
     text, section = changelog.read_text(), f"## Unreleased{lines}"

@@ -260,7 +260,6 @@ def test_a_whole_atlas_from_its_tables_to_its_page(small, train, tmp_path, monke
 
 def test_check_writes_nothing_and_fails_where_a_file_is_not_what_it_should_be(small, tmp_path, monkeypatch):
     """`scripts/pages.py atlas --check`, before the first run: of the table of rates and of the page."""
-    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
     import atlas as script
     import pages
 

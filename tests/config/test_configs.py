@@ -1,10 +1,10 @@
 """Every shipped yaml: it composes with every other, and its keys are its class's arguments."""
 
 import inspect
-import sys
-from pathlib import Path
 
+import matched
 import pytest
+import sample_data
 import yaml
 from configs import config
 from omegaconf import OmegaConf
@@ -13,10 +13,6 @@ from timescales import paths
 from timescales.config import folders, identity
 from timescales.nn import registry
 from timescales.training import build
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
-import matched
-import sample_data
 
 MODELS, TASKS, OPTIMIZERS = (folders.choices(group) for group in ("model", "task", "optimizer"))
 # Arguments that do not come from a yaml: the loop's own, and what only the library's users choose.

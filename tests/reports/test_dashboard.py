@@ -19,7 +19,6 @@ from timescales.reports import report
 @pytest.fixture(scope="module")
 def dashboard():
     pytest.importorskip("wandb_workspaces")
-    sys.path.insert(0, str(ROOT / "scripts"))
     import dashboard
 
     return dashboard

@@ -1,17 +1,13 @@
 """Fixtures of the tests of tasks and data sets."""
 
 import io
-import sys
 
 import pytest
 import torch
 from small_tasks import SMALL, TASKS
 from synthetic import write_cifar, write_glove, write_imdb, write_mnist
 
-from timescales.paths import ROOT
 from timescales.tasks import IMDB, SCIFAR, Digits, Task
-
-sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "scripts" / "bench")]
 
 
 @pytest.fixture(scope="session")
