@@ -13,20 +13,7 @@ from analysed import SMALL, copy_task, model_for, run_of
 from configs import config
 
 from timescales import LSTM, Cell, ExpRNN, LeakyRNN, analysis, plotting
-from timescales.analysis import (
-    ablation,
-    assigned,
-    decay_curves,
-    decay_factors,
-    forgetting,
-    gate_gradients,
-    gate_maps,
-    generalisation,
-    one_over_e,
-    reference_times,
-    reset_units,
-    timescale_law,
-)
+from timescales.analysis import ablation, decay_factors, forgetting, gate_gradients, generalisation, reset_units
 from timescales.analysis.groups import groups, titles
 from timescales.analysis.run import Trained
 from timescales.config import identity
@@ -42,12 +29,16 @@ KINDS = ("measure", "study", "compare")
 SHARED = {"__init__", "groups", "needs", "observe", "released", "run", "study", "weights"}
 
 
+def module_of(name):
+    return importlib.import_module(f"timescales.analysis.{name}")
+
+
 def test_the_table_has_the_functions_of_each_module():
     modules = {path.stem for path in Path(analysis.__file__).parent.glob("*.py")}
     assert modules - SHARED == set(analysis.ANALYSES)
     assert list(analysis.ANALYSES) == sorted(analysis.ANALYSES)
     for name, listed in analysis.ANALYSES.items():
-        module = importlib.import_module(f"timescales.analysis.{name}")
+        module = module_of(name)
         assert [kind for kind in KINDS if hasattr(module, kind)] == [kind for kind in KINDS if kind in listed], name
         assert all(callable(getattr(module, function)) for function in listed)
     # Names need no torch.
@@ -63,16 +54,14 @@ QUICK = [  # one for each kind of gate, state and block; a block is around layer
     *(("lstm", "plain"), ("plstm", "residual"), ("gru", "plain"), ("mts", "residual"), ("minlstm", "residual")),
     *(("lru", "plain"), ("rmc", "residual"), ("leaky", "plain"), ("eurnn", "residual"), ("torch_lstm", "plain")),
 ]
-OTHERS = [(model, "plain") for model in MODELS if model not in dict(QUICK)]
+REST = [(model, "plain") for model in MODELS if model not in dict(QUICK)]
 FOR_ANY_TASK = {
     *("ablation", "assigned", "characteristic_times", "decay_curves", "forgetting", "gate_gradients"),
     *("gate_histograms", "gate_maps", "generalisation", "one_over_e", "timescale_law"),
 }
 
 
-@pytest.mark.parametrize(
-    ("model", "block"), [*QUICK, *(pytest.param(*case, marks=pytest.mark.slow) for case in OTHERS)]
-)
+@pytest.mark.parametrize(("model", "block"), [*QUICK, *(pytest.param(*case, marks=pytest.mark.slow) for case in REST)])
 def test_every_analysis_gives_a_result_or_one_line(tmp_path, monkeypatch, model, block):
     monkeypatch.setattr(generalisation, "SEQUENCES", 20)
     monkeypatch.setattr(ablation, "ORDERS", 2)
@@ -84,7 +73,7 @@ def test_every_analysis_gives_a_result_or_one_line(tmp_path, monkeypatch, model,
     run = Trained(tmp_path, record, trained.eval(), copy.deepcopy(trained), task)
     results, refused = set(), {}
     for name in analysis.names("study", "measure"):
-        module = importlib.import_module(f"timescales.analysis.{name}")
+        module = module_of(name)
         try:
             values = module.study(run).values if hasattr(module, "study") else module.measure(trained, task)
         except ConfigError as error:
@@ -102,11 +91,11 @@ def test_every_analysis_gives_a_result_or_one_line(tmp_path, monkeypatch, model,
 
 
 # --- What analyses are not made for, and cells of your own -----------------------------------------------------------
-@pytest.mark.parametrize("module", [reference_times, reset_units, decay_factors])
-def test_analyses_of_power_laws_refuse_other_models(module):
+@pytest.mark.parametrize("name", ["reference_times", "reset_units", "decay_factors"])
+def test_analyses_of_power_laws_refuse_other_models(name):
     task = copy_task()
     with pytest.raises(ConfigError, match="for power-law LSTMs and GRUs: LSTMCell has no reference time"):
-        module.study(run_of(model_for(task, LSTM), task))
+        module_of(name).study(run_of(model_for(task, LSTM), task))
     with pytest.raises(ConfigError, match="for power-law LSTMs and GRUs: Averages has no reference time"):
         decay_factors.learned(own_model(Averages, task))  # a state with an age is no power law
     waves = Frequency(train_size=1, valid_size=1, test_size=2)
@@ -114,11 +103,12 @@ def test_analyses_of_power_laws_refuse_other_models(module):
         reset_units.measure(model_for(waves), waves)
 
 
-@pytest.mark.parametrize(
-    "module", [assigned, decay_curves, forgetting, gate_gradients, gate_maps, one_over_e, timescale_law]
-)
-def test_models_without_forget_gates_are_refused(module):
-    task = copy_task()
+GATED = ("assigned", "decay_curves", "forgetting", "gate_gradients", "gate_maps", "one_over_e", "timescale_law")
+
+
+@pytest.mark.parametrize("name", GATED)
+def test_models_without_forget_gates_are_refused(name):
+    task, module = copy_task(), module_of(name)
     run = run_of(model_for(task, ExpRNN), task)
     with pytest.raises(ConfigError, match="has no forget gate"):
         module.study(run) if hasattr(module, "study") else module.measure(run.model, task)
@@ -153,16 +143,13 @@ class Averages(Cell):
         return -1 / self.kept.log()
 
 
-class NoAct(Averages):
-    Act = property()  # as if it had none
-
-    def step(self, gx, gh, state, dt=1.0):
-        return self.State((gx + gh).tanh(), state.age)
-
-
 class NotCalled(Averages):
     def step(self, gx, gh, state, dt=1.0):
         return self.State((gx + gh).tanh(), state.age)
+
+
+class NoAct(NotCalled):
+    Act = property()  # as if it had none
 
 
 class OfUnits(Averages):
@@ -192,11 +179,11 @@ def test_a_cell_of_ones_own_is_analysed():
         (OfUnits, r"OfUnits\.act must return forget of shape \(batch, hidden\), here \(2, 3\), not .*: use expand_as"),
     ],
 )
-@pytest.mark.parametrize("module", [one_over_e, forgetting])
-def test_what_is_missing_for_analyses_is_one_line(module, kind, line):
+@pytest.mark.parametrize("name", ["one_over_e", "forgetting"])
+def test_what_is_missing_for_analyses_is_one_line(name, kind, line):
     task = copy_task()
     with pytest.raises(ConfigError, match=rf"^{line}; see docs/gates\.md$"):
-        module.measure(own_model(kind, task), task)
+        module_of(name).measure(own_model(kind, task), task)
 
 
 @pytest.mark.parametrize("make", [lambda task: own_model(Averages, task), lambda task: model_for(task, LeakyRNN)])

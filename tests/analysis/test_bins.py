@@ -240,9 +240,8 @@ def test_pieces_lie_evenly_over_the_streams_and_leave_fillings_out(counting, mon
     read = counting.streams["valid"]
     assert cold_start.pieces(counting)[:, 1].tolist() == read[120:241, 0].tolist()
     monkeypatch.setattr(cold_start, "PIECES", 4)
-    assert cold_start.pieces(counting).T.tolist() == [
-        read[120 * k : 120 * k + 121, stream].tolist() for k, stream in ((0, 0), (0, 3), (1, 6), (2, 9))
-    ]
+    expected = [read[120 * k : 120 * k + 121, stream].tolist() for k, stream in ((0, 0), (0, 3), (1, 6), (2, 9))]
+    assert cold_start.pieces(counting).T.tolist() == expected
     monkeypatch.setattr(cold_start, "PIECES", 1280)
     read[300:, 9] = -100
     assert cold_start.pieces(counting).shape == (121, 29)
@@ -280,9 +279,8 @@ def test_losses_are_those_of_one_piece_at_a_time(kind, tmp_path, monkeypatch):
     with torch.no_grad():
         slow = [slowly(piece) for piece in found.T]
         torch.testing.assert_close(cold, torch.stack([losses for losses, _ in slow], 1))
-        torch.testing.assert_close(
-            activity, torch.stack([model.rnn.split_state(state)[-1].h.abs().mean() for _, state in slow])
-        )
+        means = [model.rnn.split_state(state)[-1].h.abs().mean() for _, state in slow]
+        torch.testing.assert_close(activity, torch.stack(means))
         best = min(range(len(slow)), key=lambda k: float(slow[k][0][3:].mean()))
         again = [slowly(piece, slow[best][1])[0] for piece in found.T]
         torch.testing.assert_close(warm, torch.stack(again, 1))

@@ -120,11 +120,6 @@ def test_reference_times_of_two_layers_stand_side_by_side():
 
 
 # --- Later-reset units -----------------------------------------------------------------------------------------------
-def by_gate(cell):
-    ih, hh, bias, _ = (None if w is None else w.detach().numpy() for w in cell.weights())
-    return {gate: (ih[cell.rows(gate)], hh[cell.rows(gate)], bias[cell.rows(gate)]) for gate in cell.gates}
-
-
 def sigmoid(z):
     return 1.0 / (1.0 + np.exp(-z))
 
@@ -133,7 +128,9 @@ def printed_reference_times(model, task):
     """k_t (S, B, H) by Chien et al. 2021, Eqs. 4-8, as they are printed."""
     cell, x = model.rnn.layers[0], next(iter(task.batches("test"))).x
     one_hot = torch.nn.functional.one_hot(x, 10).double().numpy()
-    w, p, epsilon = by_gate(cell), cell.p.detach().numpy(), cell.epsilon
+    ih, hh, bias, _ = (None if w is None else w.detach().numpy() for w in cell.weights())
+    w = {gate: (ih[cell.rows(gate)], hh[cell.rows(gate)], bias[cell.rows(gate)]) for gate in cell.gates}
+    p, epsilon = cell.p.detach().numpy(), cell.epsilon
     h = c = k = np.zeros((x.shape[1], cell.hidden_size))
     times = []
     for t, inputs in enumerate(one_hot, 1):
