@@ -193,8 +193,7 @@ def test_words_go_no_further_than_intervals():
 
 
 # --- The gates of docs/cards -----------------------------------------------------------------------------------------
-FOLDER = paths.ROOT / "docs" / "cards"
-GATES = sorted(FOLDER.glob("*/*.py"))
+GATES = sorted((paths.ROOT / "docs" / "cards").glob("*/*.py"))
 
 
 @pytest.mark.parametrize("path", GATES, ids=lambda path: path.stem)

@@ -29,8 +29,6 @@ def close(told, *ends):
 
 
 # --- intervals ---
-
-
 @pytest.mark.parametrize(("n", "m", "spread"), [(2, 2, 1.0), (3, 5, 4.0), (5, 5, 0.3), (12, 4, 1.0)])
 def test_a_difference_of_means_has_the_interval_of_welch(n, m, spread):
     random = np.random.default_rng(n)
@@ -131,7 +129,6 @@ def test_an_interval_is_inside_outside_or_across(told, region, place):
 
 
 # --- claims ---
-
 HIGH, LOW = [0.90, 0.91, 0.92], [0.60, 0.61, 0.62]
 NEAR = [0.900, 0.901, 0.902]
 
@@ -364,8 +361,6 @@ def test_notes_of_a_claim():
 
 
 # --- printed values ---
-
-
 @pytest.mark.parametrize(
     ("ours", "printed", "word"),
     [
@@ -456,8 +451,6 @@ def test_a_value_of_the_best_rate():
 
 
 # --- counts ---
-
-
 def test_each_item_is_counted_once_and_what_was_chosen_by_not_at_all():
     shown = {"unit": {"said": "open", "shown": {"raw": "raw", "half": "t/2"}}, "x": {"said": "", "calibrated": True}}
     runs = [{"task": "copy", "model": ["lstm", "plstm"], "unit": ["raw", "half"], "seed": [0, 1, 2]}]

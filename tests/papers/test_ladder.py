@@ -39,8 +39,6 @@ def judged_ladder(node, **found):
 
 
 # --- runs ---
-
-
 def test_a_rung_has_the_tables_runs_with_its_own_settings_and_fresh_seeds():
     table = parse(NODE)
     assert list(table.sizes) == ["paper", "t5", "t20"]
@@ -144,16 +142,12 @@ def test_of_names_one_claim_by_its_line_or_by_its_line_with_its_metrics():
 
 
 # --- what is seen ---
-
-
-@pytest.mark.parametrize(
-    ("plstm", "word"), [(around(0.9), "seen"), (around(0.1), "opposite seen"), (around(0.5), "unclear")]
-)
+@pytest.mark.parametrize(("plstm", "word"), [(0.9, "seen"), (0.1, "opposite seen"), (0.5, "unclear")])
 def test_each_rung_has_a_word(plstm, word):
-    judged = judged_ladder(NODE, t5=at(5, plstm))
+    judged = judged_ladder(NODE, t5=at(5, around(plstm)))
     assert [step.word for step in judged.steps] == [word, "not run"]
     (first, second) = judged.steps
-    assert (first.name, first.at, first.verdict.interval.mid) == ("t5", 5, pytest.approx(100 * plstm[1] - 50))
+    assert (first.name, first.at, first.verdict.interval.mid) == ("t5", 5, pytest.approx(100 * plstm - 50))
     assert (second.verdict.interval, second.counts) == (None, False)
     assert judged.trend == ""
 
@@ -261,8 +255,6 @@ def test_claims_of_rungs_are_one_where_they_stand_for_the_same_claim():
 
 
 # --- signs ---
-
-
 def test_the_sign_at_a_smaller_size_is_compared_with_that_at_the_largest():
     up, down = around(0.9), around(0.1)
     kept = judged_ladder(three(), t5=at(5, up), t10=at(10, down), t20=at(20, up))

@@ -19,8 +19,7 @@ from timescales.papers.parse import stands_for
 from timescales.papers.table import PAPER, RATES, column, columns, expand, group
 from timescales.runs import store
 
-FOLDER = Path(__file__).resolve().parents[2] / "conf" / "table"
-NAMES = sorted(path.stem for path in FOLDER.glob("*.yaml"))
+NAMES = sorted(path.stem for path in (paths.conf() / "table").glob("*.yaml"))
 TABLES = {name: load.table(name) for name in NAMES}
 OF_PAPERS = [name for name in NAMES if not name.startswith("ours_")]
 WITH_RUNGS = [name for name in NAMES if len(TABLES[name].sizes) > 1]
