@@ -1,9 +1,6 @@
 """What becomes of each table and figure of the papers: nothing forgotten, nothing promised that is not there."""
 
-import importlib
-import sys
-
-import pytest
+import coverage_page as coverage
 from made_up import made_row
 from omegaconf import OmegaConf
 
@@ -16,13 +13,6 @@ TABLES = sorted(path.stem for path in (ROOT / "conf" / "table").glob("*.yaml"))
 PAPERS = OmegaConf.to_container(OmegaConf.load(ROOT / "docs" / "coverage.yaml"))
 ITEMS = [(paper["paper"], label, item) for paper in PAPERS for label, item in paper["items"].items()]
 KINDS = {"table", "about", "script", "analysis", "no_claim", "why_not"}
-
-
-@pytest.fixture(scope="module")
-def coverage():
-    """scripts/coverage_page.py as a module."""
-    sys.path.insert(0, str(ROOT / "scripts"))
-    return importlib.import_module("coverage_page")
 
 
 def test_an_item_says_what_it_shows_and_what_becomes_of_it():
@@ -40,7 +30,7 @@ def test_an_item_says_what_it_shows_and_what_becomes_of_it():
             assert name == "planned" or name in analysis.names("study", "compare"), name
 
 
-def test_claims_or_values_of_its_table_are_about_an_item(coverage):
+def test_claims_or_values_of_its_table_are_about_an_item():
     for label, item in [(label, item) for _, label, item in ITEMS if "about" in item]:
         found = coverage.judged(item)
         assert found.claims or found.cells, label
@@ -48,7 +38,7 @@ def test_claims_or_values_of_its_table_are_about_an_item(coverage):
         assert (found.planned == 0) == item["about"].startswith("data/") == (found.standing == "data"), label
 
 
-def test_runs_count_that_have_the_numbers(coverage, monkeypatch):
+def test_runs_count_that_have_the_numbers(monkeypatch):
     """Of four runs of a claim's model one has not the analysis, one is small-scale, one of another model."""
     table = load.table("mahto_table2")
     axes = [axes for axes in expand(table) if axes["task"] == "ptb_word" and axes["model"] == "mts"]

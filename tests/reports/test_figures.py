@@ -199,9 +199,6 @@ def test_curves_show_what_simple_rules_reach(monkeypatch):
     assert found.trivial_baselines(row) == {}
 
 
-HEAD = "section,config,S,B,I,H,loss,flush,threads,variant,seconds,MiB,ratio,rounds\n"
-
-
 def test_a_bar_has_the_ratio_that_was_measured(tmp_path, monkeypatch):
     lines = [
         "gates,A,220,128,10,128,all,0,1,own gate,0.1,,0.25,5",
@@ -210,7 +207,8 @@ def test_a_bar_has_the_ratio_that_was_measured(tmp_path, monkeypatch):
         "layer,B,784,100,1,256,all,0,1,fused LSTM,0.1,,0.4,5",  # another size
     ]
     (tmp_path / "bench").mkdir()
-    (tmp_path / "bench" / speed.BENCH).write_text(HEAD + "\n".join(lines) + "\n")
+    head = "section,config,S,B,I,H,loss,flush,threads,variant,seconds,MiB,ratio,rounds"
+    (tmp_path / "bench" / speed.BENCH).write_text("\n".join([head, *lines, ""]))
     figure = Figure()
     monkeypatch.setattr(plotting, "write", lambda fill, path, title: (fill(figure), [path])[1])
     speed.draw(tmp_path)

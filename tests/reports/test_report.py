@@ -22,7 +22,6 @@ from timescales.reports import forest, index, markdown, verdicts, wording, write
 from timescales.runs import cost, metrics, store
 from timescales.runs.record import Record
 
-PNG = b"\x89PNG\r\n\x1a\n"
 NO_LADDER = {"none": "There is no smaller size."}
 
 
@@ -167,12 +166,10 @@ def test_what_was_chosen_by_is_shown_and_not_counted():
 
 
 # --- pictures ---
-
-
 def test_pictures_are_small_and_vanish_with_what_they_show(made):
     found = made()
     for path in write.pictures(found):
-        assert path.read_bytes()[:8] == PNG
+        assert path.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
         assert path.stat().st_size < 200_000
     files = [found.folder / name for name in ("figure.png", "verdicts.png", "ladder.png")]
     assert all(path.is_file() for path in files)
@@ -206,8 +203,6 @@ def test_the_ladders_picture_has_a_row_for_each_rung_and_the_papers_last(made):
 
 
 # --- what is on disk ---
-
-
 def test_report_is_idempotent_and_rebuilt_from_what_is_committed(made, tmp_path):
     found = made()
     write.write(found)
@@ -296,7 +291,6 @@ def test_a_run_that_diverged_before_its_first_validation_is_reported(made, tmp_p
 
 
 def test_a_check_names_what_the_committed_runs_do_not_give(made, tmp_path, monkeypatch, capsys):
-    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
     import report as reporting
 
     found = made()
@@ -361,11 +355,9 @@ def test_where_reports_go(monkeypatch, tmp_path):
 
 # --- the index ---
 
-QUESTION = {"question": {"asks": "Is it better?", "by": ["plstm > lstm"]}}
-
 
 def asked(made, **changes):
-    _, _, row = index.questions([made(**QUESTION | changes)])
+    _, _, row = index.questions([made(**{"question": {"asks": "Is it better?", "by": ["plstm > lstm"]}} | changes)])
     return row.strip("| ").split(" | ")
 
 
@@ -414,13 +406,10 @@ def test_the_index_says_how_often_the_first_rung_predicts(made):
 
 
 # --- reproduce.py ---
-
-
 @pytest.fixture
 def reproduce(monkeypatch, script, tmp_path):
     """Call scripts/reproduce.py on the table chien_copy, whose rungs take these hours: what it prints, and train.py's
     arguments."""
-    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
     import reproduce as reproducing
 
     called, hours = [], {"t20": 0.1, "t100": 1.0, "t200": 3.0, "t500": 30.0}
@@ -473,7 +462,6 @@ def test_reproduce_says_in_one_line_that_nothing_fits(reproduce):
 
 def test_the_price_of_a_rung_leaves_out_what_has_run(monkeypatch, tmp_path):
     """15 runs of three kinds; of one kind a run has ended, which is its price; the others are timed and end early."""
-    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
     import reproduce as reproducing
 
     from timescales.experiment import plan
