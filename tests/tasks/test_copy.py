@@ -101,12 +101,9 @@ def test_variable_copy_delays_are_uniform_both_ends_included():
 
 
 # --- Selective copy --------------------------------------------------------------------------------------------------
-SIZES = {"train_size": 400, "valid_size": 5, "test_size": 5, "batch_size": 400}
-
-
 @pytest.mark.parametrize(("T", "length", "alphabet"), [(0, 1, 4), (6, 4, 6), (100, 16, 16)])
 def test_selective_copy_layout(T, length, alphabet):
-    task = SelectiveCopy(T=T, length=length, alphabet=alphabet, **SIZES)
+    task = SelectiveCopy(T=T, length=length, alphabet=alphabet, train_size=400, batch_size=400)
     batch = next(task.batches("train"))
     steps = T + 2 * length
     assert batch.x.shape == batch.target.shape == (steps, 400)

@@ -31,7 +31,7 @@ def write(folder, contents, names=texts.PTB):
 SMALL = (" a b \n b <unk> N\n", "c  d\n", "\n a e")
 
 
-def test_words_are_numbered_in_order_of_first_sight(tmp_path):
+def test_words_are_numbered_in_order_of_first_sight_and_characters_are_made_from_them(tmp_path):
     write(tmp_path / "ptb", SMALL)
     found = text.words("ptb", tmp_path, allow_partial=True)
     assert found.symbols == ["a", "b", "<eos>", "<unk>", "N", "c", "d", "e"]
@@ -39,10 +39,6 @@ def test_words_are_numbered_in_order_of_first_sight(tmp_path):
     assert found.train.dtype == torch.int32
     counted = "7 of 929,589 words in train, 3 of 73,760 words in valid, 4 of 82,430 words in test, 8 of 10,000 types"
     assert found.partial == [f"Penn Treebank subset: {counted}"]
-
-
-def test_characters_are_made_from_the_words(tmp_path):
-    write(tmp_path / "ptb", SMALL)
     found = text.ptb_characters(tmp_path, allow_partial=True)
     read = ["".join(found.symbols[k] for k in split) for split in found[:3]]
     assert read == ["a_b\nb_<unk>_N\n", "c__d\n", "\na_e\n"]

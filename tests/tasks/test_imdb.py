@@ -265,10 +265,8 @@ def test_reviews_are_the_same_from_tar_and_hub(tmp_path, monkeypatch, online):
     assert partial == ["IMDB subset: 40 of 25,000 train reviews, 20 of 25,000 test reviews"]
 
 
-@pytest.mark.parametrize(
-    "folder", ["imdb/plain_text", "datasets--stanfordnlp--imdb/snapshots/e61/plain_text", "imdb.zip"]
-)
-def test_the_parquet_of_the_hub_has_the_same_reviews(tmp_path, monkeypatch, folder):
+@pytest.mark.parametrize("place", ["imdb/plain_text", "datasets--stanfordnlp--imdb/snapshots/e/plain_text", "imdb.zip"])
+def test_the_parquet_of_the_hub_has_the_same_reviews(tmp_path, monkeypatch, place):
     import pyarrow
     from pyarrow import parquet
 
@@ -280,7 +278,7 @@ def test_the_parquet_of_the_hub_has_the_same_reviews(tmp_path, monkeypatch, fold
         written = pyarrow.BufferOutputStream()
         parquet.write_table(pyarrow.table({"text": texts, "label": labels}), written)
         files[f"{split}-00000-of-00001.parquet"] = written.getvalue().to_pybytes()
-    (pack if folder.endswith(".zip") else write)(tmp_path / "root" / folder, files)
+    (pack if place.endswith(".zip") else write)(tmp_path / "root" / place, files)
     write(tmp_path / "root" / "cifar10" / "plain_text", dict.fromkeys(files, b""))  # another data set's
     assert imdb.read(imdb.CORPUS.find(tmp_path / "root")) == expected
     tokens = imdb.load(tmp_path / "root", allow_partial=True)

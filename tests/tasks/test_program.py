@@ -14,9 +14,8 @@ from timescales.tasks import program as of_programs
 from timescales.tasks.program import ADD, BLANK, FORMS_BY_CATEGORY, GREATER, LESS, LOOP, MULTIPLY, SUBTRACT, SYMBOLS
 from timescales.tasks.task import IGNORED
 
-MANY = {"train_size": 20_000, "batch_size": 20_000}
 SIZES = ("train_size", "valid_size", "test_size", "batch_size")
-IN_PARTS = MANY | {"batch_size": 2_000}
+IN_PARTS = {"train_size": 20_000, "batch_size": 2_000}
 # Four programs of the code released with Santoro et al. 2018, of length 2 and nesting 2, with their answers.
 EXAMPLES = {"(95+85)+52": "232", "(x=23for[1]x+=93)if64<79else60": "116"}
 EXAMPLES |= {"x=(19*43)for[3]x+=29": "904", "(22if21<23else56)-99": "923"}

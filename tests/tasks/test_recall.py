@@ -122,12 +122,9 @@ def test_what_is_random_has_its_probability():
 
 
 # --- Multi-query associative recall ----------------------------------------------------------------------------------
-MANY_QUERIES = {"train_size": 400, "valid_size": 5, "test_size": 5, "batch_size": 400}
-
-
 @pytest.mark.parametrize(("T", "pairs", "keys", "values"), [(64, 4, 16, 16), (8, 2, 2, 5), (21, 3, 9, 3)])
 def test_every_question_is_answered_by_the_value_that_was_read_with_its_key(T, pairs, keys, values):
-    task = MQAR(T=T, pairs=pairs, keys=keys, values=values, **MANY_QUERIES)
+    task = MQAR(T=T, pairs=pairs, keys=keys, values=values, train_size=400, batch_size=400, **FEW)
     batch = next(task.batches("train"))
     assert batch.x.shape == batch.target.shape == (T, 400)
     for x, target in zip(batch.x.T.numpy(), batch.target.T.numpy(), strict=True):

@@ -64,7 +64,7 @@ def test_splits_differ(make, name):
 
 
 @each_task
-def test_sizes_and_batches(make, name):
+def test_sizes_and_batches_fit_the_spec(make, name):
     def lengths(task, split):
         return [sequences(batch) for batch in task.batches(split)]
 
@@ -74,11 +74,6 @@ def test_sizes_and_batches(make, name):
     assert lengths(task, "train") == [16, 16, 16, 16, 6]
     assert [lengths(task, split) for split in ("valid", "test")] == [[40], [30]]
     assert lengths(make(name, valid_size=501), "valid") == [500, 1]
-
-
-@each_task
-def test_shapes_fit_the_spec(make, name):
-    task = make(name)
     spec = task.spec
     for batch in task.batches("train"):
         steps, n = batch.x.shape[:2]
