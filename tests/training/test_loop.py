@@ -138,12 +138,10 @@ def test_patience_or_the_task_ends_training(tmp_path, monkeypatch, accuracies, w
     assert (run.progress.stopped, run.progress.step) == stopped
 
 
-@pytest.mark.parametrize(
-    ("max_steps", "step", "word"), [(None, 10, "max_epochs"), (3, 3, "max_steps"), (99, 10, "max_epochs")]
-)
+@pytest.mark.parametrize(("max_steps", "step", "word"), [(None, 10, "epochs"), (3, 3, "steps"), (99, 10, "epochs")])
 def test_ends(tmp_path, max_steps, step, word):
     run = fit(tmp_path / "run", LoopSettings(max_epochs=2, max_steps=max_steps))
-    assert (run.progress.step, run.progress.stopped) == (step, word)
+    assert (run.progress.step, run.progress.stopped) == (step, f"max_{word}")
     assert run.progress.curve[-1]["step"] == step  # the last step is always validated
 
 

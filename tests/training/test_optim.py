@@ -244,9 +244,7 @@ class Refusing(torch.optim.SGD):
         super().__init__(params, lr)
 
 
-@pytest.mark.parametrize(
-    ("wrong", "words"), [(("fused", "foreach"), "`fused` and `foreach`"), (("capturable",), "=True")]
-)
+@pytest.mark.parametrize(("wrong", "words"), [(("fused", "foreach"), "and `foreach`"), (("capturable",), "=True")])
 def test_settings_that_torch_refuses_are_one_line(wrong, words):
     """By an error of its own, or by an assertion."""
     config = {"_target_": "torch.optim.Adam", "name": "adam", "lr": 0.01} | dict.fromkeys(wrong, True)
