@@ -53,9 +53,8 @@ def installed(wheel, tmp_path_factory):
 
 def call(installed, folder, *arguments, **environment):
     clean = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "HYDRA_FULL_ERROR")} | environment
-    done = subprocess.run(
-        [installed / arguments[0], *arguments[1:]], cwd=folder, env=clean, capture_output=True, text=True, check=False
-    )
+    command = [installed / arguments[0], *arguments[1:]]
+    done = subprocess.run(command, cwd=folder, env=clean, capture_output=True, text=True, check=False)
     return done.returncode, done.stdout, done.stderr
 
 

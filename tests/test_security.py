@@ -107,11 +107,12 @@ def test_a_nested_target_is_a_word_like_any_other(train, tmp_path):
 
 
 # --- archives and downloads -----------------------------------------------------------------------------------------
-def evil_tar(path, folder):
-    """Members that would leave the folder, links, a device, and one review that is sound."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+def test_a_tar_writes_nothing_and_its_links_are_not_followed(tmp_path):
+    """Members would leave the folder, or are links or a device; one review is sound."""
+    path = tmp_path / "in" / "aclImdb.tar.gz"
+    path.parent.mkdir()
     with tarfile.open(path, "w:gz") as tar:
-        for name in ("../../up/train/pos/1.txt", f"{folder}/abs/train/pos/2.txt", "aclImdb/train/pos/3.txt"):
+        for name in ("../../up/train/pos/1.txt", f"{tmp_path}/abs/train/pos/2.txt", "aclImdb/train/pos/3.txt"):
             member = tarfile.TarInfo(name)
             member.size = 4
             tar.addfile(member, io.BytesIO(b"good"))
@@ -119,11 +120,6 @@ def evil_tar(path, folder):
             member = tarfile.TarInfo(f"aclImdb/train/neg/{ord(kind)}.txt")
             member.type, member.linkname = kind, "/etc/passwd"
             tar.addfile(member)
-    return path
-
-
-def test_a_tar_writes_nothing_and_its_links_are_not_followed(tmp_path):
-    path = evil_tar(tmp_path / "in" / "aclImdb.tar.gz", tmp_path)
     before = sorted(tmp_path.rglob("*"))
     assert {t for _, t in imdb.read(path)["train"]} == {"good"}
     assert sorted(tmp_path.rglob("*")) == before

@@ -29,7 +29,5 @@ def test_tests_pass_in_the_background_offline_and_without_a_home():
     environment = {key: value for key, value in os.environ.items() if key not in ("HOME", "XDG_CACHE_HOME")}
     environment |= {"HF_HUB_OFFLINE": "1", "TZ": "Pacific/Chatham", "LC_ALL": "POSIX"}
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:xdist", *SENSITIVE]
-    done = subprocess.run(
-        command, cwd=ROOT, env=environment, preexec_fn=deaf, capture_output=True, text=True, check=False
-    )
+    done = subprocess.run(command, cwd=ROOT, env=environment, preexec_fn=deaf, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout

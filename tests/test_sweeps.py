@@ -216,9 +216,8 @@ def test_a_sweep_names_settings_that_differ_without_having_been_swept(train, tmp
     quick = [setting for setting in QUICK if not setting.startswith("model.")]
     mine = ["--config-dir", "mine", "-m", *quick]
     # And no forget_init, which makes a model what it is.
-    sizes = (
-        "model.hidden_size was not swept, and differs: 128 (lstm), 5 (own). Add model.hidden_size=128 to make it equal."
-    )
+    key = "model.hidden_size"
+    sizes = f"{key} was not swept, and differs: 128 (lstm), 5 (own). Add {key}=128 to make it equal."
     first = train(*mine, "model=lstm,own")
     assert note(first) == note(train(*mine, "model=lstm,own")) == [sizes]  # also if all of them have finished
     assert first.out.index(NOTE) < first.out.index("\n[1/2]")
