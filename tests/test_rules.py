@@ -35,8 +35,8 @@ def imports(path, at_top=False):
     names, todo = set(), [parsed(path)]
     while todo:
         node = todo.pop()
-        never = isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
-        if at_top and (never or isinstance(node, ast.FunctionDef)):
+        for_types = isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"  # it is never imported
+        if at_top and (for_types or isinstance(node, ast.FunctionDef)):
             continue
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}

@@ -18,7 +18,7 @@ WHAT_TO_COMPARE = "compare timescales/torch_private.py with this version of torc
 
 def test_torch_s_version_is_one_that_it_was_written_for():
     assert ".".join(torch.__version__.split(".")[:2]) in private.WRITTEN_FOR, WHAT_TO_COMPARE
-    # The end of a failed capture needs it.
+    # The code after a failed capture calls it.
     assert callable(getattr(torch._C, "_cuda_endAllocateToPool", None)) or not torch.cuda.is_available()
 
 

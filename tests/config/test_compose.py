@@ -218,7 +218,7 @@ def test_values_that_hydra_checks_or_converts_are_not_plain(text):
 
 
 def test_of_a_key_that_is_given_twice_the_last_value_counts_and_a_seed_out_of_range_is_refused():
-    """Also if the setting is known."""
+    """The second request of a setting is not composed again, and its values are checked all the same."""
     with compose.composing() as composer:
         composer.runs(["task=copy", "model.hidden_size=5"])
         for last in ("null", "7"):

@@ -130,6 +130,7 @@ def test_a_validation_that_is_not_finite_is_never_the_best(tmp_path, monkeypatch
 @pytest.mark.parametrize(
     ("accuracies", "whole", "patience", "stopped"),
     [([0.3, 0.2, 0.4, 0.3, 0.4, 0.9], 0.0, 2, ("patience", 25)), ([1.0], 0.9995, None, ("solved", 5))],
+    ids=["patience", "the task"],
 )
 def test_patience_or_the_task_ends_training(tmp_path, monkeypatch, accuracies, whole, patience, stopped):
     values, others = iter(accuracies), {"sequence_accuracy": whole, "loss": 0.0}
