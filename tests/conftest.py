@@ -153,8 +153,6 @@ def train_process(tmp_path):
 @pytest.fixture
 def script(monkeypatch, capsys):
     """Call `python scripts/NAME.py ...` in this process, script(NAME, ...): what it prints, or its error."""
-    for folder in ("scripts", "scripts/bench"):
-        monkeypatch.syspath_prepend(str(ROOT / folder))
 
     def call(name, *arguments):
         monkeypatch.setattr(sys, "argv", [f"{name}.py", *map(str, arguments)])

@@ -1,18 +1,24 @@
 """scripts/bench/bench.py: how long a task takes to make a batch, beside its training step; and scripts/bench_gpu.py."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
+import sys
 
+import bench_gpu
+import pytest
 import torch
 
 
-def test_a_step_of_layers_of_each_kind(monkeypatch):
-    """Forward and backward with gaps in time, which only our layers get; every variant of a job is a layer."""
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "scripts" / "bench"))
+@pytest.fixture
+def bench(monkeypatch):
+    """scripts/bench/bench.py; what it adds to the path is gone after the test."""
+    monkeypatch.setattr(sys, "path", [*sys.path])
     import bench
 
+    return bench
+
+
+def test_a_step_of_layers_of_each_kind(bench):
+    """Forward and backward with gaps in time, which only our layers get; every variant of a job is a layer."""
     named = {name for section in bench.SECTIONS.values() for job in section() for name in job.variants}
     assert named - {"training step", "its data"} == set(bench.LAYERS)
     job = bench.Job("layer", "F", bench.Config(5, 2, 1, 8, True), ("nn.LSTM", "loop pLSTM", "eager coupled", "lstm ur"))
@@ -21,10 +27,7 @@ def test_a_step_of_layers_of_each_kind(monkeypatch):
     assert all(row["seconds"] > 0 for row in rows)
 
 
-def test_a_training_step_and_its_data_are_measured(monkeypatch):
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "scripts" / "bench"))
-    import bench
-
+def test_a_training_step_and_its_data_are_measured(bench, monkeypatch):
     small = ("task.length=2", "task.nesting=1", "task.batch_size=4", "model.hidden_size=5", "model.head_size=null")
     monkeypatch.setitem(bench.DATA, "program 256", ("task=program", *small))
     (job,) = [job for job in bench.data_jobs() if job.config == "program 256"]
@@ -36,15 +39,11 @@ def test_a_training_step_and_its_data_are_measured(monkeypatch):
 
 def test_what_a_machine_with_a_gpu_is_asked(monkeypatch, tmp_path, capsys):
     """The rows of two cells and of a training, on a CPU, with pieces that are not compiled; then with wrong ones."""
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "scripts"))
-    import bench_gpu
-
     cpu, report, gpu = torch.device("cpu"), bench_gpu.Report(tmp_path / "gpu.json"), bench_gpu.engine.gpu
     monkeypatch.setattr(gpu, "_compiled_piece", lambda key: gpu.piece)
     monkeypatch.setattr(gpu.caches, "TRIAL_RESULTS", {})
-    assert {"LSTMCell", "GRUCell", "GRUDCell", "RMCCell", "HGRNCell"} <= {
-        name for name, *_ in bench_gpu.calls_of_cells()
-    }
+    names = {name for name, *_ in bench_gpu.calls_of_cells()}
+    assert {"LSTMCell", "GRUCell", "GRUDCell", "RMCCell", "HGRNCell"} <= names
     report.add("cells", bench_gpu.compared, "GRUCell", {}, True, cpu)
     report.add("cells", bench_gpu.compared, "RMCCell", {}, False, cpu)
     report.add("training", bench_gpu.training, True, cpu)

@@ -10,17 +10,15 @@ import tempfile
 from pathlib import Path
 
 import pytest
+import result_pages
 from matplotlib.figure import Figure
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "docs" / "site")]
-import result_pages  # noqa: E402
-
-import docs  # noqa: E402
-import timescales  # noqa: E402
-from timescales import plotting  # noqa: E402
-from timescales.runs import store  # noqa: E402
-from timescales.runs.record import Record  # noqa: E402
+import docs
+import timescales
+from timescales import plotting
+from timescales.paths import ROOT
+from timescales.runs import store
+from timescales.runs.record import Record
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--remote-debugging-pipe", "--disable-dev-shm-usage"]
@@ -40,9 +38,8 @@ class Browser:
         flags = [*FLAGS, "--no-first-run", f"--user-data-dir={self.profile.name}", "about:blank"]
         # chromium reads commands from descriptor 3 and answers on 4.
         shell = f'exec "$@" 3<&{down} 4>&{up}'
-        self.process = subprocess.Popen(
-            ["bash", "-c", shell, "bash", CHROMIUM, *flags], pass_fds=(down, up), stderr=subprocess.DEVNULL
-        )
+        command = ["bash", "-c", shell, "bash", CHROMIUM, *flags]
+        self.process = subprocess.Popen(command, pass_fds=(down, up), stderr=subprocess.DEVNULL)
         os.close(down)
         os.close(up)
         self.buffer, self.number, self.session = b"", 0, None

@@ -2,17 +2,11 @@
 
 import math
 import re
-import sys
-from pathlib import Path
 
+import examples
 import pytest
+import sample_data
 from PIL import Image
-
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "scripts"))
-
-import examples  # noqa: E402
-import sample_data  # noqa: E402
 
 
 def row(text, name):
@@ -52,8 +46,7 @@ def test_bits_symbols_and_numbers_of_the_memory_tasks():
     kept = [word for word in row(copied, "input").split() if word not in ".!"]
     assert len(kept) == 3
     assert set(kept) <= set("123456789abcde")
-    assert row(copied, "target").split() == ["."] * 9 + kept
-    assert row(copied, "scored").split() == ["-"] * 3
+    assert (row(copied, "target").split(), row(copied, "scored").split()) == (["."] * 9 + kept, ["-"] * 3)
     (sums,) = printed(["task=linear_functional", "task.T=5", "task.kernel=exponential", "task.noise=0"])
     weight = (1 / sum(math.exp(-0.2 * lag) for lag in range(5))) ** 0.5
     first = float(row(sums, "input").split()[0])

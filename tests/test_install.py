@@ -16,9 +16,9 @@ import pytest
 import timescales
 from timescales.config import compose
 from timescales.config.run import run_of
+from timescales.paths import ROOT
 
 pytestmark = pytest.mark.slow  # a wheel is built and installed
-ROOT = Path(__file__).resolve().parents[1]
 SMALL = ["task.train_size=8", "task.valid_size=4", "task.test_size=4", "task.batch_size=4", "model.hidden_size=4"]
 SMALL += ["loop.max_steps=2", "logger=none", "device=cpu"]
 
@@ -53,30 +53,29 @@ def installed(wheel, tmp_path_factory):
 
 def call(installed, folder, *arguments, **environment):
     clean = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "HYDRA_FULL_ERROR")} | environment
-    done = subprocess.run(
-        [installed / arguments[0], *arguments[1:]], cwd=folder, env=clean, capture_output=True, text=True, check=False
-    )
+    command = [installed / arguments[0], *arguments[1:]]
+    done = subprocess.run(command, cwd=folder, env=clean, capture_output=True, text=True, check=False)
     return done.returncode, done.stdout, done.stderr
+
+
+def output(*arguments, **environment):
+    """Call a program that must end well, as `call` does. Return what it prints."""
+    status, out, err = call(*arguments, **environment)
+    assert status == 0, err
+    return out
 
 
 def test_the_wheel_holds_what_runs_need(wheel):
     names = zipfile.ZipFile(wheel).namelist()
-    assert {
-        "timescales/nn/engine/cpu/loop.cpp",
-        "timescales/nn/engine/cpu/products.cpp",
-        "timescales/nn/engine/cpu/scan.cpp",
-        "timescales/nn/engine/cpu/vectors.h",
-        "hydra_plugins/timescales_plugins.py",
-        "timescales/train.py",
-    } <= set(names)
+    sources = {f"timescales/nn/engine/cpu/{name}" for name in ("loop.cpp", "products.cpp", "scan.cpp", "vectors.h")}
+    assert sources | {"hydra_plugins/timescales_plugins.py", "timescales/train.py"} <= set(names)
     inside = {name.removeprefix("timescales/") for name in names if name.startswith("timescales/conf/")}
     assert inside == {str(path.relative_to(ROOT)) for path in (ROOT / "conf").rglob("*.yaml")}
     assert {name.split("/")[0] for name in names if "dist-info" not in name} == {"timescales", "hydra_plugins"}
 
 
 def test_a_run_and_its_mistakes(installed, tmp_path):
-    status, _, err = call(installed, tmp_path, "timescales-train", "model=plstm", "task=copy", "task.T=3", *SMALL)
-    assert status == 0, err
+    output(installed, tmp_path, "timescales-train", "model=plstm", "task=copy", "task.T=3", *SMALL)
     (path,) = tmp_path.glob("runs/copy-plstm-s0-*/record.json")
     record = json.loads(path.read_text())
     assert record["status"] == "finished"
@@ -93,37 +92,21 @@ def test_a_run_and_its_mistakes(installed, tmp_path):
 
 
 def test_a_sweep_and_a_table(installed, tmp_path):
-    status, _, err = call(
-        installed, tmp_path, "timescales-train", "-m", "model=lstm,plstm", "task=copy", "task.T=3", *SMALL
-    )
-    assert status == 0, err
+    output(installed, tmp_path, "timescales-train", "-m", "model=lstm,plstm", "task=copy", "task.T=3", *SMALL)
     assert len(list(tmp_path.glob("runs/copy-*/record.json"))) == 2
-    status, _, err = call(
-        installed, tmp_path, "timescales-train", "table=chien_table3", "rung=small", "model=plstm", "seed=200", *SMALL
-    )
-    assert status == 0, err
+    table = ["table=chien_table3", "rung=small", "model=plstm", "seed=200"]
+    output(installed, tmp_path, "timescales-train", *table, *SMALL)
     assert len(list(tmp_path.glob("runs/frequency-plstm-s200-*/record.json"))) == 2  # in each of two grids
     assert not (installed.parent / "results").exists()
 
 
-TABLE = """\
-# @package _global_
+TABLE = """# @package _global_
 table:
-  name: mine
-  title: a copy task
-  source: nobody
-  runs:
-    - {task: copy, task.T: 3, SIZES, model: [lstm, decay], seed: [0, 1]}
-  metric: test/accuracy
-  select: last
-  better: higher
-  unit: percent
-  tolerance: 1.0
-  cells: []
-  claims:
-    - {claim: "decay > lstm", ours: "to see a verdict"}
-  assumed: {}
-  ladder: {over: task.T, rungs: {t2: {set: {task.T: 2}, claims: ["decay > lstm"]}}}
+  {name: mine, title: a copy task, source: nobody, cells: [], assumed: {},
+   metric: test/accuracy, select: last, better: higher, unit: percent, tolerance: 1.0,
+   runs: [{task: copy, task.T: 3, SIZES, model: [lstm, decay], seed: [0, 1]}],
+   claims: [{claim: "decay > lstm", ours: "to see a verdict"}],
+   ladder: {over: task.T, rungs: {t2: {set: {task.T: 2}, claims: ["decay > lstm"]}}}}
 """
 
 
@@ -136,26 +119,20 @@ def test_a_cell_and_a_table_of_ones_own_and_their_report(installed, tmp_path):
     sizes = ", ".join(override.replace("=", ": ") for override in SMALL[:-2])
     (own / "table" / "mine.yaml").write_text(TABLE.replace("SIZES", sizes))
     table = ["--config-dir", str(own), "mine"]
-    status, out, err = call(
-        installed, tmp_path, "timescales-status", *table, "--list", "model=decay", PYTHONPATH=str(own)
-    )
-    assert status == 0, err
+    out = output(installed, tmp_path, "timescales-status", *table, "--list", "model=decay", PYTHONPATH=str(own))
     head, *lines = (line.split() for line in out.splitlines())
     assert head == ["model", "seed", "state", "directory"]
     assert [line[:3] for line in lines] == [["decay", "0", "missing"], ["decay", "1", "missing"]]
     train = ["timescales-train", "--config-dir", str(own), "table=mine", *SMALL[-2:]]
-    status, _, err = call(installed, tmp_path, *train, PYTHONPATH=str(own))
-    assert status == 0, err
-    status, out, err = call(installed, tmp_path, "timescales-report", *table, "--out", "reports", PYTHONPATH=str(own))
-    assert status == 0, err
-    assert out.startswith("mine, a copy task")
+    output(installed, tmp_path, *train, PYTHONPATH=str(own))
+    report = ["timescales-report", *table, "--out", "reports"]
+    assert output(installed, tmp_path, *report, PYTHONPATH=str(own)).startswith("mine, a copy task")
     text = (tmp_path / "reports" / "mine" / "table.md").read_text()
     assert "timescales-train --config-dir FOLDER table=mine" in text
     assert "decay better than lstm" in text
     assert len((tmp_path / "reports" / "mine" / "runs.csv").read_text().splitlines()) == 1 + 4
     shutil.rmtree(tmp_path / "runs")  # the report is written again from its own runs.csv
-    status, _, err = call(installed, tmp_path, "timescales-report", *table, "--out", "reports", PYTHONPATH=str(own))
-    assert status == 0, err
+    output(installed, tmp_path, *report, PYTHONPATH=str(own))
     assert (tmp_path / "reports" / "mine" / "table.md").read_text() == text
 
 
@@ -164,17 +141,13 @@ def test_a_report_of_the_wheel_is_that_of_the_checkout(installed, tmp_path):
     shutil.copytree(committed, tmp_path / "results" / "chien_table3")
     shutil.copy(ROOT / "results" / "speed.csv", tmp_path / "results")  # the prices of runs to come
     (tmp_path / "results" / "chien_table3" / "table.md").unlink()
-    status, out, err = call(installed, tmp_path, "timescales-report", "chien_table3")
-    assert status == 0, err
-    assert out.startswith("chien_table3, ")
+    assert output(installed, tmp_path, "timescales-report", "chien_table3").startswith("chien_table3, ")
     commands = re.compile(r"`(?:make|timescales-train) [^\n]*")  # make is a checkout's
     text = (tmp_path / "results" / "chien_table3" / "table.md").read_text()
     assert commands.sub("", text) == commands.sub("", (committed / "table.md").read_text())
     assert "`timescales-train table=chien_table3 rung=NAME` runs a rung" in text
     assert "`make " not in text
-    status, out, err = call(installed, tmp_path, "timescales-status", "chien_table3")
-    assert status == 0, err
-    paper = out.splitlines()[1].split()
+    paper = output(installed, tmp_path, "timescales-status", "chien_table3").splitlines()[1].split()
     rows = (committed / "runs.csv").read_text().count(",paper,")
     assert (paper[:3], int(paper[3]) + int(paper[6])) == (["chien_table3", "paper", "0"], rows)
 
@@ -193,7 +166,6 @@ def test_results_are_those_of_a_checkout_or_one_line_says_what_is_missing(instal
     assert status == 1
     assert "no results in" in err.strip().splitlines()[-1]
     assert "timescales.results(FOLDER)" in err.strip().splitlines()[-1]
-    status, out, err = call(installed, tmp_path, "python", "-c", code.format(repr(str(ROOT / "results"))))
-    assert status == 0, err
+    out = output(installed, tmp_path, "python", "-c", code.format(repr(str(ROOT / "results"))))
     ours = timescales.results()
     assert out.split() == [str(len(ours.runs)), str(len(ours.verdicts))]

@@ -16,11 +16,11 @@ from hydra.core.utils import JobReturn, JobStatus
 from quick import QUICK, SIZES, records
 
 from timescales.experiment import processes
+from timescales.paths import ROOT
 from timescales.runs import lock
 from timescales.training.interrupt import Interrupt
 from timescales.training.run import resume_step
 
-ROOT = Path(__file__).resolve().parents[1]
 QUICK = [*QUICK, "engine=eager", "logger=csv"]
 
 
@@ -70,12 +70,6 @@ def begun(tmp_path):
     return sorted(path.parent for path in curves if len(path.read_text().splitlines()) >= 4)
 
 
-def wait_for_two_runs(tmp_path, process):
-    """Return the directories of two runs that are in training."""
-    wait_until(lambda: len(begun(tmp_path)) >= 2, process)
-    return begun(tmp_path)
-
-
 def assert_saved(directory):
     assert json.loads((directory / "record.json").read_text())["status"] == "interrupted"
     assert resume_step(directory) >= 2
@@ -87,7 +81,8 @@ def assert_saved(directory):
 @pytest.mark.parametrize("whole_group", [True, False], ids=["Ctrl-C", "SIGTERM to the sweep alone"])
 def test_a_signal_ends_a_joblib_sweep_when_each_worker_has_saved(tmp_path, start_sweep, whole_group):
     process = start_sweep("seed=0,1,2,3,4,5")
-    runs = wait_for_two_runs(tmp_path, process)
+    wait_until(lambda: len(begun(tmp_path)) >= 2, process)
+    runs = begun(tmp_path)
     if whole_group:  # a terminal sends it to all processes
         os.killpg(process.pid, signal.SIGINT)
     else:
@@ -140,7 +135,8 @@ def test_a_second_signal_ends_a_joblib_sweep_at_once(tmp_path, start_sweep, monk
 @pytest.mark.slow
 def test_a_signal_to_a_worker_ends_its_run_alone(tmp_path, start_sweep):
     process = start_sweep("seed=0,1,2")
-    first, second = wait_for_two_runs(tmp_path, process)
+    wait_until(lambda: len(begun(tmp_path)) >= 2, process)
+    first, second = begun(tmp_path)
     os.kill(json.loads((first / "lock").read_text())["process"], signal.SIGTERM)
     wait_until(lambda: len(begun(tmp_path)) == 3, process)  # the worker goes on with the next run
     assert_saved(first)
@@ -218,11 +214,7 @@ def test_each_slurm_job_ends_by_itself(tmp_path, monkeypatch, capsys):
     jobs = [Job(tmp_path, "5_0", done), Job(tmp_path, "5_1", trace), Job(tmp_path, "5_2"), Job(tmp_path, "5_3")]
 
     def queues():
-        yield {"5_2", "5_3"}
-        yield None
-        yield None
-        yield {"5_2"}
-        yield {"5_2"}
+        yield from ({"5_2", "5_3"}, None, None, {"5_2"}, {"5_2"})
         jobs[2].paths.result_pickle.touch()
         jobs[2].answer = done
         while True:

@@ -2,13 +2,9 @@
 
 import subprocess
 import sys
-from pathlib import Path
 
+import notebooks
 import pytest
-
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "scripts"))
-import notebooks  # noqa: E402
 
 
 @pytest.mark.slow
@@ -21,8 +17,6 @@ def test_the_tutorial_runs():
 
 
 # --- The tour's page: its blocks, and how what they print is compared. make tour runs the page itself -----------------
-
-
 PAGE = """\
 # A page
 

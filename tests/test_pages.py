@@ -1,13 +1,9 @@
 """Generated pages and files are what their sources give: `scripts/pages.py --check`, part by part."""
 
-import sys
-from pathlib import Path
-
+import pages
 import pytest
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "scripts"))
-import pages  # noqa: E402
+from timescales.paths import ROOT
 
 
 def test_every_model_and_task_has_a_page():

@@ -3,31 +3,18 @@
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[1]
+from timescales.paths import ROOT
+
 # What users set for papers of their own. LaTeX is not installed on every machine.
 HOSTILE = """\
-backend: tkagg
-text.usetex: True
-font.size: 21
-font.family: serif
-figure.dpi: 37
-figure.autolayout: True
-figure.facecolor: black
-savefig.bbox: tight
-savefig.dpi: 41
-savefig.format: pdf
-savefig.transparent: True
-axes.grid: True
-axes.prop_cycle: cycler('color', ['red'])
-axes.unicode_minus: False
-lines.linewidth: 9
-image.cmap: gray
-legend.fontsize: 3
-"""
+backend: tkagg; text.usetex: True; font.size: 21; font.family: serif; figure.dpi: 37; figure.autolayout: True
+figure.facecolor: black; savefig.bbox: tight; savefig.dpi: 41; savefig.format: pdf; savefig.transparent: True
+axes.grid: True; axes.prop_cycle: cycler('color', ['red']); axes.unicode_minus: False
+lines.linewidth: 9; image.cmap: gray; legend.fontsize: 3
+""".replace("; ", "\n")
 # Draws by each way that there is: reports' curves, times and verdicts, and `write`, by which all others go.
 DRAW = """
 import sys

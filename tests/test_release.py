@@ -4,24 +4,19 @@ import contextlib
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import packaged
 import pytest
+import release
 import yaml
 from packaging.requirements import Requirement
 from packaging.version import Version
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "scripts"))
-import release  # noqa: E402
-
-import timescales  # noqa: E402
+import timescales
+from timescales.paths import ROOT
 
 PINNED = dict(line.split("==") for line in (ROOT / "constraints.txt").read_text().splitlines() if "==" in line)
 PINNED = {packaged.normalised(name): Version(version) for name, version in PINNED.items()}
-
-
 EXTRAS = ("train", "hub", "torchtext", "imdb", "docs", "tensorboard", "launchers", "dev")
 
 
@@ -68,9 +63,7 @@ def test_one_version_in_all_places(places):
         release.version()
 
 
-@pytest.mark.parametrize(
-    ("lines", "released"), [("\n\n  \n\t\n", True), ("\n\nx", False)], ids=["blank lines", "a word"]
-)
+@pytest.mark.parametrize(("lines", "released"), [("\n\n  \n\t\n", True), ("\n\nx", False)], ids=["blank", "a word"])
 def test_an_empty_unreleased_section_is_no_change(places, lines, released):
     changelog = places / "CHANGELOG.md"
     text, section = changelog.read_text(), f"## Unreleased{lines}"
@@ -88,8 +81,7 @@ def test_only_the_job_that_uploads_may_and_it_waits_for_the_others():
     assert WORKFLOW[True] == {"push": {"tags": ["v*"]}}  # `on`, in YAML
     assert {name for name, job in jobs.items() if job.get("permissions")} == {"publish"}
     assert jobs["publish"]["permissions"] == {"id-token": "write"}
-    assert jobs["publish"]["needs"] == ["test", "install"]
-    assert jobs["install"]["needs"] == "build"
+    assert (jobs["publish"]["needs"], jobs["install"]["needs"]) == (["test", "install"], "build")
     called = yaml.safe_load((ROOT / jobs["test"]["uses"]).read_text())
     assert "workflow_call" in called[True]
 
@@ -98,16 +90,14 @@ def test_only_the_job_that_uploads_may_and_it_waits_for_the_others():
 def test_the_workflow_up_to_the_upload(tmp_path):
     """The commands of its job `build`, but for the installation of what builds, and the check of another version."""
     pytest.importorskip("build")
-    commands = [step["run"] for step in WORKFLOW["jobs"]["build"]["steps"] if "run" in step]
-    install, build = commands
+    install, build = [step["run"] for step in WORKFLOW["jobs"]["build"]["steps"] if "run" in step]
     assert install.endswith("build hatchling")
     line = build.replace("python ", f"{sys.executable} ", 1).replace(" dist ", f" {tmp_path} ")
     environment = {"GITHUB_REF_NAME": f"v{timescales.__version__}", "PATH": "/usr/bin:/bin"}
     done = subprocess.run(["bash", "-c", line], cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    stem = f"timescales_rnn-{timescales.__version__}"
-    assert {path.name for path in tmp_path.iterdir()} == {f"{stem}-py3-none-any.whl", f"{stem}.tar.gz"}
-    files = [tmp_path / f"{stem}-py3-none-any.whl", tmp_path / f"{stem}.tar.gz"]
+    files = [tmp_path / f"timescales_rnn-{timescales.__version__}{end}" for end in ("-py3-none-any.whl", ".tar.gz")]
+    assert set(tmp_path.iterdir()) == set(files)
     with pytest.raises(SystemExit, match="empty the folder"):
         release.check(files, "9.0.0")
 

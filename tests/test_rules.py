@@ -2,15 +2,16 @@
 
 import ast
 import functools
+import graphlib
 import importlib
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[1]
+from timescales.paths import ROOT
+
 PACKAGE = ROOT / "timescales"
 MODULES = sorted(PACKAGE.rglob("*.py"))
 PLUGINS = sorted((ROOT / "hydra_plugins").glob("*.py"))
@@ -21,11 +22,6 @@ def _trees_are_forgotten():
     """They take 40 MB."""
     yield
     parsed.cache_clear()
-
-
-def is_type_checking(node):
-    """Whether a statement is `if TYPE_CHECKING:`, whose imports are never made."""
-    return isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
 
 
 @functools.cache
@@ -39,7 +35,8 @@ def imports(path, at_top=False):
     names, todo = set(), [parsed(path)]
     while todo:
         node = todo.pop()
-        if at_top and (isinstance(node, ast.FunctionDef) or is_type_checking(node)):
+        for_types = isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"  # it is never imported
+        if at_top and (for_types or isinstance(node, ast.FunctionDef)):
             continue
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
@@ -74,10 +71,8 @@ OWNERS = {
 def test_one_module_imports(owner):
     files = [*MODULES, *PLUGINS, ROOT / "train.py", *(ROOT / "docs").rglob("*.py")]
     files += (ROOT / "scripts").rglob("*.py") if owner == "plotting.py" else []
-    found = [
-        path.name for path in files if any(f"{n}.".startswith(f"{p}.") for n in imports(path) for p in OWNERS[owner])
-    ]
-    assert found == [owner]
+    owned = tuple(f"{name}." for name in OWNERS[owner])
+    assert [path.name for path in files if any(f"{name}.".startswith(owned) for name in imports(path))] == [owner]
 
 
 PRIVATE = re.compile(r"\btorch(\.\w+)*(\.| import )_[A-Za-z]|\._(schema|overloadpacket|is_zerotensor|input_metadata)\b")
@@ -85,9 +80,8 @@ PRIVATE = re.compile(r"\btorch(\.\w+)*(\.| import )_[A-Za-z]|\._(schema|overload
 
 def test_one_module_uses_private_names_of_torch():
     assert [path.name for path in MODULES if PRIVATE.search(path.read_text())] == ["torch_private.py"]
-    assert all(
-        map(PRIVATE.search, ("torch._C.f", "from torch.utils import _pytree", "from torch.utils._pytree import x"))
-    )
+    for private in ("torch._C.f", "from torch.utils import _pytree", "from torch.utils._pytree import x"):
+        assert PRIVATE.search(private)
 
 
 MUTABLE = {"dict", "list", "set", "Counter", "defaultdict", "deque", "WeakKeyDictionary"}  # what makes such an object
@@ -127,8 +121,7 @@ LIGHT += ["runs/cost.py"]
 
 @pytest.mark.parametrize("name", LIGHT)
 def test_a_finished_run_is_skipped_without_heavy_imports(name):
-    heavy = {"torch", "wandb", "pandas", "numpy", "matplotlib", "torchvision", "datasets"}
-    heavy |= {"tensorboard", "trackio"}
+    heavy = {"torch", "wandb", "pandas", "numpy", "matplotlib", "torchvision", "datasets", "tensorboard", "trackio"}
     for path in [PACKAGE / name] if name.endswith(".py") else (PACKAGE / name).glob("*.py"):
         assert not heavy & distributions(path, at_top=True), path
 
@@ -141,11 +134,9 @@ def test_no_module_needs_an_optional_package_when_it_is_imported():
 
 
 def modules_imported_by(folder):
-    """Modules of the package that the files of a folder import, each as (file, module)."""
-    for path in sorted((PACKAGE / folder).rglob("*.py")):
-        for name in imports(path):
-            if name.startswith("timescales."):
-                yield path.name, name
+    """List the modules of the package that the files of a folder import, each as (file, module)."""
+    files = sorted((PACKAGE / folder).rglob("*.py"))
+    return [(path.name, name) for path in files for name in imports(path) if name.startswith("timescales.")]
 
 
 def test_cells_know_no_engine():
@@ -153,24 +144,16 @@ def test_cells_know_no_engine():
     allowed = ("timescales.nn.cells", "timescales.nn.inits", "timescales.nn.layer_norm", "timescales.errors")
     allowed += ("timescales.torch_private", "timescales.nn.signatures", "timescales.nn.registry")
     layers = ("timescales.nn.rnn", "timescales.nn.drop_in")
-    imported = [
-        (path, name) for path, name in modules_imported_by("nn/cells") if name not in ("timescales", "timescales.nn")
-    ]
-    assert [found for found in imported if not found[1].startswith(allowed + layers)] == []
-    assert [
-        (path, name) for path, name in imported if path in ("cell.py", "gates.py") and name.startswith(layers)
-    ] == []
+    found = [(path, name) for path, name in modules_imported_by("nn/cells") if name != "timescales.nn"]
+    assert [(path, name) for path, name in found if not name.startswith(allowed + layers)] == []
+    assert [(path, n) for path, n in found if path in ("cell.py", "gates.py") and n.startswith(layers)] == []
 
 
 def test_engines_know_cells_files_and_errors_only():
-    allowed = ("timescales.nn.cells", "timescales.nn.engine")
-    allowed += (
-        "timescales.torch_private",
-        "timescales.files",
-        "timescales.errors",
-    )  # ConfigError is the error that every package may raise
-    modules = [(path, name) for path, name in modules_imported_by("nn/engine") if name != "timescales.nn"]
-    assert [found for found in modules if not found[1].startswith(allowed)] == []
+    allowed = ("timescales.nn.cells", "timescales.nn.engine", "timescales.torch_private", "timescales.files")
+    allowed += ("timescales.errors",)  # ConfigError is the error that every package may raise
+    found = [(path, name) for path, name in modules_imported_by("nn/engine") if name != "timescales.nn"]
+    assert [(path, name) for path, name in found if not name.startswith(allowed)] == []
 
 
 def test_library_import_is_lazy():
@@ -213,18 +196,6 @@ def test_public_functions_have_docstrings():
     assert bare == []
 
 
-def shell_commands(text):
-    for block in re.findall(r"```(?:sh|bash)\n(.*?)```", text, re.S):
-        for line in block.splitlines():
-            if command := line.split(" #")[0].strip():
-                yield command
-
-
-def settings(words):
-    """The settings of a command of train.py, without Hydra's own."""
-    return [w for w in words if "=" in w and not w.startswith(("-", "hydra.", "hydra/"))]
-
-
 def first_of(override):
     """Of several values the first; a list is one value."""
     return override if "[" in override else override.split(",")[0]
@@ -247,9 +218,10 @@ def test_shown_commands_are_real(page):
     from timescales.papers import load
 
     targets = set(re.findall(r"^([a-z.][a-z0-9.-]*):", (ROOT / "Makefile").read_text(), re.M))
-    commands = list(shell_commands((ROOT / page).read_text()))
-    assert commands
-    for command in commands:
+    blocks = re.findall(r"```(?:sh|bash)\n(.*?)```", (ROOT / page).read_text(), re.S)
+    commands = [line.split(" #")[0].strip() for block in blocks for line in block.splitlines()]
+    assert any(commands)
+    for command in filter(None, commands):
         words = command.split()
         while "=" in words[0]:
             words.pop(0)
@@ -258,8 +230,9 @@ def test_shown_commands_are_real(page):
         if words[0] == "make":
             assert {w for w in words[1:] if "=" not in w} <= targets, command
         elif words[0].endswith("python") and words[1] == "train.py":
+            settings = [w for w in words if "=" in w and not w.startswith(("-", "hydra.", "hydra/"))]
             # Of a range, such as interval(1,2), only the key.
-            given = [w.strip("'").partition("=")[0] + "=1" if "(" in w else first_of(w) for w in settings(words)]
+            given = [w.strip("'").partition("=")[0] + "=1" if "(" in w else first_of(w) for w in settings]
             made, chosen = composer((paths.conf(),)), {parse(text).key_or_group: parse(text).value() for text in given}
             if "table" in chosen:
                 narrow = [text for text in given if identity.is_of_identity(parse(text).key_or_group)]
@@ -307,8 +280,6 @@ def test_planted_faults_fit_the_code(script):
 
 
 # --- Imports only go down: nothing imports from a layer above or beside its own, and nothing imports in a circle ------
-
-
 # From bottom to top, as in ARCHITECTURE.md. A module imports from lower layers and from its own package.
 # "timescales" is the package's own `__init__`.
 LAYERS = (
@@ -373,33 +344,14 @@ def layer(module):
 
 
 def upward(graph):
-    """List the imports (importer, imported) that do not go down."""
-    wrong = []
-    for importer, targets in graph.items():
-        for target in targets:
-            same = part(importer) == part(target) or layer(importer) == layer(target) == 0
-            if not same and layer(target) >= layer(importer):
-                wrong.append((importer, target))
-    return sorted(wrong)
-
-
-def in_circles(graph):
-    """List the modules that import themselves, directly or through others."""
-
-    def reached(start):
-        seen, todo = set(), [*graph[start]]
-        while todo:
-            module = todo.pop()
-            if module not in seen:
-                seen.add(module)
-                todo += graph[module]
-        return seen
-
-    return sorted(module for module in graph if module in reached(module))
+    """List the imports (importer, imported) that do not go down. Modules of the lowest layer may import each other."""
+    pairs = [(importer, target) for importer, targets in graph.items() for target in targets]
+    others = [(importer, target) for importer, target in pairs if part(importer) != part(target)]
+    return sorted((importer, target) for importer, target in others if layer(target) >= max(layer(importer), 1))
 
 
 def test_imports_only_go_down_and_never_in_a_circle():
     graph = graph_of(PACKAGE)
     assert len(graph) > 150
     assert upward(graph) == []
-    assert in_circles(graph) == []
+    graphlib.TopologicalSorter(graph).prepare()  # raises an error that names the modules of a circle

@@ -4,11 +4,11 @@ import os
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[1]
+from timescales.paths import ROOT
+
 # Each of them once failed so, the last one in a folder with a blank in its name.
 SENSITIVE = (
     "tests/nn/test_shared_library.py::test_a_compiler_that_a_signal_ends_has_refused_no_flag",
@@ -29,7 +29,5 @@ def test_tests_pass_in_the_background_offline_and_without_a_home():
     environment = {key: value for key, value in os.environ.items() if key not in ("HOME", "XDG_CACHE_HOME")}
     environment |= {"HF_HUB_OFFLINE": "1", "TZ": "Pacific/Chatham", "LC_ALL": "POSIX"}
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:xdist", *SENSITIVE]
-    done = subprocess.run(
-        command, cwd=ROOT, env=environment, preexec_fn=deaf, capture_output=True, text=True, check=False
-    )
+    done = subprocess.run(command, cwd=ROOT, env=environment, preexec_fn=deaf, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout

@@ -74,8 +74,7 @@ def test_a_damaged_record_ends_no_other_seed(train, tmp_path):
     (damaged,) = (tmp_path / "runs").glob("*/record.json")
     damaged.write_text("{")
     outcome = train("-m", *QUICK, "seeds=3")
-    assert outcome.status == 1
-    assert outcome.out.count("record.json is damaged") == 1
+    assert (outcome.status, outcome.out.count("record.json is damaged")) == (1, 1)
     assert "1 of 3 runs failed" in outcome.err
     others = set((tmp_path / "runs").glob("*/record.json")) - {damaged}
     ended = [json.loads(path.read_text()) for path in others]
@@ -108,8 +107,7 @@ def test_many_finished_runs_are_skipped_quickly(train):
 def test_sweep_into_a_directory_of_any_name(train):
     name = """a(b) it's a,b [x] a"b ünï a\\b"""
     escaped = name.replace("'", "\\'")
-    outcome = train("-m", *QUICK, "seed=0", f"run_dir='{escaped}'")
-    assert outcome.status == 0, outcome
+    assert train("-m", *QUICK, "seed=0", f"run_dir='{escaped}'").status == 0
     assert len(records(name)) == 1
 
 
@@ -158,8 +156,7 @@ def test_two_sweeps_share_a_table(train_process, tmp_path):
     assert sum(trained) == 4, said
     for path in (tmp_path / "runs").glob("*/curve.csv"):  # a second training would have restarted or continued it
         steps = [int(line.split(",")[0]) for line in path.read_text().splitlines()[1:]]
-        assert steps == sorted(steps)
-        assert steps.count(50) == 1
+        assert (steps, steps.count(50)) == (sorted(steps), 1)
     assert "4 runs: 4 already finished, 0 to train" in train_process(*sweep).communicate()[0]
 
 
@@ -203,13 +200,7 @@ def test_a_tables_analysis_is_made_of_those_models_that_it_is_for(train):
     assert sum(late) == 8.0
 
 
-OWN = """_target_: timescales.LSTM
-name: own
-hidden_size: 5
-num_layers: 1
-dropout: 0.0
-forget_init: uniform
-"""
+OWN = "{_target_: timescales.LSTM, name: own, hidden_size: 5, num_layers: 1, dropout: 0.0, forget_init: uniform}"
 NOTE = "warning: "
 
 
@@ -225,9 +216,8 @@ def test_a_sweep_names_settings_that_differ_without_having_been_swept(train, tmp
     quick = [setting for setting in QUICK if not setting.startswith("model.")]
     mine = ["--config-dir", "mine", "-m", *quick]
     # And no forget_init, which makes a model what it is.
-    sizes = (
-        "model.hidden_size was not swept, and differs: 128 (lstm), 5 (own). Add model.hidden_size=128 to make it equal."
-    )
+    key = "model.hidden_size"
+    sizes = f"{key} was not swept, and differs: 128 (lstm), 5 (own). Add {key}=128 to make it equal."
     first = train(*mine, "model=lstm,own")
     assert note(first) == note(train(*mine, "model=lstm,own")) == [sizes]  # also if all of them have finished
     assert first.out.index(NOTE) < first.out.index("\n[1/2]")

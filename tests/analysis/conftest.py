@@ -25,8 +25,7 @@ def trained(train, tmp_path, runs_made):
     def call(model):
         made = runs_made / model
         if not made.exists():
-            done = train(*SMALL, f"model={model}", "loop.eval_every=1", "logger=csv", f"run_dir={made}")
-            assert done.status == 0, done
+            assert train(*SMALL, f"model={model}", "loop.eval_every=1", "logger=csv", f"run_dir={made}").status == 0
         return shutil.copytree(made, tmp_path / model)
 
     return call

@@ -62,9 +62,6 @@ def test_delays_are_the_papers_or_in_proportion():
     assert generalisation.delays(200) == generalisation.delays(500) == paper
     assert generalisation.delays(100) == [T // 2 for T in paper]
     assert generalisation.delays(1) == [1, 2, 4, 5, 8, 10]  # no delay below 1, none twice
-
-
-def test_other_delays_are_of_the_same_task():
     other = generalisation.at_delay(copy_task(T=20, layout="gu", seed=3), 30)
     assert (other.T, other.layout, other.seed, other.size("test"), other.steps) == (30, "gu", 3, 1000, 50)
 
@@ -89,8 +86,6 @@ def test_the_generalisation_study_is_the_probe(tmp_path, monkeypatch):
 
 
 # --- Lengths of texts ------------------------------------------------------------------------------------------------
-
-
 class Reviews(IMDB):
     """800 texts of which the model is right about those whose number is no multiple of its own."""
 
@@ -153,8 +148,6 @@ def test_texts_of_all_seeds_count_together(tmp_path):
 
 
 # --- Longest pairs of brackets ---------------------------------------------------------------------------------------
-
-
 def text_of(task, split, k):
     return "".join("()[]"[s] for s in task.symbols[split][k, : task.lengths[split][k]].tolist())
 

@@ -13,20 +13,7 @@ from analysed import SMALL, copy_task, model_for, run_of
 from configs import config
 
 from timescales import LSTM, Cell, ExpRNN, LeakyRNN, analysis, plotting
-from timescales.analysis import (
-    ablation,
-    assigned,
-    decay_curves,
-    decay_factors,
-    forgetting,
-    gate_gradients,
-    gate_maps,
-    generalisation,
-    one_over_e,
-    reference_times,
-    reset_units,
-    timescale_law,
-)
+from timescales.analysis import ablation, decay_factors, forgetting, gate_gradients, generalisation, reset_units
 from timescales.analysis.groups import groups, titles
 from timescales.analysis.run import Trained
 from timescales.config import identity
@@ -42,23 +29,24 @@ KINDS = ("measure", "study", "compare")
 SHARED = {"__init__", "groups", "needs", "observe", "released", "run", "study", "weights"}
 
 
+def module_of(name):
+    return importlib.import_module(f"timescales.analysis.{name}")
+
+
 def test_the_table_has_the_functions_of_each_module():
     modules = {path.stem for path in Path(analysis.__file__).parent.glob("*.py")}
     assert modules - SHARED == set(analysis.ANALYSES)
     assert list(analysis.ANALYSES) == sorted(analysis.ANALYSES)
     for name, listed in analysis.ANALYSES.items():
-        module = importlib.import_module(f"timescales.analysis.{name}")
+        module = module_of(name)
         assert [kind for kind in KINDS if hasattr(module, kind)] == [kind for kind in KINDS if kind in listed], name
         assert all(callable(getattr(module, function)) for function in listed)
-
-
-def test_names_need_no_torch():
+    # Names need no torch.
     code = "import sys; from timescales import analysis; analysis.names('measure'); assert 'torch' not in sys.modules"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 # --- Every model -----------------------------------------------------------------------------------------------------
-
 MODELS = sorted(registry.BY_NAME)
 FORGETTING = [m.name for m in registry.MODELS if "forget" in getattr(cells, m.cells[0]).Act._fields]
 BASELINES = [model.name for model in registry.BASELINES]
@@ -66,16 +54,14 @@ QUICK = [  # one for each kind of gate, state and block; a block is around layer
     *(("lstm", "plain"), ("plstm", "residual"), ("gru", "plain"), ("mts", "residual"), ("minlstm", "residual")),
     *(("lru", "plain"), ("rmc", "residual"), ("leaky", "plain"), ("eurnn", "residual"), ("torch_lstm", "plain")),
 ]
-OTHERS = [(model, "plain") for model in MODELS if model not in dict(QUICK)]
+REST = [(model, "plain") for model in MODELS if model not in dict(QUICK)]
 FOR_ANY_TASK = {
     *("ablation", "assigned", "characteristic_times", "decay_curves", "forgetting", "gate_gradients"),
     *("gate_histograms", "gate_maps", "generalisation", "one_over_e", "timescale_law"),
 }
 
 
-@pytest.mark.parametrize(
-    ("model", "block"), [*QUICK, *(pytest.param(*case, marks=pytest.mark.slow) for case in OTHERS)]
-)
+@pytest.mark.parametrize(("model", "block"), [*QUICK, *(pytest.param(*case, marks=pytest.mark.slow) for case in REST)])
 def test_every_analysis_gives_a_result_or_one_line(tmp_path, monkeypatch, model, block):
     monkeypatch.setattr(generalisation, "SEQUENCES", 20)
     monkeypatch.setattr(ablation, "ORDERS", 2)
@@ -87,7 +73,7 @@ def test_every_analysis_gives_a_result_or_one_line(tmp_path, monkeypatch, model,
     run = Trained(tmp_path, record, trained.eval(), copy.deepcopy(trained), task)
     results, refused = set(), {}
     for name in analysis.names("study", "measure"):
-        module = importlib.import_module(f"timescales.analysis.{name}")
+        module = module_of(name)
         try:
             values = module.study(run).values if hasattr(module, "study") else module.measure(trained, task)
         except ConfigError as error:
@@ -105,13 +91,11 @@ def test_every_analysis_gives_a_result_or_one_line(tmp_path, monkeypatch, model,
 
 
 # --- What analyses are not made for, and cells of your own -----------------------------------------------------------
-
-
-@pytest.mark.parametrize("module", [reference_times, reset_units, decay_factors])
-def test_analyses_of_power_laws_refuse_other_models(module):
+@pytest.mark.parametrize("name", ["reference_times", "reset_units", "decay_factors"])
+def test_analyses_of_power_laws_refuse_other_models(name):
     task = copy_task()
     with pytest.raises(ConfigError, match="for power-law LSTMs and GRUs: LSTMCell has no reference time"):
-        module.study(run_of(model_for(task, LSTM), task))
+        module_of(name).study(run_of(model_for(task, LSTM), task))
     with pytest.raises(ConfigError, match="for power-law LSTMs and GRUs: Averages has no reference time"):
         decay_factors.learned(own_model(Averages, task))  # a state with an age is no power law
     waves = Frequency(train_size=1, valid_size=1, test_size=2)
@@ -119,11 +103,12 @@ def test_analyses_of_power_laws_refuse_other_models(module):
         reset_units.measure(model_for(waves), waves)
 
 
-@pytest.mark.parametrize(
-    "module", [assigned, decay_curves, forgetting, gate_gradients, gate_maps, one_over_e, timescale_law]
-)
-def test_models_without_forget_gates_are_refused(module):
-    task = copy_task()
+GATED = ("assigned", "decay_curves", "forgetting", "gate_gradients", "gate_maps", "one_over_e", "timescale_law")
+
+
+@pytest.mark.parametrize("name", GATED)
+def test_models_without_forget_gates_are_refused(name):
+    task, module = copy_task(), module_of(name)
     run = run_of(model_for(task, ExpRNN), task)
     with pytest.raises(ConfigError, match="has no forget gate"):
         module.study(run) if hasattr(module, "study") else module.measure(run.model, task)
@@ -158,16 +143,13 @@ class Averages(Cell):
         return -1 / self.kept.log()
 
 
-class NoAct(Averages):
-    Act = property()  # as if it had none
-
-    def step(self, gx, gh, state, dt=1.0):
-        return self.State((gx + gh).tanh(), state.age)
-
-
 class NotCalled(Averages):
     def step(self, gx, gh, state, dt=1.0):
         return self.State((gx + gh).tanh(), state.age)
+
+
+class NoAct(NotCalled):
+    Act = property()  # as if it had none
 
 
 class OfUnits(Averages):
@@ -197,11 +179,11 @@ def test_a_cell_of_ones_own_is_analysed():
         (OfUnits, r"OfUnits\.act must return forget of shape \(batch, hidden\), here \(2, 3\), not .*: use expand_as"),
     ],
 )
-@pytest.mark.parametrize("module", [one_over_e, forgetting])
-def test_what_is_missing_for_analyses_is_one_line(module, kind, line):
+@pytest.mark.parametrize("name", ["one_over_e", "forgetting"])
+def test_what_is_missing_for_analyses_is_one_line(name, kind, line):
     task = copy_task()
     with pytest.raises(ConfigError, match=rf"^{line}; see docs/gates\.md$"):
-        module.measure(own_model(kind, task), task)
+        module_of(name).measure(own_model(kind, task), task)
 
 
 @pytest.mark.parametrize("make", [lambda task: own_model(Averages, task), lambda task: model_for(task, LeakyRNN)])
@@ -212,38 +194,23 @@ def test_gates_without_pre_activations_have_no_gradients(make):
 
 
 # --- Runs that differ in their seed only -----------------------------------------------------------------------------
-
-
 def test_runs_are_grouped_by_all_but_their_seed():
     task = copy_task()
     plain, power = model_for(task, LSTM), model_for(task)
-    runs = [
-        run_of(power, task, seed=0),
-        run_of(plain, task),
-        run_of(power, task, seed=1),
-        run_of(power, copy_task(T=30), seed=0),
-    ]
-    found = groups(runs)
-    assert [(g.name, len(g.runs), g.style) for g in found] == [
-        ("plstm, T=8", 2, "-"),
-        ("lstm", 1, "-"),
-        ("plstm, T=30", 1, "--"),
-    ]
+    runs = [run_of(power, task, seed=0), run_of(plain, task), run_of(power, task, seed=1)]
+    found = groups([*runs, run_of(power, copy_task(T=30), seed=0)])
+    expected = [("plstm, T=8", 2, "-"), ("lstm", 1, "-"), ("plstm, T=30", 1, "--")]
+    assert [(g.name, len(g.runs), g.style) for g in found] == expected
     assert found[0].colour == plotting.COLOURS["plstm"]
-    assert [g.name for g in groups(runs[:3])] == ["plstm", "lstm"]
+    assert [g.name for g in groups(runs)] == ["plstm", "lstm"]
 
 
 def test_groups_of_runs_are_those_of_their_identity():
     """Nothing is pooled that a table holds apart, nor held apart that it pools; a run is one, however often given."""
     task = copy_task()
     model = model_for(task)
-    changes = [
-        {},
-        {"precision": "tf32"},
-        {"deterministic": True},
-        {"paper": {"name": "gu"}},
-        {"loop": {"clip_norm": 1}},
-    ]
+    changes = [{}, {"precision": "tf32"}, {"deterministic": True}]
+    changes += [{"paper": {"name": "gu"}}, {"loop": {"clip_norm": 1}}]
     runs = [run_of(model, task, directory=f"run{k}") for k in range(10)]
     for run, change in zip(runs, changes * 2, strict=True):
         run.config.update(change)
@@ -256,13 +223,8 @@ def test_groups_of_runs_are_those_of_their_identity():
     found = groups(runs)
     assert [[run.directory.name for run in g.runs] for g in found] == [[f"run{k}", f"run{k + 5}"] for k in range(5)]
     plain = "plstm, deterministic=False, clip_norm=None, paper=None, precision=fp32"
-    assert [g.name for g in found] == [
-        plain,
-        plain.replace("fp32", "tf32"),
-        plain.replace("False", "True"),
-        plain.replace("paper=None", "paper=gu"),
-        plain.replace("clip_norm=None", "clip_norm=1"),
-    ]
+    others = [("fp32", "tf32"), ("False", "True"), ("paper=None", "paper=gu"), ("clip_norm=None", "clip_norm=1")]
+    assert [g.name for g in found] == [plain, *(plain.replace(*other) for other in others)]
     twice = [run_of(model, task, directory=d) for d in ("run0", Path.cwd() / "run0", "x/../run0")]
     assert [g.label for g in groups([*twice, runs[5]])] == ["plstm (2 runs)"]
     assert titles([*twice, runs[5]]) == ["plstm, seed 0"] * 3 + ["plstm, seed 1"]

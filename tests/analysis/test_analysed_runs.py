@@ -95,8 +95,6 @@ def test_what_was_measured_of_these_weights_before_is_taken(root, tmp_path):
 
 
 # --- The script ------------------------------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def probe(script):
     """Call probe(RUN_DIR, NAME): measure a run for its record."""
@@ -115,9 +113,8 @@ def test_measures_of_a_run_on_disk(trained, probe, script, tmp_path, monkeypatch
     assert both["forgetting/min"] <= both["forgetting/median"]
     assert "decay_factors/after_mean " in probe(run, "decay_factors")  # of an analysis without a measure: its study's
     expected = analysis.study_run(analysis.load(run), "decay_factors").values
-    assert {f"decay_factors/{name}": value for name, value in expected.items()}.items() <= Record.read(
-        run
-    ).probes.items()
+    kept = Record.read(run).probes
+    assert {name: kept[f"decay_factors/{name}"] for name in expected} == expected
 
     brought = study.Answer({"x": 1.5}, {"blocks.csv": "a,b\n"})
     monkeypatch.setattr(forgetting, "measure", lambda model, task: brought)
@@ -153,8 +150,7 @@ def test_the_studies_of_a_run(trained, analyse, monkeypatch):
     analyse(run, "--only=timescale_law", "--svg")
     assert (run / "analysis" / "timescale_law.svg").is_file()
     times = [float(row["timescale"]) for row in rows(run / "analysis" / "timescale_law.csv")]
-    assert len(times) == 8
-    assert times == sorted(times, reverse=True)
+    assert (len(times), times) == (8, sorted(times, reverse=True))
     assert Record.read(run).probes["timescale_law/alpha"] == analysis.measure_run(run, "timescale_law")["alpha"]
 
     def broken(*_):

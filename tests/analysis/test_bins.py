@@ -43,8 +43,7 @@ def test_printed_perplexities_agree_with_counts_over_all_splits(row, whole):
     printed, of_all = TABLE[row]
     counts = np.array(EVERYWHERE)
     found = bins.perplexities(bins.Blocks((counts * np.log(printed))[None], counts[None]))
-    assert found[:4] == pytest.approx(printed)
-    assert round(float(found[4]), 2) == whole
+    assert (found[:4], round(float(found[4]), 2)) == (pytest.approx(printed), whole)
     assert float(found[4]) == pytest.approx(of_all, abs=0.02)
     counts = np.array(TRAIN)
     by_train = bins.perplexities(bins.Blocks((counts * np.log(printed))[None], counts[None]))[4]
@@ -54,12 +53,10 @@ def test_printed_perplexities_agree_with_counts_over_all_splits(row, whole):
 @pytest.mark.skipif(not os.environ.get("TIMESCALES_DATA"), reason="needs the Penn Treebank under TIMESCALES_DATA/ptb")
 def test_the_penn_treebanks_bins_are_the_published_ones():
     folder = Path(os.environ["TIMESCALES_DATA"]) / "ptb"
-    text = {
-        split: [
-            word for line in (folder / f"ptb.{split}.txt").read_text().splitlines() for word in (*line.split(), "<eos>")
-        ]
-        for split in ("train", "valid", "test")
-    }
+    text = {}
+    for split in ("train", "valid", "test"):
+        lines = (folder / f"ptb.{split}.txt").read_text().splitlines()
+        text[split] = [word for line in lines for word in (*line.split(), "<eos>")]
     assert [len(words) for words in text.values()] == [929_589, 73_760, 82_430]
     targets = text["test"][1:]
     for splits, expected in ((tuple(text), EVERYWHERE), (("train",), TRAIN)):
@@ -127,13 +124,11 @@ def test_intervals_of_ten_thousand_resamples():
     assert found.shape == (10_001, 5)
     summary = bins.summary(found)
     ordered = [sorted(found[:, k].tolist()) for k in range(5)]
-    for k in range(5):
-        assert summary["authors_low"][k] == ordered[k][4]
-        assert summary["authors_high"][k] == ordered[k][9995]
-        assert summary["low"][k] == pytest.approx(ordered[k][250])
-        assert summary["high"][k] == pytest.approx(ordered[k][9750])
-        assert summary["mean"][k] == pytest.approx(statistics.fmean(ordered[k]))
-        assert summary["sd"][k] == pytest.approx(statistics.stdev(ordered[k]))
+    for k, values in enumerate(ordered):
+        assert (summary["authors_low"][k], summary["authors_high"][k]) == (values[4], values[9995])
+        assert (summary["low"][k], summary["high"][k]) == pytest.approx((values[250], values[9750]))
+        spread = (statistics.fmean(values), statistics.stdev(values))
+        assert (summary["mean"][k], summary["sd"][k]) == pytest.approx(spread)
         assert summary["authors_low"][k] < summary["low"][k] < summary["mean"][k] < summary["high"][k]
     whole = np.subtract(*(bins.perplexities(b) for b in blocks))
     assert found[-1] == pytest.approx(whole)
@@ -245,9 +240,8 @@ def test_pieces_lie_evenly_over_the_streams_and_leave_fillings_out(counting, mon
     read = counting.streams["valid"]
     assert cold_start.pieces(counting)[:, 1].tolist() == read[120:241, 0].tolist()
     monkeypatch.setattr(cold_start, "PIECES", 4)
-    assert cold_start.pieces(counting).T.tolist() == [
-        read[120 * k : 120 * k + 121, stream].tolist() for k, stream in ((0, 0), (0, 3), (1, 6), (2, 9))
-    ]
+    expected = [read[120 * k : 120 * k + 121, stream].tolist() for k, stream in ((0, 0), (0, 3), (1, 6), (2, 9))]
+    assert cold_start.pieces(counting).T.tolist() == expected
     monkeypatch.setattr(cold_start, "PIECES", 1280)
     read[300:, 9] = -100
     assert cold_start.pieces(counting).shape == (121, 29)
@@ -285,9 +279,8 @@ def test_losses_are_those_of_one_piece_at_a_time(kind, tmp_path, monkeypatch):
     with torch.no_grad():
         slow = [slowly(piece) for piece in found.T]
         torch.testing.assert_close(cold, torch.stack([losses for losses, _ in slow], 1))
-        torch.testing.assert_close(
-            activity, torch.stack([model.rnn.split_state(state)[-1].h.abs().mean() for _, state in slow])
-        )
+        means = [model.rnn.split_state(state)[-1].h.abs().mean() for _, state in slow]
+        torch.testing.assert_close(activity, torch.stack(means))
         best = min(range(len(slow)), key=lambda k: float(slow[k][0][3:].mean()))
         again = [slowly(piece, slow[best][1])[0] for piece in found.T]
         torch.testing.assert_close(warm, torch.stack(again, 1))

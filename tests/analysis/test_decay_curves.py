@@ -58,8 +58,7 @@ def test_a_unit_that_never_resets_decays_as_a_power(tmp_path):
     # Held at r = 1/2 the age rests at 1, and f = 2^-p: an exponential.
     torch.testing.assert_close(curve[:, 1], 2.0 ** (-p[1] * n), rtol=1e-2, atol=0)
     found = studied(decay_curves, model, task, tmp_path)
-    assert found.values["steps"] == 60.0
-    assert found.values["share_power_law"] == 0.5
+    assert (found.values["steps"], found.values["share_power_law"]) == (60.0, 0.5)
     assert {row["unit"]: row["nearer"] for row in found.rows} == {0: "power law", 1: "exponential"}
 
 
@@ -80,8 +79,7 @@ def test_a_power_law_keeps_what_an_exponential_has_lost():
 def test_the_nearest_law_is_the_one_that_made_the_curve():
     n = torch.arange(201, dtype=torch.float64)
     law = decay_curves.nearest(torch.stack([0.97**n, (n + 1) ** -0.3], 1).log())  # the paper's two
-    assert law.power.tolist() == [False, True]
-    assert float(law.f[0]) == pytest.approx(0.97)
+    assert (law.power.tolist(), float(law.f[0])) == ([False, True], pytest.approx(0.97))
     assert float(law.p[1]) == pytest.approx(0.3)
     # Exponential in every sequence, but not equally fast: so is the mean logarithm, the logarithm of the mean is not.
     several = (1.0 - torch.logspace(-3, -0.3, 50, dtype=torch.float64)) ** n.unsqueeze(1)
@@ -92,8 +90,7 @@ def test_the_nearest_law_is_the_one_that_made_the_curve():
 def test_laws_are_fitted_to_the_mean_logarithm_and_what_is_left_is_the_mean():
     n = torch.arange(21, dtype=torch.float64).unsqueeze(1)
     rows, values = decay_curves.summary([decay_curves.Retention(0.9**n, -0.3 * (n + 1.0).log())])
-    assert rows[0]["p"] == pytest.approx(0.3, rel=1e-6)
-    assert rows[0]["nearer"] == "power law"
+    assert (rows[0]["p"], rows[0]["nearer"]) == (pytest.approx(0.3, rel=1e-6), "power law")
     assert [rows[0][f"left_{k}"] for k in (1, 2, 10, 20)] == pytest.approx([0.9, 0.81, 0.9**10, 0.9**20])
     assert values["left_median"] == pytest.approx(0.9**20)
 
@@ -110,8 +107,6 @@ def test_several_models_decay_on_one_axis(tmp_path):
 
 
 # --- T_1/e -----------------------------------------------------------------------------------------------------------
-
-
 def looped(sequences):
     """T_1/e of one unit from lists of (ln f, dt): the mean over all writes, lag by lag."""
     before = (0.0, 0.0)
@@ -164,9 +159,7 @@ def test_a_constant_gate_has_its_characteristic_time(kind):
     assert found[3] == math.inf
     torch.testing.assert_close(model.rnn.timescales()[0], times, rtol=1e-6, atol=0)
     values = one_over_e.measure(model, task)
-    assert values["beyond"] == 0.25
-    assert values["q10"] == pytest.approx(0.3)
-    assert values["q90"] == math.inf
+    assert (values["beyond"], values["q10"], values["q90"]) == (0.25, pytest.approx(0.3), math.inf)
     assert values["zero_input/median"] == pytest.approx(30.0)
 
 
@@ -207,11 +200,9 @@ def test_study_and_comparison(tmp_path):
     both = one_over_e.compare(runs)
     assert [row["model"] for row in both.rows] == ["lstm"] * 6 + ["plstm"] * 6
     assert both.values["2/median"] == one_over_e.measure(runs[1].model, task)["median"]
-    figure = Figure()
-    both.draw(figure)
+    both.draw(figure := Figure())
     assert figure.axes[0].get_ylabel() == "$T_{1/e}$ (steps)"
     task = waves(4)
-    figure = Figure()
-    one_over_e.study(run_of(model_for(task, LSTM), task)).draw(figure)
+    one_over_e.study(run_of(model_for(task, LSTM), task)).draw(figure := Figure())
     assert figure.axes[0].get_ylabel() == "$T_{1/e}$ (units of dt)"
     assert "thin: at zero input, in steps" in {line.get_label() for line in figure.axes[0].lines}

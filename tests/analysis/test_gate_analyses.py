@@ -51,10 +51,8 @@ def literal_mean_forget(model, batches, carried=False):
 def test_mean_forget_gates_are_the_literal_means(kind, layers):
     task = copy_task(T=3, test_size=3)
     model = model_for(task, kind, hidden_size=4, num_layers=layers)
-    for found, expected in zip(
-        observe.mean_forget(model, task), literal_mean_forget(model, task.batches("test")), strict=True
-    ):
-        torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
+    expected = literal_mean_forget(model, task.batches("test"))
+    torch.testing.assert_close(observe.mean_forget(model, task), expected, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("kind", [LSTM, PLSTM])
@@ -115,19 +113,14 @@ def test_watching_leaves_no_trace():
 
 def test_groups_are_of_neighbouring_time_scales():
     times = torch.tensor([3.0, 9.0, 1.0, 7.0, 5.0])
-    assert {k: v.tolist() for k, v in observe.by_timescale(times, 2, 5).items()} == {
-        "1-2": [1, 3],
-        "3-4": [4, 0],
-        "5-5": [2],
-    }
+    found = {name: units.tolist() for name, units in observe.by_timescale(times, 2, 5).items()}
+    assert found == {"1-2": [1, 3], "3-4": [4, 0], "5-5": [2]}
     paper = observe.by_timescale(torch.arange(1150.0), 100, 1150)
     assert [len(units) for units in paper.values()] == [100] * 11 + [50]
     assert list(paper)[-1] == "1101-1150"
 
 
 # --- Maps of one window ----------------------------------------------------------------------------------------------
-
-
 def test_gate_maps_are_of_the_sixth_window(root, tmp_path):
     task = words(root)
     model = language_model(task, LSTM, (46, 5))
@@ -176,14 +169,11 @@ def test_gate_maps_average_ten_of_the_papers_units(root):
 def test_gate_maps_read_the_first_test_sequence(tmp_path, name):
     """The first segment of a text without a carried state; the first sequence of the evaluation's batch."""
     texts.write_words(tmp_path / "ptb", texts.PTB)
+    text = {"data_root": str(tmp_path), "length": 20, "state": "reset", "allow_partial": True, "batch_size": 4}
     sizes = {"train_size": 1, "valid_size": 1, "test_size": 3}
-    task = {
-        "characters": lambda: Characters(
-            data_root=str(tmp_path), length=20, state="reset", allow_partial=True, batch_size=4
-        ),
-        "frequency": lambda: Frequency(**sizes, sampling="async"),
-        "adding": lambda: Adding(T=20, **sizes),
-    }[name]()
+    kinds = {"characters": (Characters, text), "frequency": (Frequency, sizes), "adding": (Adding, sizes | {"T": 20})}
+    kind, arguments = kinds[name]
+    task = kind(**arguments)
     torch.manual_seed(0)
     model = SequenceModel(LSTM(task.spec.width, 5), task.spec).eval()
     batch = next(iter(task.batches("test")))
@@ -225,8 +215,6 @@ def test_padding_of_reviews_is_no_text(tmp_path, monkeypatch, pad):
 
 
 # --- Gradients of gates, by formula and by autograd -------------------------------------------------------------------
-
-
 def test_gradients_of_sigmoid_gates_follow_their_activation(tmp_path):
     task = copy_task()
     model = model_for(task, LSTM, num_layers=2)

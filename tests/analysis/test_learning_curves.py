@@ -3,7 +3,6 @@
 import functools
 import math
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
@@ -17,11 +16,10 @@ from timescales.config import compose, folders, identity
 from timescales.models.sequence import SequenceModel
 from timescales.papers import load as load_table
 from timescales.papers import printed
+from timescales.paths import ROOT
 from timescales.runs import record
 from timescales.tasks import Adding, Copy, Frequency, skill
 from timescales.training import build
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_curves_of_a_finished_and_an_interrupted_run_side_by_side(trained, tmp_path):
@@ -40,8 +38,7 @@ def test_curves_of_a_finished_and_an_interrupted_run_side_by_side(trained, tmp_p
     loaded[0].record.curve.append({"step": 6, "epoch": 3.0, "valid/loss": math.inf, "valid/accuracy": math.nan})
     again = learning_curves.compare(loaded)
     assert again.values == found.values
-    assert len(found.rows) == 8
-    assert found.notes == ["no table has a printed score of such runs"]
+    assert (len(found.rows), found.notes) == (8, ["no table has a printed score of such runs"])
     figure = Figure()
     found.draw(figure)
     left, right = figure.axes
@@ -116,15 +113,10 @@ def made(name="lstm", seed=0, values=(0.2, 0.6, 0.4), **settings):
     return run
 
 
-def drawn(runs):
-    """The figure of their curves."""
-    learning_curves.compare(runs).draw(figure := Figure(layout="constrained"))
-    return figure
-
-
 def test_seeds_are_a_mean_and_a_band_as_far_as_all_of_them_go():
     runs = [made(seed=0, values=(0.2, 0.4)), made(seed=1, values=(0.4, 0.8, 0.9))]
-    axes = drawn(runs).axes[0]
+    learning_curves.compare(runs).draw(figure := Figure(layout="constrained"))
+    axes = figure.axes[0]
     mean, later = [line for line in axes.lines if len(line.get_xdata()) > 1][:2]
     assert (list(mean.get_xdata()), list(mean.get_ydata())) == ([10, 20], [pytest.approx(0.3), pytest.approx(0.6)])
     assert (list(later.get_xdata()), list(later.get_ydata())) == ([20, 30], [0.8, 0.9])
@@ -190,7 +182,6 @@ def test_what_papers_print_of_a_configuration(overrides, values):
 @pytest.mark.slow
 def test_committed_curves_are_those_of_the_archived_runs(folder, runs, tmp_path):
     loaded = [load(ROOT / "results" / "archived" / run, None) for run in runs]
-    path, _ = study.write(
-        analysis.compare_runs(loaded, "learning_curves", printed=printed.printed), tmp_path, "learning_curves"
-    )
+    found = analysis.compare_runs(loaded, "learning_curves", printed=printed.printed)
+    path, _ = study.write(found, tmp_path, "learning_curves")
     assert path.read_text() == (ROOT / "results" / "analysis" / folder / path.name).read_text()

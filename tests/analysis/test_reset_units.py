@@ -32,10 +32,8 @@ def test_traces_are_the_literal_ones(task):
     for k in (0, 3):
         time, ages = literal_trace(model, batch, k)
         found = reference_times.trace(model, task, k)
-        torch.testing.assert_close(found.time, time, rtol=0, atol=1e-9)
-        torch.testing.assert_close(found.ages, ages, rtol=0, atol=1e-9)
-        k_t = reference_times.trace(model, task, k).reference
-        torch.testing.assert_close(k_t, time.unsqueeze(1) - ages, rtol=0, atol=1e-9)
+        torch.testing.assert_close((found.time, found.ages), (time, ages), rtol=0, atol=1e-9)
+        torch.testing.assert_close(found.reference, time.unsqueeze(1) - ages, rtol=0, atol=1e-9)
 
 
 @pytest.mark.parametrize(("pad", "readout"), [("end", "true_length"), ("front", "last_step"), ("end", "last_step")])
@@ -85,16 +83,8 @@ def test_units_that_never_reset_stay_at_their_beginning(tmp_path):
     t = torch.arange(1, len(k_t) + 1, dtype=torch.float64)
     torch.testing.assert_close(k_t, torch.stack([0 * t, t, 0 * t], 1), rtol=0, atol=1e-9)
     found = studied(reference_times, model, task, tmp_path)
-    assert found.values == {
-        "late/short": 2.0,
-        "late/long": 2.0,
-        "late/both": 2.0,
-        "late/mean_short": 2.0,
-        "late/mean_long": 2.0,
-        "late/mean_both": 2.0,
-        "late/mean_one": 0.0,
-        "late/mean_neither": 1.0,
-    }
+    both = dict.fromkeys(("short", "long", "both", "mean_short", "mean_long", "mean_both"), 2.0)
+    assert found.values == {f"late/{k}": v for k, v in (both | {"mean_one": 0.0, "mean_neither": 1.0}).items()}
     assert [round(row["long/age"], 6) for row in found.rows] == [21.0, 0.0, 21.0]  # delay 11 and the ten symbols
 
 
@@ -130,13 +120,6 @@ def test_reference_times_of_two_layers_stand_side_by_side():
 
 
 # --- Later-reset units -----------------------------------------------------------------------------------------------
-
-
-def by_gate(cell):
-    ih, hh, bias, _ = (None if w is None else w.detach().numpy() for w in cell.weights())
-    return {gate: (ih[cell.rows(gate)], hh[cell.rows(gate)], bias[cell.rows(gate)]) for gate in cell.gates}
-
-
 def sigmoid(z):
     return 1.0 / (1.0 + np.exp(-z))
 
@@ -145,7 +128,9 @@ def printed_reference_times(model, task):
     """k_t (S, B, H) by Chien et al. 2021, Eqs. 4-8, as they are printed."""
     cell, x = model.rnn.layers[0], next(iter(task.batches("test"))).x
     one_hot = torch.nn.functional.one_hot(x, 10).double().numpy()
-    w, p, epsilon = by_gate(cell), cell.p.detach().numpy(), cell.epsilon
+    ih, hh, bias, _ = (None if w is None else w.detach().numpy() for w in cell.weights())
+    w = {gate: (ih[cell.rows(gate)], hh[cell.rows(gate)], bias[cell.rows(gate)]) for gate in cell.gates}
+    p, epsilon = cell.p.detach().numpy(), cell.epsilon
     h = c = k = np.zeros((x.shape[1], cell.hidden_size))
     times = []
     for t, inputs in enumerate(one_hot, 1):
@@ -166,9 +151,8 @@ def test_ages_are_those_of_the_printed_reference_times(layout):
     last_delay = int((task.blank == SIGNAL).nonzero()[0])  # this many steps have gone by
     assert last_delay == {"paper": 18, "authors": 17, "tallec": 17, "gu": 18}[layout]
     expected = (last_delay - k[last_delay - 1]).mean(0)
-    torch.testing.assert_close(
-        reset_units.ages_before_signal(model, task), torch.from_numpy(expected), rtol=0, atol=1e-10
-    )
+    ages = reset_units.ages_before_signal(model, task)
+    torch.testing.assert_close(ages, torch.from_numpy(expected), rtol=0, atol=1e-10)
     for sequence in (0, 3):
         found = reference_times.trace(model, task, sequence).reference
         torch.testing.assert_close(found, torch.from_numpy(k[:, sequence]), rtol=0, atol=1e-10)
@@ -187,14 +171,8 @@ def test_later_reset_units_are_counted_at_three_fractions():
     with torch.no_grad():
         cell.power.copy_(torch.tensor(p, dtype=torch.float64).logit())
     found = reset_units.measure(model, task)
-    assert {k: found[k] for k in ("units", "units_25", "units_50", "units_75")} == {
-        "units": 5.0,
-        "units_25": 3.0,
-        "units_50": 2.0,
-        "units_75": 1.0,
-    }
-    assert found["p_mean"] == pytest.approx(statistics.fmean(p))
-    assert found["p_sd"] == pytest.approx(statistics.stdev(p))
+    assert [found[k] for k in ("units", "units_25", "units_50", "units_75")] == [5.0, 3.0, 2.0, 1.0]
+    assert (found["p_mean"], found["p_sd"]) == pytest.approx((statistics.fmean(p), statistics.stdev(p)))
     assert reset_units.later_reset(model, task).tolist() == [False, False, True, True, False]
     assert (found["units_resetting"], found["units_not_resetting"]) == (2.0, 3.0)  # ages of 0 and 1 step, of 40
     assert found["p_below_half"] == pytest.approx(3 / 5)
@@ -225,8 +203,7 @@ def test_printed_means_t_and_d_agree():
     for row, mean in zip(rows, (0.41, 0.19), strict=True):
         for key, value in (("p_mean", mean), ("p_sd", 0.253), ("units", 128.0)):
             row.values[f"probe/reset_units/{key}"] = value
-    assert round(two_delays.cohens_d(rows), 2) == 0.87
-    assert two_delays.t(rows) == pytest.approx(6.96, abs=0.005)
+    assert (round(two_delays.cohens_d(rows), 2), two_delays.t(rows)) == (0.87, pytest.approx(6.96, abs=0.005))
 
 
 def test_a_small_table_compares_its_shortest_and_longest_delay():

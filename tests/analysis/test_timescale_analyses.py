@@ -65,8 +65,8 @@ def test_characteristic_times_before_and_after(tmp_path):
     initial = SequenceModel(LSTM(10, 4, forget_init=1.0), task.spec)
     model = SequenceModel(LSTM(10, 4, forget_init={"law": "assigned", "timescales": [3.0, 40.0]}), task.spec)
     with torch.no_grad():
-        initial.rnn.layers[0].bias_ih.zero_()
-        model.rnn.layers[0].bias_ih.zero_()
+        for each in (initial, model):
+            each.rnn.layers[0].bias_ih.zero_()
     run = run_of_words(model, task, initial, name="lstm")
     found = characteristic_times.study(run)
     began = -1 / math.log(1 / (1 + math.exp(-1.0)))
@@ -81,8 +81,6 @@ def test_characteristic_times_before_and_after(tmp_path):
 
 
 # --- Decay factors of power laws -------------------------------------------------------------------------------------
-
-
 def test_factors_before_and_after(tmp_path):
     task = copy_task()
     before, after = model_for(task, hidden_size=20, seed=1), model_for(task, hidden_size=20, seed=1)
@@ -90,8 +88,7 @@ def test_factors_before_and_after(tmp_path):
         after.rnn.layers[0].power += torch.linspace(-0.2, 1.0, 20, dtype=torch.float64)
     a, b = (m.rnn.layers[0].p.detach().numpy() for m in (before, after))
     found = studied(decay_factors, after, task, tmp_path, initial=before)
-    assert found.values["t"] == pytest.approx(stats.ttest_ind(b, a).statistic)
-    assert found.values["p_value"] == pytest.approx(stats.ttest_ind(b, a).pvalue)
+    assert (found.values["t"], found.values["p_value"]) == pytest.approx(tuple(stats.ttest_ind(b, a)))
     assert found.values["t_paired"] == pytest.approx(stats.ttest_rel(b, a).statistic)
     pooled = math.sqrt((a.var(ddof=1) + b.var(ddof=1)) / 2)
     assert found.values["cohens_d"] == pytest.approx((b.mean() - a.mean()) / pooled)
@@ -121,8 +118,6 @@ def test_factors_of_two_delays_are_compared_as_in_the_paper(tmp_path):
 
 
 # --- Laws fitted to time scales --------------------------------------------------------------------------------------
-
-
 def test_distances_are_scipys():
     times = torch.from_numpy(np.random.default_rng(0).lognormal(0.3, 1.2, 150))
     gamma = timescale_law.kolmogorov_smirnov(times, timescale_law.inverse_gamma_cdf)
@@ -137,8 +132,7 @@ def test_distances_are_scipys():
 def test_the_law_that_made_the_time_scales_is_found():
     n = 2700
     found = timescale_law.fit(inits.inverse_gamma_isf((torch.arange(n, dtype=torch.float64) + 0.5) / n, 1.4))
-    assert found["alpha"] == pytest.approx(1.4)
-    assert found["ks_inverse_gamma"] == pytest.approx(0.5 / n, rel=0.01)
+    assert (found["alpha"], found["ks_inverse_gamma"]) == (pytest.approx(1.4), pytest.approx(0.5 / n, rel=0.01))
     assert found["ks_normal"] > 0.3
     one_scale = timescale_law.fit(torch.from_numpy(np.random.default_rng(0).normal(0.5, 0.1, n)))
     assert found["below_10"] == pytest.approx(stats.invgamma(1.4).cdf(10), abs=1 / n)  # .977
@@ -161,16 +155,14 @@ def test_the_law_of_a_models_own_units():
     times = inits.InverseGamma(1.0).timescales(200)
     hold(model, forget=inits.bias_of_timescale(times))
     found = timescale_law.measure(model, task)
-    assert found == pytest.approx(timescale_law.fit(times), abs=1e-6)
-    assert found["alpha"] == 1.0
+    assert (found, found["alpha"]) == (pytest.approx(timescale_law.fit(times), abs=1e-6), 1.0)
 
 
 @pytest.mark.parametrize("module", [timescale_law, word_ablation])
 def test_four_runs_of_one_model_are_told_apart(root, module):
     task = words(root)
     model = language_model(task, LSTM, (6, 5))
-    figure = Figure()
-    module.compare([run_of_words(model, task, name="lstm") for _ in range(4)]).draw(figure)
+    module.compare([run_of_words(model, task, name="lstm") for _ in range(4)]).draw(figure := Figure())
     for one in figure.axes:
         assert all(line.get_linewidth() > 0 for line in one.get_lines())
         looks = {}  # by what is drawn: the runs have the same words
@@ -182,8 +174,6 @@ def test_four_runs_of_one_model_are_told_apart(root, module):
 
 
 # --- Assigned and estimated ------------------------------------------------------------------------------------------
-
-
 def held(alpha):
     """An LSTM without weights into the forget gate: its mean is the sigmoid of the bias, which is the law's."""
     torch.manual_seed(0)
@@ -207,8 +197,7 @@ def test_assigned_and_estimated_are_the_laws_before_and_after_training(tmp_path)
     assert found.values["layer1/assigned_from_1000"] == pytest.approx(1 / 30)  # the longest alone
     assert 0.5 < below < 0.9
     found = assigned.study(run_of_words(model, task, name="lstm"))
-    assert found.values["layer1/spearman"] == pytest.approx(1.0)
-    assert found.values["layer1/pearson_log"] == pytest.approx(1.0)
+    assert (found.values["layer1/spearman"], found.values["layer1/pearson_log"]) == pytest.approx((1.0, 1.0))
     assert study.write(found, tmp_path, "assigned")[1].is_file()
 
 
@@ -219,8 +208,7 @@ def test_the_runs_own_law_is_the_one_it_was_given(tmp_path):
     model = SequenceModel(MTSLSTM(10, 9, alpha=0.56, scale=2.0, quantiles="authors"), task.spec).double().eval()
     run = run_of_words(model, task)
     run.config["model"].update(scale=2.0, quantiles="authors")
-    figure = Figure()
-    assigned.study(run).draw(figure)
+    assigned.study(run).draw(figure := Figure())
     curves = {line.get_label(): line.get_ydata() for line in figure.axes[-1].get_lines()}
     assert len(curves) == 7
     for alpha in (0.56, 1.0):
@@ -229,16 +217,13 @@ def test_the_runs_own_law_is_the_one_it_was_given(tmp_path):
         assert math.isnan(curves[f"alpha {alpha}"][-1])
 
 
-@pytest.mark.parametrize(
-    ("estimated", "explained"), [([2.0, 3.0, 8.0], 1.0), ([2.0, 8.0, 3.0], 0.25), ([3.0, 2.0, 1.0], 0.0)]
-)
+@pytest.mark.parametrize(("estimated", "explained"), [([2, 3, 8], 1.0), ([2, 8, 3], 0.25), ([3, 2, 1], 0.0)])
 def test_what_assigned_time_scales_explain(estimated, explained):
     """The square of the rank correlation: 1, .5 and -1 here. Ranks that run backwards explain nothing."""
     found = assigned.agreement(torch.tensor([1.0, 2.0, 3.0]).double(), torch.tensor(estimated).double())
     assert (found["explained"], found["unexplained"]) == pytest.approx((explained, 1.0 - explained))
     one_scale = assigned.agreement(torch.ones(3).double(), torch.tensor([1.0, 2.0, 3.0]).double())
-    assert math.isnan(one_scale["explained"])
-    assert math.isnan(one_scale["unexplained"])
+    assert (one_scale["explained"], one_scale["unexplained"]) == pytest.approx((math.nan, math.nan), nan_ok=True)
 
 
 def test_correlations_are_scipys():

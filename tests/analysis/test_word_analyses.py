@@ -68,8 +68,6 @@ def test_mutual_information_of_a_run(root, tmp_path):
 
 
 # --- Groups silenced for the next layer ------------------------------------------------------------------------------
-
-
 def slow_perplexities(model, task, layer, units):
     """Word after word, layer after layer: by bin of the words' counts, then of all."""
     states = [cell.initial_state(1) for cell in model.rnn.layers]
@@ -179,9 +177,8 @@ def test_the_papers_routing_is_drawn_beside_the_papers_model_alone(root, monkeyp
         for key, value in changes.items():
             part, _, key = key.partition("_")
             run.config[part][key] = value
-        figure = Figure()
         found = routing.study(run)
-        found.draw(figure)
+        found.draw(figure := Figure())
         assert len(found.rows) == 23
         return sum(line.get_linestyle() == ":" and len(line.get_xdata()) == 23 for line in figure.axes[0].get_lines())
 
@@ -192,8 +189,6 @@ def test_the_papers_routing_is_drawn_beside_the_papers_model_alone(root, monkeyp
 
 
 # --- Words replaced with <unk> ---------------------------------------------------------------------------------------
-
-
 def slow_changes(model, task, groups):
     """One word, one replacement, one whole rerun after the other: for each layer (length, groups)."""
     unk, state = task.vocabulary.index("<unk>"), None
@@ -247,9 +242,8 @@ def test_decay_is_that_of_an_exponential():
     values = word_ablation.values_of(rows)
     assert (values["layer1/decay"], values["layer2/decay"]) == pytest.approx((1 / 4, 1 / 9))
     assert values["layer2/left_10"] == pytest.approx(math.exp(-10 / 9))
-    assert (values["longer/decay"], values["shorter/decay"]) == pytest.approx(
-        ((1 / 20 + 1 / 9) / 2, (1 / 5 + 1 / 2) / 2)
-    )
+    assert values["longer/decay"] == pytest.approx((1 / 20 + 1 / 9) / 2)
+    assert values["shorter/decay"] == pytest.approx((1 / 5 + 1 / 2) / 2)
     assert word_ablation.decay({0: 2.0, 30: 0.0}) == pytest.approx(math.log(1e7) / 30)  # no more than float32 can tell
     short = word_ablation.values_of([row for row in rows if row["distance"] < 30])
     assert not [key for key in short if key.endswith("decay")]

@@ -1,27 +1,17 @@
 """A small atlas: two abilities of one rung each, two cells, few steps; and cells of one's own."""
 
 import re
-from pathlib import Path
 
 import pytest
 
 from timescales.atlas.definition import atlas
+from timescales.paths import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 SMALL = """\
 name: small_atlas
 settings:
-  paper: none
-  optimizer: adam
-  task.batch_size: 8
-  task.train_size: 64
-  task.valid_size: 16
-  task.test_size: 40
-  model.block: residual
-  model.num_layers: 2
-  loop.max_steps: 6
-  loop.max_epochs: 10
-  loop.eval_every: 3
+  {paper: none, optimizer: adam, task.batch_size: 8, task.train_size: 64, task.valid_size: 16, task.test_size: 40,
+   model.block: residual, model.num_layers: 2, loop.max_steps: 6, loop.max_epochs: 10, loop.eval_every: 3}
 units: 8
 tolerance: 0.02
 seeds: [0, 1]
@@ -33,24 +23,14 @@ abilities:
     says: keep what was read
     rungs:
       keep:
-        task: selective_copy
-        task.T: 6
-        task.length: 1
-        task.alphabet: 6
-        metric: test/accuracy
-        chance: 0.25
-        best: 1
+        {task: selective_copy, task.T: 6, task.length: 1, task.alphabet: 6, metric: test/accuracy,
+         chance: 0.25, best: 1}
   rescale:
     says: know it at another speed
     rungs:
       same: &morse
-        task: rescaling
-        task.unit: 1
-        task.test_units: [1, 2]
-        task.letters: 3
-        metric: test/accuracy_at_1
-        chance: 0.33
-        best: 1
+        {task: rescaling, task.unit: 1, task.test_units: [1, 2], task.letters: 3, metric: test/accuracy_at_1,
+         chance: 0.33, best: 1}
       slower: {<<: *morse, metric: test/accuracy_at_2}
 models: {lstm: {}, mingru: {}, not_there_yet: {}}
 hypotheses:

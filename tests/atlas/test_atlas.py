@@ -4,7 +4,6 @@ import dataclasses
 import math
 import shutil
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -24,10 +23,9 @@ from timescales.errors import ConfigError
 from timescales.nn import registry
 from timescales.papers import load
 from timescales.papers.table import expand
+from timescales.paths import ROOT
 from timescales.reports import gather
 from timescales.tasks import MQAR, DelayedMatch, Dyck2, Frequency, TimeRescaling
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_every_model_is_in_the_atlas_or_left_out_with_a_reason():
@@ -35,8 +33,7 @@ def test_every_model_is_in_the_atlas_or_left_out_with_a_reason():
     assert set(registry.BY_NAME) <= set(found.models) | set(found.left_out)
     assert not set(found.models) & set(found.left_out)
     assert found.choice["seed"] not in found.seeds
-    assert len(found.rates) == 3
-    assert found.rate == 3e-3
+    assert (len(found.rates), found.rate) == (3, 3e-3)
     assert {*found.choice["rungs"], *found.quick} <= set(found.tests)
     assert {found.rungs[name].metric for name in found.choice["rungs"]} == {"test/accuracy"}  # which the table reads
     assert sum(len(found.of(ability)) for ability in found.abilities) == len(found.rungs)
@@ -57,13 +54,9 @@ def test_the_second_atlas_differs_in_its_block_its_size_and_its_models():
 
 
 def test_a_score_is_0_at_chance_and_1_at_best():
-    found = atlas()
-    for rung in found.rungs.values():
-        assert rung.score(rung.chance) == 0.0
-        assert rung.score(rung.best) == pytest.approx(1.0)
-        assert rung.score((rung.chance + rung.best) / 2) == pytest.approx(0.5)
-        assert rung.score(rung.chance - 0.1 * (rung.best - rung.chance)) == 0.0
-        assert rung.score(None) == rung.score(math.nan) == 0.0
+    for rung in atlas().rungs.values():
+        at = [rung.score(rung.chance + share * (rung.best - rung.chance)) for share in (-0.1, 0, 0.5, 1)]
+        assert (at, rung.score(None), rung.score(math.nan)) == (pytest.approx([0.0, 0.0, 0.5, 1.0]), 0.0, 0.0)
 
 
 @pytest.fixture(scope="module")
@@ -106,10 +99,8 @@ def test_the_middle_rate_stays_unless_another_is_better_by_the_margin():
     def scored(*means):
         return {rate: dict.fromkeys(found.choice["rungs"], mean) for rate, mean in zip(found.rates, means, strict=True)}
 
-    assert chosen(found, scored(0.5, 0.5, 0.5)) == middle
-    assert chosen(found, scored(0.515, 0.5, 0.3)) == middle
-    assert chosen(found, scored(0.53, 0.5, 0.3)) == low
-    assert chosen(found, scored(0.53, 0.5, 0.6)) == high
+    best = {(0.5, 0.5, 0.5): middle, (0.515, 0.5, 0.3): middle, (0.53, 0.5, 0.3): low, (0.53, 0.5, 0.6): high}
+    assert {means: chosen(found, scored(*means)) for means in best} == best
     missing = scored(0.1, 0.2, 0.3)
     del missing[high][found.choice["rungs"][0]]
     assert chosen(found, missing) is None
@@ -117,7 +108,9 @@ def test_the_middle_rate_stays_unless_another_is_better_by_the_margin():
 
 
 def test_nearest_units_skip_those_that_cannot_be_built():
-    assert [nearest(lambda n: n * n if n % 4 == 0 else None, target) for target in (1, 200, 210)] == [4, 12, 16]
+    targets = (1, 200, 210, 2500)
+    assert [nearest(lambda n: n * n if n % 4 == 0 else None, target) for target in targets] == [4, 12, 16, 48]
+    assert nearest(lambda n: 10 * n + 3, 64) == 6
 
 
 @pytest.mark.parametrize("model", ["plstm", "mingru", "transformer"])
@@ -177,12 +170,8 @@ def test_a_run_that_diverged_has_no_value_even_if_an_earlier_validation_was_good
 def test_the_second_map_scores_by_other_metrics_and_leaves_out_what_tells_no_cells_apart(small):
     """By accuracy both cells have 1 on "keep", by loss not. On "slower" seeds differ more than cells."""
     second = {"metrics": {"keep": {"metric": "test/loss", "chance": 1.0, "best": 0.0}}, "spread": 2}
-    values = {
-        ("lstm", 0): (0.50, 0.9, 0.33),
-        ("lstm", 1): (0.52, 0.8, 1.00),
-        ("mingru", 0): (0.10, 0.5, 1.00),
-        ("mingru", 1): (0.12, 0.6, 0.33),
-    }
+    values = {("lstm", 0): (0.50, 0.9, 0.33), ("lstm", 1): (0.52, 0.8, 1.00)}
+    values |= {("mingru", 0): (0.10, 0.5, 1.00), ("mingru", 1): (0.12, 0.6, 0.33)}
     rows = []
     for (model, seed), (loss, same, slower) in values.items():
         found = {"keep": {"best test/accuracy": 1.0, "best test/loss": loss}}
@@ -219,8 +208,7 @@ def test_a_whole_atlas_from_its_tables_to_its_page(small, train, tmp_path, monke
         return found["paper"]
 
     def launched(name):
-        done = train("--config-dir", str(conf), f"table={name}", "logger=none", "device=cpu")
-        assert done.status == 0, done
+        assert train("--config-dir", str(conf), f"table={name}", "logger=none", "device=cpu").status == 0
 
     with composing() as composer:
         tables = Tables(small, Sizes(small, composer), {})
@@ -272,7 +260,6 @@ def test_a_whole_atlas_from_its_tables_to_its_page(small, train, tmp_path, monke
 
 def test_check_writes_nothing_and_fails_where_a_file_is_not_what_it_should_be(small, tmp_path, monkeypatch):
     """`scripts/pages.py atlas --check`, before the first run: of the table of rates and of the page."""
-    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
     import atlas as script
     import pages
 

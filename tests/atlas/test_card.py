@@ -46,8 +46,7 @@ def test_a_gate_of_ten_lines_has_a_card(small, mine, monkeypatch, quick):
     assert "T_1/e cannot be measured: DecayCell has no class Act" in text
     rungs = ["keep"] if quick else ["keep", "same", "slower"]
     assert [rung.name for rung in trial.rungs] == rungs
-    lines = list(csv_lines(table))
-    assert len(lines) == len(rungs) * (1 if quick else 2)
+    assert len(table.read_text().splitlines()) == 1 + len(rungs) * (1 if quick else 2)
     if quick:
         assert "one seed. It allows no statement on who is better" in text
         assert re.findall("higher|lower|best committed", text.split("What the card does not say")[0]) == []
@@ -64,10 +63,6 @@ def test_a_gate_of_ten_lines_has_a_card(small, mine, monkeypatch, quick):
     again.train()
     assert again.found == trial.found
     assert {path: path.stat().st_mtime_ns for path in ended} == ended
-
-
-def csv_lines(path):
-    return path.read_text().splitlines()[1:]
 
 
 def test_without_committed_scores_a_card_says_so(small):
@@ -170,8 +165,7 @@ def test_layers_are_those_of_the_class(mine):
     power = own.OwnLayers(3, 5, 2, source="timescales.PLSTM", arguments={"power": 0.5})
     assert [type(cell).__name__ for cell in power.layers] == ["PLSTMCell", "PLSTMCell"]
     assert len(power.timescales()) == 2
-    assert len(own.digest("mine.py:DecayCell")) == 8
-    assert own.digest("timescales.PLSTM") == ""
+    assert (len(own.digest("mine.py:DecayCell")), own.digest("timescales.PLSTM")) == (8, "")
 
 
 def test_memory_for_backward_is_counted_without_the_parameters():
@@ -188,10 +182,9 @@ def test_memory_for_backward_is_counted_without_the_parameters():
 
 
 def test_words_go_no_further_than_intervals():
-    assert card.word(Interval(0.2, 0.1, 0.3)) == "higher"
-    assert card.word(Interval(-0.2, -0.3, -0.1)) == "lower"
-    assert card.word(Interval(0.2, -0.1, 0.5)) == "not shown to differ"
-    assert card.word(Interval(0.2, None, None)) == ""
+    intervals = (0.2, 0.1, 0.3), (-0.2, -0.3, -0.1), (0.2, -0.1, 0.5), (0.2, None, None)
+    words = [card.word(Interval(*interval)) for interval in intervals]
+    assert words == ["higher", "lower", "not shown to differ", ""]
     assert card.in_words(Interval(-0.2, -0.3, 0.05), sign=True) == "-.20 [-.30, +.05]"
     assert card.in_words(Interval(1.0, None, None)) == "1.00"
     assert pictures.two_digits(0.934) == ".93"
@@ -200,22 +193,15 @@ def test_words_go_no_further_than_intervals():
 
 
 # --- The gates of docs/cards -----------------------------------------------------------------------------------------
-
-FOLDER = paths.ROOT / "docs" / "cards"
-GATES = sorted(FOLDER.glob("*/*.py"))
-
-
-def source(path):
-    """FILE:CLASS, as on the command line."""
-    name = re.search(r"^class (\w+)\(Cell\)", path.read_text(), re.MULTILINE)
-    return f"{path}:{name[1]}"
+GATES = sorted((paths.ROOT / "docs" / "cards").glob("*/*.py"))
 
 
 @pytest.mark.parametrize("path", GATES, ids=lambda path: path.stem)
 def test_a_gate_is_compiled_and_has_the_numbers_of_the_eager_engine(path):
     torch.manual_seed(0)
     x, dt = torch.randn(12, 3, 4), 0.5 + torch.rand(12, 3)
-    made = {name: OwnLayers(4, 8, source=source(path), engine=name) for name in ("fused", "eager")}
+    name = re.search(r"^class (\w+)\(Cell\)", path.read_text(), re.MULTILINE)[1]
+    made = {engine: OwnLayers(4, 8, source=f"{path}:{name}", engine=engine) for engine in ("fused", "eager")}
     made["eager"].load_state_dict(made["fused"].state_dict())
     found = {}
     for name, layers in made.items():

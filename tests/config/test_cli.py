@@ -7,15 +7,14 @@ import shlex
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from quick import QUICK, records
 
 import train as entry
+from timescales.paths import ROOT
 from timescales.training.run import TrainingRun
 
-ROOT = Path(__file__).resolve().parents[2]
 QUICK = [*QUICK, "logger=none"]
 
 
@@ -34,13 +33,9 @@ heavy = {{'torch', 'wandb', 'tensorboard', 'trackio', 'pandas', 'torchvision', '
 heavy &= set(sys.modules)
 assert not heavy, heavy
 """
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", "HOME": str(tmp_path)},
-    )
+    environment = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr
     assert "Train a recurrent network" in done.stdout
     assert done.stdout.count("_target_: timescales.PLSTM") == 1
@@ -49,21 +44,17 @@ assert not heavy, heavy
 
 
 @pytest.mark.parametrize(
-    ("words", "fix"),
-    [
-        ("task=copy seed=1", "Run the same command to continue.\n"),
-        ("task=copy force=True", "Run the same command without force=True to continue.\n"),
-        ("resume=false force=stale", "Run the same command without resume=false to continue.\n"),
-    ],
+    ("words", "without"),
+    [("seed=1", ""), ("force=True", " without force=True"), ("resume=false force=stale", " without resume=false")],
 )
-def test_an_interruption_that_saves_nothing_says_so_and_how_to_continue(train, monkeypatch, words, fix):
+def test_an_interruption_that_saves_nothing_says_so_and_how_to_continue(train, monkeypatch, words, without):
     def interrupted():
         raise KeyboardInterrupt
 
     monkeypatch.setattr(entry, "main", interrupted)
     stopped = train(*words.split())
     assert stopped.status == 130
-    assert stopped.err == f"\nStopped without saving. {fix}"
+    assert stopped.err == f"\nStopped without saving. Run the same command{without} to continue.\n"
 
 
 def test_ctrl_c_saves_and_says_how_to_go_on(train, monkeypatch):
@@ -130,14 +121,10 @@ def test_settings_may_stand_on_both_sides_of_an_option(train, option):
 
 @pytest.mark.slow
 def test_only_1_asks_hydra_for_the_full_error(tmp_path):
+    command = [sys.executable, str(ROOT / "train.py"), "device=nope"]
     for value, traceback in (("0", False), ("", False), ("1", True)):
-        done = subprocess.run(
-            [sys.executable, str(ROOT / "train.py"), "device=nope"],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            env=os.environ | {"HYDRA_FULL_ERROR": value},
-        )
+        environment = os.environ | {"HYDRA_FULL_ERROR": value}
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env=environment)
         assert done.returncode == 1
         assert ("Traceback" in done.stderr) is traceback
         assert traceback or done.stderr.startswith("error: device must be auto")
@@ -156,9 +143,8 @@ def test_a_run_needs_no_streams(tmp_path, closed):
 @pytest.mark.slow
 def test_python_without_assertions_is_refused_in_one_line(tmp_path):
     """Hydra's parser works by assertions: seed=range(0,2) would end in a traceback."""
-    done = subprocess.run(
-        [sys.executable, "-O", str(ROOT / "train.py"), *QUICK], cwd=tmp_path, capture_output=True, text=True
-    )
+    command = [sys.executable, "-O", str(ROOT / "train.py"), *QUICK]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert (done.returncode, done.stderr.count("\n")) == (1, 1)
     assert "PYTHONOPTIMIZE" in done.stderr
 
@@ -168,9 +154,7 @@ def test_settings_of_a_sweep_reach_our_sweeper_as_they_were_typed():
     made = entry.arguments(["model=lstm,plstm", "-m", "task.noise=${seed}", "hydra.sweeper.minutes=3", "~x"])
     runs = r"hydra.sweeper.runs=['model=lstm,plstm','task.noise=\${seed}','~x']"
     assert made == ["--multirun", "hydra.sweeper.minutes=3", runs]
-    assert entry.arguments(["table=chien_copy", "profile=small"]) == [
-        "--multirun",
-        "hydra.sweeper.runs=['table=chien_copy','rung=small']",
-    ]
+    runs = "hydra.sweeper.runs=['table=chien_copy','rung=small']"
+    assert entry.arguments(["table=chien_copy", "profile=small"]) == ["--multirun", runs]
     for words in (["a=1", "-m", "hydra/sweeper=optuna"], ["table=x", "--cfg", "job"], ["a=1"]):
         assert sorted(entry.arguments(words)) == sorted(words)

@@ -1,7 +1,6 @@
 """Configurations composed without Hydra's command line, and their identities."""
 
 import re
-import textwrap
 from pathlib import Path
 
 import pytest
@@ -29,11 +28,9 @@ def test_a_value_survives_being_spelled_as_an_override(value):
 
 
 def test_kind_is_the_identity_without_what_costs_nothing():
+    several = (["seed=1", "optimizer.lr=1"], ["seed=2", "optimizer.lr=2"], ["task.T=6"])
     with compose.composing() as composer:
-        one, two, longer = (
-            run_of(composer(["task=copy", *more]))
-            for more in (["seed=1", "optimizer.lr=1"], ["seed=2", "optimizer.lr=2"], ["task.T=6"])
-        )
+        one, two, longer = (run_of(composer(["task=copy", *more])) for more in several)
     assert one.cost_key == two.cost_key != longer.cost_key
     assert (one.seed, one.config["optimizer"]["lr"]) == (1, 1)
 
@@ -64,8 +61,8 @@ def test_without_recipes_models_are_composed_as_hydra_would():
             texts = ("paper=none", "optimizer=adam", f"task={tasks[k % len(tasks)]}", f"model={model}")
             chosen = [compose.parse(text) for text in texts]
             made = composer._of_model(chosen)
-            assert made == composer._of_choice(chosen)
-            assert list(made.model) == list(composer._of_choice(chosen).model)
+            expected = composer._of_choice(chosen)
+            assert (made, list(made.model)) == (expected, list(expected.model))
         for texts in (("paper=chien", "task=copy"), ("task=copy",), ("paper=none", "task=copy", "recipe=gu/copy")):
             assert composer._of_model([compose.parse(text) for text in (*texts, "model=gru")]) is None
 
@@ -102,34 +99,13 @@ def test_files_in_a_folder_of_ones_own_are_composed_by_hydra(tmp_path, group, te
 
 
 # --- A user's own config groups (--config-dir) work in sweeps and tables as in single runs ----------------------------
-
-
+SMALL = "defaults: [override /model: plstm]\nmodel: {hidden_size: 5}\ntask: {T: 3}"
 FILES = {
-    "experiment/small.yaml": """
-        # @package _global_
-        defaults:
-          - override /model: plstm
-        model: {hidden_size: 5}
-        task: {T: 3}
-        """,
-    "experiment/long.yaml": """
-        # @package _global_
-        loop: {max_epochs: 2}
-        optimizer: {lr: 0.25}
-        """,
-    "experiment/pair.yaml": """
-        # @package _global_
-        seed: 3
-        seeds: 2
-        """,
-    "experiment/ours/deep.yaml": """
-        # @package model
-        hidden_size: 6
-        """,
-    "head/wide.yaml": """
-        # @package model
-        head_size: 3
-        """,
+    "experiment/small.yaml": f"# @package _global_\n{SMALL}\n",
+    "experiment/long.yaml": "# @package _global_\nloop: {max_epochs: 2}\noptimizer: {lr: 0.25}\n",
+    "experiment/pair.yaml": "# @package _global_\nseed: 3\nseeds: 2\n",
+    "experiment/ours/deep.yaml": "# @package model\nhidden_size: 6\n",
+    "head/wide.yaml": "# @package model\nhead_size: 3\n",
 }
 LINES = [
     ["+experiment=small"],
@@ -151,7 +127,7 @@ def folder(tmp_path):
     for name, text in FILES.items():
         file = tmp_path / "my" / name
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(textwrap.dedent(text).lstrip())
+        file.write_text(text)
     folders.use(tmp_path / "my")
     yield tmp_path / "my"
     folders.use(None)
@@ -241,16 +217,13 @@ def test_values_that_hydra_checks_or_converts_are_not_plain(text):
     assert not compose._is_plain(text)
 
 
-def test_of_a_key_that_is_given_twice_the_last_value_counts():
+def test_of_a_key_that_is_given_twice_the_last_value_counts_and_a_seed_out_of_range_is_refused():
+    """The second request of a setting is not composed again, and its values are checked all the same."""
     with compose.composing() as composer:
         composer.runs(["task=copy", "model.hidden_size=5"])
         for last in ("null", "7"):
             (found,) = composer.runs(["task=copy", "model.hidden_size=6", f"model.hidden_size={last}"])
             assert found.config["model"]["hidden_size"] == (None if last == "null" else 7)
-
-
-def test_a_seed_out_of_range_is_refused_also_if_its_setting_is_known():
-    with compose.composing() as composer:
         composer.runs(["task=copy", "seed=1"])
         with pytest.raises(ConfigError, match="seed must be at least 0"):
             composer.runs(["task=copy", "seed=-1"])

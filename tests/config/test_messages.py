@@ -8,8 +8,6 @@ from quick import QUICK
 from timescales import errors
 
 QUICK = [*QUICK, "logger=none"]
-
-
 LINES = [
     # Hydra's and OmegaConf's words, with the nearest right name.
     ("model=lstn", "did you mean lstm?"),
@@ -79,10 +77,7 @@ LINES = [
     ("model._target_=my_gate.Mine", "there is no my_gate.Mine (No module named 'my_gate'; PYTHONPATH must name its"),
     ("model._target_=timescales.LSTMM", "there is no timescales.LSTMM"),
     ("model=gated model.gate=urr", "model=gated: gate must be one of -, c, o, u, r, om, um, or, ur; not 'urr'"),
-    (
-        "model=exprnn loop.log_one_over_e=5",
-        "loop.log_one_over_e must be null for this model: ExpRNNCell has no forget gate",
-    ),
+    ("model=exprnn loop.log_one_over_e=5", "loop.log_one_over_e must be null for this model: ExpRNNCell has no"),
     ("task=pmnist data_root=nothing", "data_root=DIR or TIMESCALES_DATA"),
     ("task=dyck2 optimizer.name=mine", "optimizer.name=mine: the learning rate here is for adam; give optimizer.lr="),
     ("+model.batch_first=true", "model.batch_first: every task gives steps first, (S, B, ...): leave it out"),

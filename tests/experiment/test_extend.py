@@ -115,9 +115,8 @@ def test_a_schedule_goes_on_as_that_of_the_longer_run(train, tmp_path):
     origin = trained(train, tmp_path, *COPY, *schedule, "loop.max_epochs=2")
     longer = trained(train, tmp_path, f"extend={origin}", "loop.max_epochs=4")
     assert [row["train/lr"] for row in record(origin)["curve"]] == pytest.approx([0.0075, 0.0025])
-    assert [row["train/lr"] for row in record(longer)["curve"]] == pytest.approx(
-        [0.0075, 0.0025, 0.01 * 3 / 8, 0.01 * 1 / 8]
-    )
+    rates = [row["train/lr"] for row in record(longer)["curve"]]
+    assert rates == pytest.approx([0.0075, 0.0025, 0.01 * 3 / 8, 0.01 * 1 / 8])
 
 
 def test_patience_that_ended_a_run_is_given_more(train, tmp_path, monkeypatch):

@@ -29,8 +29,6 @@ def close(told, *ends):
 
 
 # --- intervals ---
-
-
 @pytest.mark.parametrize(("n", "m", "spread"), [(2, 2, 1.0), (3, 5, 4.0), (5, 5, 0.3), (12, 4, 1.0)])
 def test_a_difference_of_means_has_the_interval_of_welch(n, m, spread):
     random = np.random.default_rng(n)
@@ -131,7 +129,6 @@ def test_an_interval_is_inside_outside_or_across(told, region, place):
 
 
 # --- claims ---
-
 HIGH, LOW = [0.90, 0.91, 0.92], [0.60, 0.61, 0.62]
 NEAR = [0.900, 0.901, 0.902]
 
@@ -205,10 +202,8 @@ def test_a_run_that_diverged_has_failed_and_one_without_a_value_says_nothing():
 
 
 def test_a_claim_of_two_metrics_goes_by_the_differences_within_runs():
-    found = [
-        made_row({"probe/made/a": a, "probe/made/b": b}, row)
-        for row, a, b in zip(rows(HIGH), (9, 1, 5), (4, 0, 4), strict=True)
-    ]
+    values = [{"probe/made/a": a, "probe/made/b": b} for a, b in ((9, 4), (1, 0), (5, 4))]
+    found = [made_row(*pair) for pair in zip(values, rows(HIGH), strict=True)]
     claim = {"claim": "plstm", "metric": "probe/made/a", "than": "probe/made/b", "unit": "steps"}
     told = stats.ttest_1samp([5, 1, 1], 0).confidence_interval()
     close(judged_claim(claim, found).interval, told.low, 7 / 3, told.high)
@@ -344,11 +339,8 @@ def test_where_runs_are_missing_nothing_is_decided():
 
 
 def test_a_run_that_was_not_analysed_counts_as_missing_where_a_claim_is_about_the_analysis():
-    values = [9, 8, 7, 1, 2, 3]
-    found = [
-        made_row({"probe/made/a": value, "probe/made/b": 1.0}, row)
-        for value, row in zip(values, rows(HIGH) + rows(LOW, "lstm"), strict=True)
-    ]
+    values = [{"probe/made/a": value, "probe/made/b": 1.0} for value in (9, 8, 7, 1, 2, 3)]
+    found = [made_row(*pair) for pair in zip(values, rows(HIGH) + rows(LOW, "lstm"), strict=True)]
     claim = {"claim": "plstm > lstm", "metric": "probe/made/a", "unit": "steps"}
     assert judged_claim(claim, found).word == "holds"
     found[0].values["probe/made/a"] = None  # analysed, but without this value
@@ -369,8 +361,6 @@ def test_notes_of_a_claim():
 
 
 # --- printed values ---
-
-
 @pytest.mark.parametrize(
     ("ours", "printed", "word"),
     [
@@ -404,13 +394,9 @@ def test_an_interval_in_percent_ends_at_0_and_100():
 
 
 def test_the_margin_is_two_spreads_but_no_more_than_half_the_gap_that_the_paper_concludes_from():
-    cells = [
-        {"where": {"model": "plstm"}, "value": 90.0, "sd": 2.0, "n": 5},
-        {"where": {"model": "lstm"}, "value": 87.0, "sd": 2.0, "n": 5},
-    ]
-
     def margins(claim, apart=3.0):
-        cells[1]["value"] = 90.0 - apart
+        printed = (("plstm", 90.0), ("lstm", 90.0 - apart))
+        cells = [{"where": {"model": model}, "value": value, "sd": 2.0, "n": 5} for model, value in printed]
         return [cell.margin for cell in parse(TABLE | {"cells": cells, "claims": [claim]}).cells]
 
     assert margins(quoted("plstm > lstm")) == [1.5, 1.5]
@@ -465,28 +451,17 @@ def test_a_value_of_the_best_rate():
 
 
 # --- counts ---
-
-
 def test_each_item_is_counted_once_and_what_was_chosen_by_not_at_all():
     shown = {"unit": {"said": "open", "shown": {"raw": "raw", "half": "t/2"}}, "x": {"said": "", "calibrated": True}}
-    table = parse(
-        TABLE
-        | {
-            "runs": [{"task": "copy", "model": ["lstm", "plstm"], "unit": ["raw", "half"], "seed": [0, 1, 2]}],
-            "assumed": shown,
-            "cells": [
-                {"where": {"model": "plstm"}, "value": 91.0, "tolerance": 3},
-                {"where": {"model": "lstm"}, "value": None},
-                {"where": {"model": "lstm"}, "value": 61.0, "calibrated": True},
-            ],
-            "claims": [
-                quoted("plstm > lstm"),
-                quoted("lstm > plstm"),
-                {"claim": "plstm > lstm", "ours": "to see"},
-                {**quoted("plstm > lstm"), "calibrated": True},
-            ],
-        }
-    )
+    runs = [{"task": "copy", "model": ["lstm", "plstm"], "unit": ["raw", "half"], "seed": [0, 1, 2]}]
+    cells = [
+        {"where": {"model": "plstm"}, "value": 91.0, "tolerance": 3},
+        {"where": {"model": "lstm"}, "value": None},
+        {"where": {"model": "lstm"}, "value": 61.0, "calibrated": True},
+    ]
+    claims = [quoted("plstm > lstm"), quoted("lstm > plstm"), {"claim": "plstm > lstm", "ours": "to see"}]
+    claims += [{**quoted("plstm > lstm"), "calibrated": True}]
+    table = parse(TABLE | {"runs": runs, "assumed": shown, "cells": cells, "claims": claims})
     same = rows(HIGH, unit="raw") + rows(LOW, "lstm", unit="raw") + rows(HIGH, unit="half")
     found = same + rows(LOW, "lstm", unit="half")
     claims, values = judge.judge(table, found)
@@ -510,27 +485,17 @@ MADE = TABLE | {
         {"where": {"model": "plstm", "time": True}, "value": 90.0},
         {"where": {"model": "plstm", "time": False}, "value": 80.0},
     ],
-    "claims": [
-        quoted("plstm > lstm @ time=true"),
-        quoted("plstm time=true > plstm time=false"),
-        quoted("plstm > lstm"),
-    ],
+    "claims": list(map(quoted, ("plstm > lstm @ time=true", "plstm time=true > plstm time=false", "plstm > lstm"))),
     "assumed": OPEN,
 }
 
 
 def test_what_depends_on_a_shown_setting_is_judged_under_each_of_its_values():
     table = parse(MADE)
-    assert [(cell.number, cell.under, cell.where.get("task.unit")) for cell in table.cells] == [
-        (0, "raw t", "raw"),
-        (0, "t/125", "longest"),
-        (1, "", None),
-    ]
-    assert [(claim.number, claim.under) for claim in table.claims] == [
-        *((0, "raw t"), (0, "t/125")),
-        *((1, "raw t"), (1, "t/125")),
-        *((2, "raw t"), (2, "t/125")),
-    ]
+    cells = [(cell.number, cell.under, cell.where.get("task.unit")) for cell in table.cells]
+    assert cells == [(0, "raw t", "raw"), (0, "t/125", "longest"), (1, "", None)]
+    claims = [(claim.number, claim.under) for claim in table.claims]
+    assert claims == [(number, under) for number in (0, 1, 2) for under in ("raw t", "t/125")]
 
 
 def test_a_claim_compares_the_runs_of_its_view_alone():
@@ -548,11 +513,8 @@ def test_a_claim_compares_the_runs_of_its_view_alone():
     means = [(cell.under, round(told.interval.mid, 6)) for cell, told in zip(table.cells, values, strict=True)]
     assert means == [("raw t", 61.0), ("t/125", 91.0), ("", 81.0)]
     words = [(claim.number, claim.under, told.word) for claim, told in zip(table.claims, claims, strict=True)]
-    assert words == [
-        *((0, "raw t", "refuted"), (0, "t/125", "holds")),
-        *((1, "raw t", "refuted"), (1, "t/125", "holds")),
-        *((2, "raw t", "refuted"), (2, "t/125", "holds")),
-    ]
+    both = (("raw t", "refuted"), ("t/125", "holds"))
+    assert words == [(number, under, word) for number in (0, 1, 2) for under, word in both]
     assert [len(told.each) for told in claims] == [1, 1, 1, 1, 2, 2]
 
 

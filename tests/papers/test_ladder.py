@@ -39,16 +39,11 @@ def judged_ladder(node, **found):
 
 
 # --- runs ---
-
-
 def test_a_rung_has_the_tables_runs_with_its_own_settings_and_fresh_seeds():
     table = parse(NODE)
     assert list(table.sizes) == ["paper", "t5", "t20"]
-    expected = [
-        {"task": "copy", "model": model, "seed": seed, "task.T": 5}
-        for model in ("lstm", "plstm")
-        for seed in (200, 201, 202)
-    ]
+    runs = [(model, seed) for model in ("lstm", "plstm") for seed in (200, 201, 202)]
+    expected = [{"task": "copy", "model": model, "seed": seed, "task.T": 5} for model, seed in runs]
     assert sorted(expand(table, "t5"), key=str) == sorted(expected, key=str)
     assert {axes["task.T"] for axes in expand(table, "t20", {"seed": [201]})} == {20}
     assert [rung.at for rung in table.ladder.rungs.values()] == [5, 20]
@@ -147,16 +142,12 @@ def test_of_names_one_claim_by_its_line_or_by_its_line_with_its_metrics():
 
 
 # --- what is seen ---
-
-
-@pytest.mark.parametrize(
-    ("plstm", "word"), [(around(0.9), "seen"), (around(0.1), "opposite seen"), (around(0.5), "unclear")]
-)
+@pytest.mark.parametrize(("plstm", "word"), [(0.9, "seen"), (0.1, "opposite seen"), (0.5, "unclear")])
 def test_each_rung_has_a_word(plstm, word):
-    judged = judged_ladder(NODE, t5=at(5, plstm))
+    judged = judged_ladder(NODE, t5=at(5, around(plstm)))
     assert [step.word for step in judged.steps] == [word, "not run"]
     (first, second) = judged.steps
-    assert (first.name, first.at, first.verdict.interval.mid) == ("t5", 5, pytest.approx(100 * plstm[1] - 50))
+    assert (first.name, first.at, first.verdict.interval.mid) == ("t5", 5, pytest.approx(100 * plstm - 50))
     assert (second.verdict.interval, second.counts) == (None, False)
     assert judged.trend == ""
 
@@ -264,8 +255,6 @@ def test_claims_of_rungs_are_one_where_they_stand_for_the_same_claim():
 
 
 # --- signs ---
-
-
 def test_the_sign_at_a_smaller_size_is_compared_with_that_at_the_largest():
     up, down = around(0.9), around(0.1)
     kept = judged_ladder(three(), t5=at(5, up), t10=at(10, down), t20=at(20, up))
@@ -281,9 +270,8 @@ def test_the_sign_at_a_smaller_size_is_compared_with_that_at_the_largest():
     assert ladder.kept_signs([kept, turned, kept, turned])[0] == whole, "the same runs count once"
     assert [each.total for each in ladder.kept_signs([])] == [0, 0]
     alone = judged_ladder(with_ladder(claims=["plstm > lstm"]), t5=at(5, up), t20=at(20, up))
-    like = judged_ladder(
-        with_ladder(claims=[{"claim": "plstm ~ lstm", "of": "plstm ~ lstm"}]), t5=at(5, up), t20=at(20, up)
-    )
+    claims = [{"claim": "plstm ~ lstm", "of": "plstm ~ lstm"}]
+    like = judged_ladder(with_ladder(claims=claims), t5=at(5, up), t20=at(20, up))
     assert ladder.kept_signs([alone, like])[0].total == 0, "of no sentence of the paper, or of no order"
 
 
@@ -291,8 +279,7 @@ def test_the_papers_size_is_the_largest_size():
     small = {"t5": at(5, around(0.1)), "t20": at(20, around(0.1))}
     paper = rows(around(0.9)) + rows([0.5] * 3, "lstm")
     judged = judged_ladder(NODE, **small, paper=paper)
-    assert judged.signs == [False, False, True]
-    assert judged.paper.word == "holds"
+    assert (judged.signs, judged.paper.word) == ([False, False, True], "holds")
     assert ladder.kept_signs([judged])[0] == ("all", 0, 1, 0)
     assert judged_ladder(NODE, **small, paper=paper[1:]).paper is None, "runs are missing"
     alone = with_ladder(claims=["plstm > lstm"])  # it stands for no claim of the paper
@@ -303,8 +290,7 @@ def test_the_papers_size_is_the_largest_size():
 def test_a_share_of_failures_has_its_sign_at_a_half():
     node = with_ladder(claims=["lstm fails"], success="valid/accuracy > 0.6")
     judged = judged_ladder(node, t5=at(5, around(0.9), [0.5] * 3), t20=at(20, around(0.9), [0.5, 0.9, 0.9]))
-    assert judged.signs == [True, False]
-    assert judged.steps[0].verdict.interval.mid == 1
+    assert (judged.signs, judged.steps[0].verdict.interval.mid) == ([True, False], 1)
     assert judged.slope.mid == pytest.approx(-1 / 3), "from 1 to 1/3 over two doublings"
 
 

@@ -98,13 +98,12 @@ def test_a_bad_cell_names_its_key_and_the_fix(cell, words):
 
 def test_a_cell_that_no_run_fills_is_named():
     assert "no run fills the cell {'model': 'ur'}" in refused(changed(cells=[{"where": {"model": "ur"}, "value": 1}]))
-    assert "figure[0].trivial_baselines must be true or false; not 0.3" in refused(
-        changed(figure={"kind": "curves", "trivial_baselines": 0.3})
-    )
-    times = {"kind": "times", "trivial_baselines": True}
-    assert "trivial_baselines: only kind: curves" in refused(changed(figure=times))
-    nothing = {"kind": "curves", "where": {"model": "ur"}}
-    assert "no run is in the figure with where: {'model': 'ur'}" in refused(changed(figure=nothing))
+    for figure, words in (
+        ({"kind": "curves", "trivial_baselines": 0.3}, "[0].trivial_baselines must be true or false; not 0.3"),
+        ({"kind": "times", "trivial_baselines": True}, "trivial_baselines: only kind: curves"),
+        ({"kind": "curves", "where": {"model": "ur"}}, "no run is in the figure with where: {'model': 'ur'}"),
+    ):
+        assert words in refused(changed(figure=figure))
     line = refused(changed(cells=[{"value": 1, "metric": "steps to x = 1"}]))
     assert "cannot read 'x = 1'; write it like valid/accuracy >= 0.99" in line
 
@@ -274,29 +273,16 @@ def test_what_a_setting_was_calibrated_on_belongs_to_a_setting_that_says_so():
 
 
 # --- Tables as data: which runs they ask for, and what they read of them ----------------------------------------------
-
-
-NODE = made_up.TABLE | {
-    "name": "t",
-    "runs": [
-        {"task": "copy", "model": ["lstm", "plstm"], "seed": [0, 1]},
-        {"task": "smnist", "model": "lstm", "seed": 0},
-    ],
-}
+RUNS = [{"task": "copy", "model": ["lstm", "plstm"], "seed": [0, 1]}, {"task": "smnist", "model": "lstm", "seed": 0}]
+NODE = made_up.TABLE | {"name": "t", "runs": RUNS}
 TABLE = parse(NODE)
 
 
 def test_a_table_is_the_union_of_its_grids():
     runs = expand(TABLE)
-    assert runs == [
-        {"task": "copy", "model": "lstm", "seed": 0},
-        {"task": "copy", "model": "lstm", "seed": 1},
-        {"task": "copy", "model": "plstm", "seed": 0},
-        {"task": "copy", "model": "plstm", "seed": 1},
-        {"task": "smnist", "model": "lstm", "seed": 0},
-    ]
-    given = load.request(runs[3])
-    assert given == ["task=copy", "model=plstm", "seed=1"]
+    copies = [{"task": "copy", "model": model, "seed": seed} for model in ("lstm", "plstm") for seed in (0, 1)]
+    assert runs == [*copies, {"task": "smnist", "model": "lstm", "seed": 0}]
+    assert load.request(runs[3]) == ["task=copy", "model=plstm", "seed=1"]
 
 
 @pytest.mark.parametrize(

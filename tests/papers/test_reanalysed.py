@@ -22,9 +22,8 @@ QUOTED = {"quote": "it does", "at": "section 1", "better": "higher", "unit": "sh
 
 
 def source(model="lstm", task="copy", kind="published model", **values):
-    return Source(
-        kind, f"{model} on {task}", {"task": task, "model": model}, {f"probe/law/{k}": v for k, v in values.items()}
-    )
+    axes, named = {"task": task, "model": model}, {f"probe/law/{key}": value for key, value in values.items()}
+    return Source(kind, f"{model} on {task}", axes, named)
 
 
 def judged(sources, **changes):
@@ -35,18 +34,13 @@ def judged(sources, **changes):
 
 def test_a_models_number_must_have_the_printed_digits():
     cell = {"metric": MEAN, "unit": "steps", "tolerance": 0.1, "where": {"model": "lstm"}}
-    for printed, number, word in (
-        (1.4, 1.44, AS_PRINTED),
-        (1.4, 1.5, NOT_AS_PRINTED),
-        (80, 79.51, AS_PRINTED),
-        (80, 79.4, NOT_AS_PRINTED),
-    ):
-        assert judged([source(mean=number)], cells=[cell | {"value": printed}])[0][:2] == (word, (number,))
+    for printed, as_printed, not_as_printed in ((1.4, 1.44, 1.5), (80, 79.51, 79.4)):
+        for number, word in ((as_printed, AS_PRINTED), (not_as_printed, NOT_AS_PRINTED)):
+            assert judged([source(mean=number)], cells=[cell | {"value": printed}])[0][:2] == (word, (number,))
     percent = cell | {"value": 80, "unit": "percent"}
     assert judged([source(mean=0.8)], cells=[percent])[0][:2] == (AS_PRINTED, (pytest.approx(80.0),))
-    assert judged([source(mean=1.4), source("plstm", mean=1.4), source(share=1.4)], cells=[cell | {"value": 1.4}]) == [
-        (AS_PRINTED, (1.4,), "lstm on copy")
-    ]
+    three = [source(mean=1.4), source("plstm", mean=1.4), source(share=1.4)]
+    assert judged(three, cells=[cell | {"value": 1.4}]) == [(AS_PRINTED, (1.4,), "lstm on copy")]
 
 
 def test_a_number_of_data_must_be_within_the_tolerance():
@@ -118,9 +112,8 @@ def test_the_released_models_follow_an_inverse_gamma(tmp_path, monkeypatch):
         distances = [ptb.values[f"probe/timescale_law/ks_{kind}"] for kind in ("inverse_gamma", "normal")]
         assert distances == pytest.approx([0.1628, 0.3071], abs=5e-5)
         assert ptb.values["probe/timescale_law/below_10"] == pytest.approx(2588 / 2700)
-        assert (ptb.values["probe/timescale_law/longest"], wt2.values["probe/timescale_law/longest"]) == pytest.approx(
-            (88.83, 205.91), abs=0.01
-        )
+        longest = [model.values["probe/timescale_law/longest"] for model in (ptb, wt2)]
+        assert longest == pytest.approx([88.83, 205.91], abs=0.01)
         spearman = [model.values["probe/assigned/layer2/spearman"] for model in (ptb_mts, wt2_mts)]
         assert spearman == pytest.approx([0.9788, 0.9752], abs=5e-5)
         assert ratios.values["probe/routing/long/below_100"] == pytest.approx(1.0460, abs=5e-5)
@@ -175,8 +168,7 @@ def test_pairs_of_a_known_distribution():
     law = stats.invgamma(1.5)
     drawn = {k: law.cdf(k + 1) - (law.cdf(k - 1) if k > 2 else 0.0) for k in range(2, 20_001, 2)}
     values = released.of_pairs(drawn)
-    assert values["data/pairs/alpha"] == 1.5
-    assert values["data/pairs/distance"] == pytest.approx(0.0, abs=1e-4)
+    assert (values["data/pairs/alpha"], values["data/pairs/distance"]) == (1.5, pytest.approx(0.0, abs=1e-4))
 
 
 @pytest.mark.parametrize(

@@ -27,71 +27,30 @@ def test_recipes_are_picked(recipe):
             assert cfg[group][key] == resolved[group][key]
 
 
-WORD_MODEL = {
-    "optimizer.name": "nt_asgd",
-    "optimizer.lr": 30.0,
-    "optimizer.weight_decay": 1.2e-6,
-    "optimizer.nonmono": 5,
-    "task.embedding": 400,
-    "task.tied": True,
-    "task.length": 70,
-    "task.dropout_embedding": 0.1,
-    "task.dropout_output": 0.4,
-    "task.weight_drop": 0.5,
-    "task.ar": 2.0,
-    "task.tar": 1.0,
-    "loop.clip_norm": 0.25,
-    "model.hidden_size": [1150, 1150, 400],
-    "model.num_layers": 3,
-    "task.recurrent": "trained",
-}
-PTB = WORD_MODEL | {"task.batch_size": 20, "task.dropout_input": 0.4, "task.dropout_hidden": 0.25}
-WT2 = WORD_MODEL | {"task.batch_size": 80, "task.dropout_input": 0.65, "task.dropout_hidden": 0.2}
-MTS = {
-    "model.alpha": 0.56,
-    "model.freeze_gates": "ifgo",
-    "model.layer1_bias": "log_t_minus_1",
-    "model.quantiles": "authors",
-}
-ADAM = {"optimizer.name": "adam", "optimizer.lr": 1e-3, "loop.clip_norm": 1.0}
-GU_COPY = {
-    "model.hidden_size": 256,
-    "task.layout": "gu",
-    "task.score": "answers",
-    "task.fresh": True,
-    "loop.clip_norm": 1.0,
-}
-GU_ADDING = ADAM | {
-    "model.hidden_size": 256,
-    "task.T": 2000,
-    "task.batch_size": 32,
-    "task.train_size": 32_000,
-    "loop.max_epochs": 100,
-}
-GU_WT103 = ADAM | {
-    "model.hidden_size": 3072,
-    "model.num_layers": 1,
-    "task.embedding": 1024,
-    "task.length": 128,
-    "task.batch_size": 128,
-    "task.dropout_embedding": 0.3,
-    "task.articles": "reset",
-    "loop.clip_norm": 0.1,
-    "loop.max_epochs": 100,
-}
-GU_PROGRAM = ADAM | {
-    "model.hidden_size": 1024,
-    "model.head_size": [256, 256, 256, 256],
-    "task.length": 9,
-    "task.nesting": 4,
-    "task.strategy": "mix",
-    "task.batch_size": 128,
-    "task.train_size": 128_000,
-    "task.test_size": 12_800,
-    "loop.max_epochs": 500,
-}
-GU_DIGITS = ADAM | {"model.hidden_size": 512, "model.head_size": 256, "task.batch_size": 50, "loop.max_epochs": 150}
-GU_SCIFAR = GU_DIGITS | {"loop.max_epochs": 100, "task.valid_size": 5_000}
+def of(group, **values):
+    """Return the settings of a group by their keys in full."""
+    return {f"{group}.{key}": value for key, value in values.items()}
+
+
+WORD_MODEL = of("optimizer", name="nt_asgd", lr=30.0, weight_decay=1.2e-6, nonmono=5)
+WORD_MODEL |= of("task", embedding=400, tied=True, length=70, dropout_embedding=0.1, dropout_output=0.4)
+WORD_MODEL |= of("task", weight_drop=0.5, ar=2.0, tar=1.0, recurrent="trained")
+WORD_MODEL |= of("model", hidden_size=[1150, 1150, 400], num_layers=3) | of("loop", clip_norm=0.25)
+PTB = WORD_MODEL | of("task", batch_size=20, dropout_input=0.4, dropout_hidden=0.25)
+WT2 = WORD_MODEL | of("task", batch_size=80, dropout_input=0.65, dropout_hidden=0.2)
+MTS = of("model", alpha=0.56, freeze_gates="ifgo", layer1_bias="log_t_minus_1", quantiles="authors")
+ADAM = of("optimizer", name="adam", lr=1e-3) | of("loop", clip_norm=1.0)
+GU_COPY = of("task", layout="gu", score="answers", fresh=True)
+GU_COPY |= of("model", hidden_size=256) | of("loop", clip_norm=1.0)
+GU_ADDING = ADAM | of("task", T=2000, batch_size=32, train_size=32_000)
+GU_ADDING |= of("model", hidden_size=256) | of("loop", max_epochs=100)
+GU_WT103 = ADAM | of("task", embedding=1024, length=128, batch_size=128, dropout_embedding=0.3, articles="reset")
+GU_WT103 |= of("model", hidden_size=3072, num_layers=1) | of("loop", clip_norm=0.1, max_epochs=100)
+GU_PROGRAM = ADAM | of("task", length=9, nesting=4, strategy="mix")
+GU_PROGRAM |= of("task", batch_size=128, train_size=128_000, test_size=12_800)
+GU_PROGRAM |= of("model", hidden_size=1024, head_size=[256, 256, 256, 256]) | of("loop", max_epochs=500)
+GU_DIGITS = ADAM | of("model", hidden_size=512, head_size=256) | of("task", batch_size=50) | of("loop", max_epochs=150)
+GU_SCIFAR = GU_DIGITS | of("loop", max_epochs=100) | of("task", valid_size=5_000)
 # What papers say of a task and model that no table runs, written down a second time. Of the tables' runs ids.csv tells
 # if a constant slips.
 SAID = {

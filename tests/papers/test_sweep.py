@@ -66,14 +66,8 @@ def test_a_rung_is_another_set_of_runs(train, quick):
 
 def test_a_sweep_stops_in_time_and_the_next_call_goes_on(train, quick):
     begun = time.monotonic()
-    outcome = train(
-        "table=quick",
-        "loop.max_steps=100000",
-        "task.train_size=10000",
-        "seed=0",
-        "logger=none",
-        "hydra.sweeper.minutes=0.05",
-    )
+    long = ["loop.max_steps=100000", "task.train_size=10000", "hydra.sweeper.minutes=0.05"]
+    outcome = train("table=quick", *long, "seed=0", "logger=none")
     assert time.monotonic() - begun < 60
     assert outcome.status == 0, outcome
     assert "0 of 2 runs done: the same command continues" in outcome.out
@@ -97,10 +91,8 @@ def test_stale_runs_are_named_and_run_again_on_request(train, quick, monkeypatch
 
 def test_skip_committed_leaves_out_what_results_hold(train, quick, monkeypatch):
     train("table=quick", "seed=0", "logger=none")
-    rows = [
-        store.row(Record.read(p.parent), {"model": "x"}, "paper", ["last test/accuracy"])
-        for p in quick.glob("runs/*/record.json")
-    ]
+    saved = [Record.read(path.parent) for path in quick.glob("runs/*/record.json")]
+    rows = [store.row(each, {"model": "x"}, "paper", ["last test/accuracy"]) for each in saved]
     (quick / "results" / "quick").mkdir(parents=True)
     (quick / "results" / "quick" / "runs.csv").write_text(store.rows_text(rows))
     shutil.rmtree(quick / "runs")
@@ -121,9 +113,8 @@ def test_a_task_that_is_not_there_is_named(train, quick):
 
 
 def test_a_table_without_a_ladder_and_without_assumptions(quick, train, table_text):
-    (quick / "conf" / "table" / "quick.yaml").write_text(
-        re.sub("(?m)^  assumed:.*$", "", table_text[: table_text.index("  ladder:")])
-    )
+    text = re.sub("(?m)^  assumed:.*$", "", table_text[: table_text.index("  ladder:")])
+    (quick / "conf" / "table" / "quick.yaml").write_text(text)
     outcome = train("table=quick", "rung=small", "logger=none")
     assert (outcome.status, outcome.err.count("\n")) == (1, 1)
     assert "quick has no ladder" in outcome.err
@@ -143,8 +134,7 @@ def test_a_setting_may_be_of_the_task_of_the_table(quick, train, table_text):
     for copy, variable in (("{T: 3,", "{high: 3,"), ("task: copy", "task: variable_copy"), ("task.T", "task.high")):
         table_text = table_text.replace(copy, variable)
     (quick / "conf" / "table" / "quick.yaml").write_text(table_text)
-    outcome = train("table=quick", "logger=none", "seed=0", "model=lstm", "task.low=1")
-    assert outcome.status == 0, outcome
+    assert train("table=quick", "logger=none", "seed=0", "model=lstm", "task.low=1").status == 0
     (saved,) = records()
     assert saved["config"]["task"]["low"] == 1
 
@@ -157,10 +147,8 @@ def test_a_table_is_a_sweep_whatever_its_file_says(quick, train, monkeypatch, ta
     assert outcome.status == 1
     assert "# @package _global_" in outcome.err
     path.write_text(f"{table_text}\nloop: {{max_steps: 7}}\n")
-    assert (
-        "loop: a table has only the key `table`; put settings into table.runs"
-        in train("table=quick", "logger=none").err
-    )
+    told = train("table=quick", "logger=none").err
+    assert "loop: a table has only the key `table`; put settings into table.runs" in told
     path.write_text(table_text.replace("# @package _global_\n", ""))
     with pytest.raises(errors.ConfigError, match="must begin with the line"):
         load.table("quick")
@@ -172,19 +160,14 @@ def test_a_table_is_a_sweep_whatever_its_file_says(quick, train, monkeypatch, ta
 
 def test_ones_own_folder_must_be_there_and_name_nothing_twice(quick, train, monkeypatch):
     mine = quick / "mine"
-    for words, names in (
-        ("not found", ()),
-        ("conf/ has a table/quick.yaml, too", ("table/quick.yaml",)),
-        ("conf/ has a model/lstm.yaml, too", ("model/lstm.yaml",)),
-    ):
-        for name in names:
-            (mine / name).parent.mkdir(parents=True, exist_ok=True)
+    for name in (None, "table/quick.yaml", "model/lstm.yaml"):
+        if name:
+            (mine / name).parent.mkdir(parents=True)
             (mine / name).write_text("{}")
         outcome = train("--config-dir", str(mine), "table=quick", "logger=none")
         assert (outcome.status, outcome.err.count("\n")) == (1, 1)
-        assert words in outcome.err
-        for name in names:
-            (mine / name).unlink()
+        assert (f"conf/ has a {name}, too" if name else "not found") in outcome.err
+        shutil.rmtree(mine, ignore_errors=True)
 
 
 def test_a_metric_that_no_run_has_is_named(quick, train, table_text):

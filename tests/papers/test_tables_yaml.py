@@ -19,8 +19,7 @@ from timescales.papers.parse import stands_for
 from timescales.papers.table import PAPER, RATES, column, columns, expand, group
 from timescales.runs import store
 
-FOLDER = Path(__file__).resolve().parents[2] / "conf" / "table"
-NAMES = sorted(path.stem for path in FOLDER.glob("*.yaml"))
+NAMES = sorted(path.stem for path in (paths.conf() / "table").glob("*.yaml"))
 TABLES = {name: load.table(name) for name in NAMES}
 OF_PAPERS = [name for name in NAMES if not name.startswith("ours_")]
 WITH_RUNGS = [name for name in NAMES if len(TABLES[name].sizes) > 1]
@@ -70,26 +69,26 @@ def test_a_table_is_whole(name):
     assert all(assumption.said for assumption in table.assumed.values())
     places = [json.dumps([cell.where, cell.metric, cell.compute], sort_keys=True) for cell in table.cells]
     assert len(places) == len(set(places)), "two cells are one"
-
-
-def successful(table, axes):
-    """A run that meets the table's success condition, if there is one, as a row without values."""
-    values = {}
-    if table.success is not None:
-        values[column(table.success.metric, table.select)] = 1.0 if table.success.reached(1.0) else 0.0
-    return made_row(values, axes=axes, seed=axes["seed"])
+    # Its probes are files of timescales/analysis; its metrics are theirs; the functions it computes with are there.
+    assert set(table.probe) <= set(analysis.measurable())
+    assert {m.split("/")[1] for m in columns(table) if m.startswith("probe/")} <= set(table.probe)
+    assert all(judge.estimate(cell, []) is None for cell in table.cells if cell.compute)
+    lines = [claim.of for size, part in table.sizes.items() if size != PAPER for claim in part.claims if claim.of]
+    for line in [*lines, *(table.question.by if table.question else ())]:
+        assert stands_for(table.claims, line) is not None, f"{line}: it must name one claim of the paper"
 
 
 @pytest.mark.parametrize(("name", "size"), [(name, size) for name in NAMES for size in TABLES[name].sizes])
 def test_every_claim_can_be_judged(name, size):
     """On runs that succeed, with next to the same numbers, every claim has an effect: each side has runs, of seeds."""
     table = TABLES[name].sizes[size]
-    runs, rows = expand(TABLES[name], size), []
+    runs, rows, values = expand(TABLES[name], size), [], {}
+    if table.success is not None:
+        values[column(table.success.metric, table.select)] = 1.0 if table.success.reached(1.0) else 0.0
     for k, run in enumerate(runs):
-        row = successful(table, run)
         read = columns(TABLES[name])
-        apart = {key: row.values.get(key, 1.0) + 1e-6 * (k + 100 * i) for i, key in enumerate(read)}
-        rows.append(made_row(apart, row))
+        apart = {key: values.get(key, 1.0) + 1e-6 * (k + 100 * i) for i, key in enumerate(read)}
+        rows.append(made_row(apart, axes=run, seed=run["seed"]))
     pair = TABLES[name].ladder is not None and TABLES[name].ladder.pair == "seed" and size != PAPER
     for claim in table.claims:
         assert judge.judge_claim(claim, [], runs).word == "not run"
@@ -98,17 +97,6 @@ def test_every_claim_can_be_judged(name, size):
         assert (found.word, found.n > 0) != ("not run", False)
         if size != PAPER and name != "mahto_table3":
             assert found.interval.low > -float("inf"), f"{claim.text}: too few seeds for an interval"
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_what_a_table_measures_on_its_runs_exists(name):
-    """Its probes are files of timescales/analysis; its metrics are theirs; the functions it computes with are there."""
-    table = TABLES[name]
-    assert set(table.probe) <= set(analysis.measurable())
-    assert {m.split("/")[1] for m in columns(table) if m.startswith("probe/")} <= set(table.probe)
-    for cell in table.cells:
-        if cell.compute:
-            assert judge.estimate(cell, []) is None
 
 
 @pytest.mark.parametrize("name", OF_PAPERS)
@@ -123,31 +111,19 @@ def test_a_table_of_a_paper_has_a_ladder_or_says_why_not(name):
 
 
 @pytest.mark.parametrize("name", WITH_RUNGS)
-def test_the_first_rung_has_five_fresh_seeds_of_each_setting(name):
+def test_the_first_rung_has_five_fresh_seeds_of_each_setting_and_none_counts_one_that_something_was_chosen_by(name):
     first = TABLES[name].size_of("small")
     seeds = {}
     for axes in expand(TABLES[name], first):
         seeds.setdefault(group(axes), set()).add(axes["seed"])
     if not name.startswith("ours_"):
         assert {tuple(sorted(own)) for own in seeds.values()} == {(200, 201, 202, 203, 204)}
-
-
-@pytest.mark.parametrize("name", WITH_RUNGS)
-def test_no_rung_counts_a_seed_that_something_was_chosen_by(name):
     for size in TABLES[name].sizes:
         seeds = {axes["seed"] for axes in expand(TABLES[name], size)}
         if size == RATES:
             assert max(seeds) < 200
         elif size != PAPER:
             assert min(seeds) >= 200
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_what_names_a_claim_of_the_paper_names_one(name):
-    table = TABLES[name]
-    lines = [claim.of for size, part in table.sizes.items() if size != PAPER for claim in part.claims if claim.of]
-    for line in [*lines, *(table.question.by if table.question else ())]:
-        assert stands_for(table.claims, line) is not None, line
 
 
 @pytest.mark.parametrize("name", WITH_RUNGS)
@@ -190,8 +166,6 @@ def test_a_table_shares_runs_with_the_command_line():
 
 
 # --- The ids of committed records, and of all runs of all tables ------------------------------------------------------
-
-
 # Its configuration had one key less when it was hashed.
 OLDER = "ptb_word-mts-s0-f90dcae5f8a5"
 RECORDS = [path for path in sorted(paths.RESULTS.rglob("record.json")) if path.parent.name != OLDER]
@@ -200,29 +174,22 @@ RECORDS = [path for path in sorted(paths.RESULTS.rglob("record.json")) if path.p
 @pytest.mark.parametrize("path", RECORDS, ids=lambda path: path.parent.name)
 def test_a_committed_record_has_the_id_of_its_configuration(path):
     record = json.loads(path.read_text())
-    config = record["config"]
+    config, ids = record["config"], {identity.identity(record["config"])}
     if "T_max" in config["model"]:  # chrono's is hashed as it is composed; the record has the number
-        ids = {
-            identity.identity({**config, "model": config["model"] | {"T_max": T_max}})
-            for T_max in ("auto", config["model"]["T_max"])
-        }
-        assert record["id"] in ids
-        return
-    assert identity.identity(config) == record["id"]
+        ids.add(identity.identity({**config, "model": config["model"] | {"T_max": "auto"}}))
+    assert record["id"] in ids
 
 
 IDS = list(csv.DictReader(Path(__file__).with_name("ids.csv").open()))
 
 
-@pytest.mark.parametrize("table", sorted({row["table"] for row in IDS}))
+@pytest.mark.parametrize("table", sorted({*NAMES, *(row["table"] for row in IDS)}))
 def test_runs_of_a_table_keep_their_ids_names_and_families(table):
     """A run that gets another id is trained again, by everybody. ids.csv has a digest of each table's runs by size."""
-    for row in (row for row in IDS if row["table"] == table):
+    rows = [row for row in IDS if row["table"] == table]
+    assert rows, "every table of conf/table is in the list"
+    for row in rows:
         runs = runs_of(table, row["size"])
         assert len(runs) == int(row["runs"])
         text = "\n".join(" ".join(described) for _, *described in runs)
         assert hashlib.sha256(text.encode()).hexdigest()[:16] == row["sha256"], row["size"]
-
-
-def test_every_table_of_conf_is_in_the_list():
-    assert {row["table"] for row in IDS} == {path.stem for path in (paths.conf() / "table").glob("*.yaml")}

@@ -1,37 +1,23 @@
 """What becomes of each table and figure of the papers: nothing forgotten, nothing promised that is not there."""
 
-import importlib
-import sys
-from pathlib import Path
-
-import pytest
+import coverage_page as coverage
 from made_up import made_row
 from omegaconf import OmegaConf
 
 from timescales import analysis
 from timescales.papers import load
 from timescales.papers.table import expand
+from timescales.paths import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 TABLES = sorted(path.stem for path in (ROOT / "conf" / "table").glob("*.yaml"))
 PAPERS = OmegaConf.to_container(OmegaConf.load(ROOT / "docs" / "coverage.yaml"))
 ITEMS = [(paper["paper"], label, item) for paper in PAPERS for label, item in paper["items"].items()]
 KINDS = {"table", "about", "script", "analysis", "no_claim", "why_not"}
 
 
-@pytest.fixture(scope="module")
-def coverage():
-    """scripts/coverage_page.py as a module."""
-    sys.path.insert(0, str(ROOT / "scripts"))
-    return importlib.import_module("coverage_page")
-
-
-def test_every_table_belongs_to_a_paper_or_our_own_study_and_exists():
+def test_an_item_says_what_it_shows_and_what_becomes_of_it():
     studies = {name for name in TABLES if name.startswith("ours_")}
     assert {item["table"] for _, _, item in ITEMS if "table" in item} == set(TABLES) - studies
-
-
-def test_an_item_says_what_it_shows_and_what_becomes_of_it():
     for paper, label, item in ITEMS:
         assert set(item) - KINDS == {"shows"}, (paper, label)
         assert set(item) & KINDS, (paper, label)
@@ -44,7 +30,7 @@ def test_an_item_says_what_it_shows_and_what_becomes_of_it():
             assert name == "planned" or name in analysis.names("study", "compare"), name
 
 
-def test_claims_or_values_of_its_table_are_about_an_item(coverage):
+def test_claims_or_values_of_its_table_are_about_an_item():
     for label, item in [(label, item) for _, label, item in ITEMS if "about" in item]:
         found = coverage.judged(item)
         assert found.claims or found.cells, label
@@ -52,18 +38,14 @@ def test_claims_or_values_of_its_table_are_about_an_item(coverage):
         assert (found.planned == 0) == item["about"].startswith("data/") == (found.standing == "data"), label
 
 
-def test_runs_count_that_have_the_numbers(coverage, monkeypatch):
+def test_runs_count_that_have_the_numbers(monkeypatch):
     """Of four runs of a claim's model one has not the analysis, one is small-scale, one of another model."""
     table = load.table("mahto_table2")
     axes = [axes for axes in expand(table) if axes["task"] == "ptb_word" and axes["model"] == "mts"]
     other = next(axes for axes in expand(table) if axes["model"] == "lstm")
     number = {"probe/routing/none": 1.0}
-    rows = [
-        made_row(number, axes=axes[0]),
-        made_row({"probe/routing/none": None}, axes=axes[1]),
-        made_row(number, axes=axes[2], rung="t20"),
-        made_row(number, axes=other),
-    ]
+    rows = [made_row(number, axes=axes[0]), made_row({"probe/routing/none": None}, axes=axes[1])]
+    rows += [made_row(number, axes=axes[2], rung="t20"), made_row(number, axes=other)]
     monkeypatch.setattr(coverage, "table_of", lambda name: (table, rows))
     item = {"table": "mahto_table2", "about": "probe/routing @ task=ptb_word"}
     found = coverage.judged(item)

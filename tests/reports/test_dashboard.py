@@ -5,7 +5,6 @@ import json
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -13,15 +12,13 @@ from timescales import paths, plotting
 from timescales.config import compose, folders, identity
 from timescales.papers import load
 from timescales.papers.table import expand
+from timescales.paths import ROOT
 from timescales.reports import report
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="module")
 def dashboard():
     pytest.importorskip("wandb_workspaces")
-    sys.path.insert(0, str(ROOT / "scripts"))
     import dashboard
 
     return dashboard
@@ -35,15 +32,14 @@ def built(dashboard, name, size="paper"):
 
 
 def filtered(model):
-    """The values that a view's one filter allows, and the key it is about."""
-    (leaf,) = [f for f in walk(model.spec.section.run_sets[0].filters) if isinstance(f, dict) and f.get("op") == "IN"]
+    """The key that a view's one filter is about, and the values that it allows."""
+    todo, found = [model.spec.section.run_sets[0].filters], []
+    while todo:
+        node = todo.pop()
+        found += [node] if isinstance(node, dict) and node.get("op") == "IN" else []
+        todo += node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
+    (leaf,) = found
     return leaf["key"], leaf["value"]
-
-
-def walk(node):
-    yield node
-    for inner in node.values() if isinstance(node, dict) else node if isinstance(node, list) else ():
-        yield from walk(inner)
 
 
 def by_type(model, kind):
@@ -79,13 +75,8 @@ def test_a_tables_view_has_its_values_curves_and_colours(dashboard):
     assert [config["metrics"] for config in lines[:2]] == [["valid/accuracy"], ["valid/loss"]]
     assert {config["xAxis"] for config in lines} == {"global_step"}
     assert model.spec.section.settings.x_axis == "global_step"
-    assert [key.name for key in model.spec.section.run_sets[0].grouping] == [
-        "model.value.name",
-        "task.value.sampling",
-        "task.value.time_input",
-        "task.value.time_unit",
-        "task.value.negatives",
-    ]
+    keys = [f"task.value.{name}" for name in ("sampling", "time_input", "time_unit", "negatives")]
+    assert [key.name for key in model.spec.section.run_sets[0].grouping] == ["model.value.name", *keys]
     assert set(model.spec.section.custom_run_colors.values()) == set(plotting.COLOURS.values())
 
 
@@ -96,21 +87,17 @@ def test_what_no_summary_holds_gets_no_bars(dashboard, name):
     assert ["valid/loss"] in [config["metrics"] for config in by_type(model, "Run History Line Plot")]
 
 
-TABLES = folders.choices("table")
-
-
 def test_every_view_is_written_and_read_again(dashboard, tmp_path, monkeypatch):
     """The front page and one view for each table, through the command line; W&B's own classes read them back."""
     from wandb_workspaces.workspaces import Workspace, internal
-
-    tables = [*TABLES[:1], *TABLES[-2:]]
 
     def made(name, composer, results, runs):  # without its hundreds of runs, which other tests gather
         table = load.table(name)
         bare = {size: [] for size in table.sizes}
         return report.Report(table, bare, {size: expand(table, size) for size in table.sizes}, results, results)
 
-    choices = folders.choices
+    choices, every = folders.choices, folders.choices("table")
+    tables = [*every[:1], *every[-2:]]
     monkeypatch.setattr(folders, "choices", lambda group: tables if group == "table" else choices(group))
     monkeypatch.setattr(report, "make", made)
     monkeypatch.setattr(sys, "argv", ["dashboard.py", "--out", str(tmp_path / "views"), "--project", "mine"])

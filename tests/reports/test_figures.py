@@ -1,23 +1,20 @@
 """Pictures of tables: what is drawn is what was found."""
 
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from made_up import TABLE, made_row, report_of, rows
+from matplotlib.figure import Figure
 
 from timescales import paths, plotting
 from timescales.files import csv_rows
 from timescales.papers.table import Figure as PanelOf
+from timescales.paths import ROOT
 from timescales.reports import figures, readme, speed, write
 from timescales.runs.metrics import Censored
 
-ROOT = Path(__file__).resolve().parents[2]
-
 
 def test_what_is_drawn_is_what_was_found():
-    from matplotlib.figure import Figure
-
     found = [*rows([0.5, 0.7], **{"task.T": 5}), *rows([0.9], **{"task.T": 10})]
     curve = [{"step": 10, "valid/accuracy": 0.25}, {"step": 20, "valid/accuracy": 0.75}]
     decays = [{"probe/decay/1": k + 1.0, "probe/decay/10": k + 4.0} for k in range(len(found))]
@@ -39,8 +36,6 @@ def test_what_is_drawn_is_what_was_found():
 
 
 def test_a_run_that_never_reached_the_threshold_is_an_empty_dot():
-    from matplotlib.figure import Figure
-
     metric = "steps to valid/accuracy >= 0.9"
     runs = [*rows([0.9], **{"task.T": 5}), *rows([0.9], **{"task.T": 10})]
     runs = [made_row({metric: steps}, row) for row, steps in zip(runs, (100, Censored(300)), strict=True)]
@@ -56,8 +51,7 @@ def test_the_picture_is_drawn(made):
     curves, times = {"kind": "curves"}, {"kind": "times"}
     for kind in (curves, {"kind": "line", "x": "task.T"}, [curves, times]):
         path = write.pictures(made(figure=kind))[0]
-        assert path.name == "figure.png"
-        assert path.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+        assert (path.name, path.read_bytes()[:8]) == ("figure.png", b"\x89PNG\r\n\x1a\n")
         assert path.stat().st_size < 200_000
 
 
@@ -123,8 +117,6 @@ def test_panels_of_parts_show_their_runs_alone_with_one_range_of_values(made, dr
 
 
 def test_the_front_picture_is_the_cells_in_percent(monkeypatch):
-    from matplotlib.figure import Figure
-
     cells = [{"label": "power law", "where": {"model": "plstm"}, "value": None}]
     found = report_of({**TABLE, "cells": cells}, {"paper": rows([0.9, 0.94])})
     for k, row in enumerate(found.rows["paper"]):
@@ -149,8 +141,6 @@ def test_pictures_that_committed_reports_show_are_there():
 
 
 def test_times_of_units_beyond_the_data_end_in_an_arrow():
-    from matplotlib.figure import Figure
-
     found = [*rows([0.5], model="plstm"), *rows([0.6], model="lstm"), *rows([0.7], model="ur")]
     name = "probe/one_over_e/"
     keys = [f"{name}{key}" for key in ("q10", "median", "q90", "zero_input/median")]
@@ -184,8 +174,6 @@ def test_times_of_several_tables_share_one_range(tmp_path, drawn):
 
 
 def test_curves_show_what_simple_rules_reach(monkeypatch):
-    from matplotlib.figure import Figure
-
     from timescales.config import compose
     from timescales.errors import MissingData
     from timescales.tasks import DelayedMatch
@@ -211,12 +199,7 @@ def test_curves_show_what_simple_rules_reach(monkeypatch):
     assert found.trivial_baselines(row) == {}
 
 
-HEAD = "section,config,S,B,I,H,loss,flush,threads,variant,seconds,MiB,ratio,rounds\n"
-
-
 def test_a_bar_has_the_ratio_that_was_measured(tmp_path, monkeypatch):
-    from matplotlib.figure import Figure
-
     lines = [
         "gates,A,220,128,10,128,all,0,1,own gate,0.1,,0.25,5",
         "layer,A,220,128,10,128,all,0,1,loop LSTM,0.1,,1.2,5",
@@ -224,7 +207,8 @@ def test_a_bar_has_the_ratio_that_was_measured(tmp_path, monkeypatch):
         "layer,B,784,100,1,256,all,0,1,fused LSTM,0.1,,0.4,5",  # another size
     ]
     (tmp_path / "bench").mkdir()
-    (tmp_path / "bench" / speed.BENCH).write_text(HEAD + "\n".join(lines) + "\n")
+    head = "section,config,S,B,I,H,loss,flush,threads,variant,seconds,MiB,ratio,rounds"
+    (tmp_path / "bench" / speed.BENCH).write_text("\n".join([head, *lines, ""]))
     figure = Figure()
     monkeypatch.setattr(plotting, "write", lambda fill, path, title: (fill(figure), [path])[1])
     speed.draw(tmp_path)

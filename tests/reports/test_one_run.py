@@ -3,7 +3,6 @@
 import json
 import shlex
 import sys
-from pathlib import Path
 
 import pytest
 from configs import composer
@@ -12,9 +11,8 @@ from quick import QUICK
 from timescales import commands, paths
 from timescales.config import compose, folders, identity
 from timescales.experiment import command
+from timescales.paths import ROOT
 from timescales.runs import store
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
@@ -80,8 +78,7 @@ def test_a_committed_run_and_its_command(status, monkeypatch, tmp_path, table, r
     told = status(line.id)
     assert told["run"].strip().endswith(f"-s{line.seed}-{line.id}")
     assert f"results/{table} ({line.rung})" in told["stored in"]
-    assert told["commit"].strip() == line.commit
-    assert told["seconds"].strip() == f"{line.seconds:.0f}"
+    assert (told["commit"].strip(), told["seconds"].strip()) == (line.commit, f"{line.seconds:.0f}")
     overrides = again(told)
     assert id_of(overrides) == line.id
     for k, override in enumerate(overrides):  # none of them may be left out
@@ -100,23 +97,18 @@ def test_committed_runs_have_a_command():
                 assert command.command(config, row.id, composer).startswith("python train.py"), (path, row.id)
 
 
-def test_an_archived_run_is_found(status, monkeypatch, tmp_path):
+def test_an_archived_run_is_found_and_has_no_command_if_it_cannot_be_composed_any_more(status, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     told = status("9c298cf93abf")
     assert again(told) == ["model=chrono", "task.T=500"]
     assert told["state"].strip() == "interrupted"
-
-
-def test_a_configuration_that_cannot_be_composed_any_more_has_no_command(status):
     assert "no command repeats this run" in status("ptb_word-mts-s0-f90dcae5f8a5")["again"]
 
 
 def test_what_is_no_run_is_one_line(status, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     for word in ("0123456789ab", "copy-lstm-s0-0123456789ab", "runs/nope"):
-        told = status(word)
-        assert told == (
-            f"error: {word}: no such run in runs/ or results/: timescales-status TABLE --list names a table's runs"
-        )
+        line = f"error: {word}: no such run in runs/ or results/: timescales-status TABLE --list names a table's runs"
+        assert status(word) == line
     assert "no such table" in status("nope")
     assert "are for tables: leave them out" in status("0123456789ab", "--measure")

@@ -17,12 +17,11 @@ from timescales.config import compose, folders
 from timescales.errors import ConfigError
 from timescales.papers import load
 from timescales.papers.table import Table
+from timescales.paths import ROOT
 from timescales.reports import forest, index, markdown, verdicts, wording, write
 from timescales.runs import cost, metrics, store
 from timescales.runs.record import Record
 
-ROOT = Path(__file__).resolve().parents[2]
-PNG = b"\x89PNG\r\n\x1a\n"
 NO_LADDER = {"none": "There is no smaller size."}
 
 
@@ -35,9 +34,8 @@ def line_of(text, begin):
 def test_the_page_has_an_answer_the_claims_the_values_and_the_ladder(made):
     text = markdown.table(made())
     answer = next(line for line in text.splitlines() if "Is it reproduced?" in line)
-    assert "Yes" in answer
-    assert "1 of 1 conclusions hold" in answer
-    assert "1 of 1 printed values agree" in answer
+    for words in ("Yes", "1 of 1 conclusions hold", "1 of 1 printed values agree"):
+        assert words in answer
     assert "6 of 6 runs" in text
     # 90.4 and 60.1 with spreads of .1: 2.776 * .1 sqrt(2/3) = .23 about their difference.
     ladder, claims = text.split("## What the paper concludes")
@@ -149,8 +147,7 @@ def test_what_depends_on_an_open_setting_is_told_under_each_of_its_values():
 def test_a_table_without_printed_values_shows_means():
     cells = [{"where": {"model": model}, "value": None} for model in ("plstm", "lstm")]
     text = markdown.table(report_of(TABLE | {"cells": cells}, {"paper": rows([0.5, 0.6, 0.7])}))
-    assert line_of(text, "plstm")[1] == "60 [35.2, 84.8], 3 runs"
-    assert line_of(text, "lstm")[1] == ""
+    assert (line_of(text, "plstm")[1], line_of(text, "lstm")[1]) == ("60 [35.2, 84.8], 3 runs", "")
     assert "verdict |" not in text
 
 
@@ -161,23 +158,18 @@ def test_a_table_that_can_have_no_ladder_says_why():
 
 
 def test_what_was_chosen_by_is_shown_and_not_counted():
-    table = TABLE | {
-        "assumed": {"x": {"said": "chosen", "calibrated": True}},
-        "cells": [],
-        "claims": [{**quoted("plstm > lstm"), "calibrated": True}, quoted("lstm > plstm")],
-    }
+    claims = [{**quoted("plstm > lstm"), "calibrated": True}, quoted("lstm > plstm")]
+    table = TABLE | {"assumed": {"x": {"said": "chosen", "calibrated": True}}, "cells": [], "claims": claims}
     report = report_of(table, {"paper": rows([0.9, 0.901, 0.902]) + rows([0.6, 0.601, 0.602], "lstm")})
     assert report.counts[0] == {"refuted": 1}
     assert "holds" in line_of(markdown.table(report), "plstm better than lstm†")
 
 
 # --- pictures ---
-
-
 def test_pictures_are_small_and_vanish_with_what_they_show(made):
     found = made()
     for path in write.pictures(found):
-        assert path.read_bytes()[:8] == PNG
+        assert path.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
         assert path.stat().st_size < 200_000
     files = [found.folder / name for name in ("figure.png", "verdicts.png", "ladder.png")]
     assert all(path.is_file() for path in files)
@@ -211,8 +203,6 @@ def test_the_ladders_picture_has_a_row_for_each_rung_and_the_papers_last(made):
 
 
 # --- what is on disk ---
-
-
 def test_report_is_idempotent_and_rebuilt_from_what_is_committed(made, tmp_path):
     found = made()
     write.write(found)
@@ -301,7 +291,6 @@ def test_a_run_that_diverged_before_its_first_validation_is_reported(made, tmp_p
 
 
 def test_a_check_names_what_the_committed_runs_do_not_give(made, tmp_path, monkeypatch, capsys):
-    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
     import report as reporting
 
     found = made()
@@ -318,13 +307,8 @@ def test_a_check_names_what_the_committed_runs_do_not_give(made, tmp_path, monke
 
 @pytest.mark.slow
 def test_committed_reports_are_what_their_runs_give():
-    done = subprocess.run(
-        [sys.executable, str(ROOT / "scripts" / "report.py"), "--check"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = [sys.executable, str(ROOT / "scripts" / "report.py"), "--check"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -371,11 +355,9 @@ def test_where_reports_go(monkeypatch, tmp_path):
 
 # --- the index ---
 
-QUESTION = {"question": {"asks": "Is it better?", "by": ["plstm > lstm"]}}
-
 
 def asked(made, **changes):
-    _, _, row = index.questions([made(**QUESTION | changes)])
+    _, _, row = index.questions([made(**{"question": {"asks": "Is it better?", "by": ["plstm > lstm"]}} | changes)])
     return row.strip("| ").split(" | ")
 
 
@@ -419,18 +401,15 @@ def test_the_index_says_how_often_the_first_rung_predicts(made):
     text = "\n".join(index.predicts([made(claims=claims, ladder=LADDER | {"claims": [*told, turned]})]))
     line = next(line for line in text.splitlines() if line.startswith("| all "))
     assert "2 of 3" in line
-    assert line.endswith("| 44 % |"), "a third of the smaller ones and two thirds of the larger are positive: 2/9 + 2/9"
+    assert line.endswith("| 44 % |"), "a third of the smaller and two thirds of the larger are positive: 2/9 + 2/9"
     assert "nobody can say" in text
 
 
 # --- reproduce.py ---
-
-
 @pytest.fixture
 def reproduce(monkeypatch, script, tmp_path):
     """Call scripts/reproduce.py on the table chien_copy, whose rungs take these hours: what it prints, and train.py's
     arguments."""
-    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
     import reproduce as reproducing
 
     called, hours = [], {"t20": 0.1, "t100": 1.0, "t200": 3.0, "t500": 30.0}
@@ -483,7 +462,6 @@ def test_reproduce_says_in_one_line_that_nothing_fits(reproduce):
 
 def test_the_price_of_a_rung_leaves_out_what_has_run(monkeypatch, tmp_path):
     """15 runs of three kinds; of one kind a run has ended, which is its price; the others are timed and end early."""
-    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
     import reproduce as reproducing
 
     from timescales.experiment import plan
@@ -493,22 +471,22 @@ def test_the_price_of_a_rung_leaves_out_what_has_run(monkeypatch, tmp_path):
     with compose.composing() as composer:
         runs, _ = plan.table_runs(table, "t20", composer)
         ended = {runs[0].directory.name: made_row(id=runs[0].id, status="finished", seconds=50.0)}
-        monkeypatch.setattr(
-            reproducing.found, "read_state", lambda path, row: Namespace(outcome=ended.get(path.name), word="")
-        )
         timed = []
+
+        def read_state(path, row):
+            return Namespace(outcome=ended.get(path.name), word="")
 
         def measure(kind, config):
             timed.append(kind)
             return cost.Timing(kind, "", "", "1", "15000", "", "", "100")
 
+        monkeypatch.setattr(reproducing.found, "read_state", read_state)
         monkeypatch.setattr(reproducing.cost, "measure", measure)
         kinds = {run.cost_key for run in runs}
         assert len(kinds) == 3
         price = reproducing.seconds_of(table, "t20", composer)
         assert set(timed) == kinds - {runs[0].cost_key}
         assert price == pytest.approx(4 * 50 + 10 * 100 * 7500 / 15000)
-        broken = replace(table, ladder=table.ladder)
         monkeypatch.setattr(plan, "table_runs", lambda *_: ([], ["task=nope: no such task"]))
         with pytest.raises(ConfigError, match="task=nope"):
-            reproducing.seconds_of(broken, "t20", composer)
+            reproducing.seconds_of(table, "t20", composer)

@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from made_up import LADDER, ORIGIN, TABLE, made_record, made_row, planned_run, quoted, report_of, rows
@@ -13,10 +12,10 @@ from timescales.experiment import plan
 from timescales.papers import load
 from timescales.papers.parse import parse
 from timescales.papers.table import expand
+from timescales.paths import ROOT
 from timescales.reports import gather, index, status, wording
 from timescales.runs import cost, provenance, store
 
-ROOT = Path(__file__).resolve().parents[2]
 NODE = TABLE | {"claims": [quoted("plstm > lstm")], "ladder": LADDER}
 
 
@@ -91,9 +90,8 @@ def test_the_runs_of_a_table_are_listed_without_torch(said):
     head, *body = (line.split() for line in lines)
     assert set(head) == {"model", "time_input", "time_unit", "negatives", "sampling", "seed", "state", "directory"}
     runs = [dict(zip(head, row, strict=True)) for row in body]
-    assert sorted((run["time_unit"], run["seed"]) for run in runs) == [
-        (unit, seed) for unit in ("longest", "raw") for seed in "01"
-    ]
+    both = [(unit, seed) for unit in ("longest", "raw") for seed in "01"]
+    assert sorted((run["time_unit"], run["seed"]) for run in runs) == both
     assert {(run["model"], run["sampling"]) for run in runs} == {("plstm", "async")}
     assert {run["state"] for run in runs} <= {"committed", "stale", "missing"}
     assert all(run["directory"].startswith(f"frequency-plstm-s{run['seed']}-") for run in runs)
@@ -122,12 +120,9 @@ def test_the_price_of_what_is_open(tmp_path):
     head = ",".join(cost.COLUMNS)
     slow, fast = ("u,copy/lstm,abacus,1,9,1,1,90000", "u,copy/lstm,loom,1,9,1,1,36000")
     (tmp_path / "speed.csv").write_text(f"{head}\n{fast}\n{slow}\n")
-    there = [made_row(ORIGIN, row, seconds=600.0) for row in rows([0.9, 0.91])]
-    there += [
-        made_row(like=there[0], id="5", status="failed", seconds=1e6),
-        made_row(like=there[0], id="4", seconds=3.0),
-    ]
-    there[:2] = [made_row(like=row, id=run_id) for row, run_id in zip(there[:2], "34", strict=True)]
+    there = [made_row(ORIGIN, row, seconds=600.0, id=id) for row, id in zip(rows([0.9, 0.91]), "34", strict=True)]
+    there += [made_row(like=there[0], id="5", status="failed", seconds=1e6)]
+    there += [made_row(like=there[0], id="4", seconds=3.0)]
 
     def planned(kinds):
         return [planned_run(axes, str(k), kinds[axes["model"]]) for k, axes in enumerate(expand(parse(TABLE)))]

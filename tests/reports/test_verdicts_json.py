@@ -7,7 +7,6 @@ import statistics
 import subprocess
 import sys
 from dataclasses import fields
-from pathlib import Path
 
 import pytest
 from made_up import LADDER, TABLE, quoted, report_of, rows
@@ -18,19 +17,17 @@ from timescales.analysis.study import Source
 from timescales.config import folders
 from timescales.errors import ConfigError
 from timescales.papers import load, reanalysed
+from timescales.paths import ROOT
 from timescales.reports import verdicts
 from timescales.reports.verdicts import Line
 from timescales.runs import store
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def made(**changes):
     """A report of three runs of each of two models, by their accuracies in per cent: 90.1 and 80."""
     found = [*rows([0.9, 0.901, 0.902]), *rows([0.79, 0.80, 0.81], model="lstm")]
-    return report_of(
-        TABLE | {"cells": [{"where": {"model": "plstm"}, "value": 90.0, "sd": 0.3, "n": 3}]} | changes, {"paper": found}
-    )
+    cell = {"where": {"model": "plstm"}, "value": 90.0, "sd": 0.3, "n": 3}
+    return report_of(TABLE | {"cells": [cell]} | changes, {"paper": found})
 
 
 def test_a_value_is_a_line():
@@ -60,10 +57,8 @@ def test_claims_are_lines_of_three_kinds():
 
 def test_each_rung_of_a_claim_is_a_line():
     report = made(claims=[quoted("plstm > lstm")], ladder=LADDER)
-    T = {"task.T": 5}
-    report.rows["t5"].extend(
-        rows([0.9, 0.901, 0.902], first=200, **T) + rows([0.6, 0.61, 0.62], "lstm", first=200, **T)
-    )
+    at = {"first": 200, "task.T": 5}
+    report.rows["t5"].extend(rows([0.9, 0.901, 0.902], **at) + rows([0.6, 0.61, 0.62], "lstm", **at))
     lines = [(line.of, line.word, line.n) for line in verdicts.lines(report) if line.kind != "value"]
     assert lines == [("paper", "holds", 3), ("t5", "seen", 3), ("t20", "not run", 0)]
     assert {word for _, word, _ in lines} <= set(verdicts.WORDS)
@@ -74,9 +69,8 @@ def test_the_slope_over_two_rungs_is_a_line():
     report = made(claims=[quoted("plstm > lstm")], ladder=LADDER)
     for name, T, lower in (("t5", 5, 0.6), ("t20", 20, 0.8)):
         own, other = ([x, x + 0.01, x + 0.02] for x in (0.9, lower))
-        report.rows[name].extend(
-            rows(own, first=200, **{"task.T": T}) + rows(other, "lstm", first=200, **{"task.T": T})
-        )
+        at = {"first": 200, "task.T": T}
+        report.rows[name].extend(rows(own, **at) + rows(other, "lstm", **at))
         for row in report.rows[name]:
             vars(row)["id"] = f"{name}{row.id}"
     line = next(line for line in verdicts.lines(report) if line.of == "slope")
@@ -111,11 +105,8 @@ def test_files_keep_the_lines_of_other_tables(tmp_path):
     assert not (tmp_path / "nowhere").exists()
 
 
-def test_json_has_finite_numbers_alone():
+def test_lines_are_as_the_schema_says_and_have_finite_numbers_alone(tmp_path):
     assert [verdicts._rounded(value) for value in (math.inf, math.nan, 1 / 3, 3, "x")] == [None, None, 0.333333, 3, "x"]
-
-
-def test_lines_are_as_the_schema_says(tmp_path):
     names = {str: "string", bool: "boolean", int: "integer", float: "number", type(None): "null"}
     keys = verdicts.schema()["items"]["properties"]
     verdicts.write([made(claims=[quoted("plstm > lstm")])], tmp_path)
@@ -154,10 +145,9 @@ def test_the_lines_of_the_page_give_the_numbers_of_the_report():
     exec(blocks[0] + blocks[2] + blocks[1], seen)
     table = load.table("ours_delay")
     found = store.read_rows(paths.RESULTS / "ours_delay" / "runs.csv")
-    shown = {
-        (each.item.where["task.delay"], each.item.where["model"]): statistics.fmean(each.verdicts[0].values)
-        for each in report_of(table, {"paper": found}).values
-    }
+    shown = {}
+    for each in report_of(table, {"paper": found}).values:
+        shown[each.item.where["task.delay"], each.item.where["model"]] = statistics.fmean(each.verdicts[0].values)
     for delay, by_model in seen["means"].iterrows():
         for model, mean in by_model.items():
             assert 100 * mean == pytest.approx(shown[delay, model], rel=1e-5), (delay, model)

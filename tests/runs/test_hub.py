@@ -1,7 +1,6 @@
 """Weights at a hub: `hf upload` puts a folder of them there, and `timescales.load("hf:...")` gets them."""
 
 import base64
-import contextlib
 import hashlib
 import http.server
 import json
@@ -11,27 +10,13 @@ import shutil
 import subprocess
 import sys
 import threading
-from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import pytest
 
+from timescales.paths import ROOT
+
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
-
-
-@contextlib.contextmanager
-def serving():
-    """A server of one hub; `address` is where, `files` {repository: {name: content}}, `private` a set."""
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Hub)
-    server.files, server.private, server.address = {}, set(), f"http://127.0.0.1:{server.server_port}"
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield server
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
 
 
 class Hub(http.server.BaseHTTPRequestHandler):
@@ -88,7 +73,6 @@ class Hub(http.server.BaseHTTPRequestHandler):
         pass
 
 
-ROOT = Path(__file__).resolve().parents[2]
 WEIGHTS = ROOT / "results" / "chien_table3" / "weights"
 ID = "2e471ad7b7ea"
 pytest.importorskip("huggingface_hub")
@@ -97,8 +81,14 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def server():
-    with serving() as made:
-        yield made
+    """A server of one hub; `address` is where, `files` {repository: {name: content}}, `private` a set."""
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Hub) as server:
+        server.files, server.private, server.address = {}, set(), f"http://127.0.0.1:{server.server_port}"
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
 
 
 @pytest.fixture
@@ -109,9 +99,8 @@ def call(server, tmp_path):
         environment = os.environ | {"HF_ENDPOINT": server.address, "HF_HOME": str(tmp_path / "hf"), "HF_TOKEN": token}
         environment |= {"HF_HUB_DISABLE_XET": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "OMP_NUM_THREADS": "1"}
         environment |= {"PYTHONPATH": str(ROOT), "NO_PROXY": "127.0.0.1", "HF_HUB_OFFLINE": "0"}
-        done = subprocess.run(
-            [sys.executable, *arguments], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
-        )
+        command = [sys.executable, *arguments]
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
         return done.returncode, done.stdout, done.stderr
 
     return run

@@ -8,14 +8,13 @@ import resource
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 from quick import QUICK, lock_from_elsewhere
 
+from timescales.paths import ROOT
 from timescales.runs import lock
 
-ROOT = Path(__file__).resolve().parents[2]
 QUICK = [*QUICK, "engine=eager", "logger=csv"]
 
 
@@ -74,9 +73,8 @@ def test_a_full_disk_that_copies_on_write_locks_nobody_out(tmp_path, monkeypatch
 def test_a_dead_owner_on_this_machine_is_seen_at_once(tmp_path):
     code = "import pathlib, sys; from timescales.runs import lock\n"
     code += "held = lock.Lock(pathlib.Path(sys.argv[1])); print(flush=True); input()"
-    process = subprocess.Popen(
-        [sys.executable, "-c", code, str(tmp_path)], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    )
+    command = [sys.executable, "-c", code, str(tmp_path)]
+    process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     process.stdout.readline()
     with pytest.raises(lock.RunningElsewhere, match=f"process {process.pid} on"):
         lock.Lock(tmp_path)
@@ -165,45 +163,29 @@ def test_a_run_that_another_process_trains_is_named_and_left_alone(train, tmp_pa
     assert train(*QUICK, f"run_dir={directory}").status == 0
 
 
-def test_a_process_that_was_taken_for_dead_writes_no_more(train, tmp_path, monkeypatch):
-    monkeypatch.setattr(lock, "HEARTBEAT", 0.01)
-    directory = tmp_path / "mine"
+@pytest.mark.parametrize(("place", "steps"), [("a step", 2000), ("the test", 2)])
+def test_a_process_that_was_taken_for_dead_writes_no_more(train, tmp_path, monkeypatch, place, steps):
     from timescales.runs import loggers
-
-    original = loggers.Curve.log
-
-    def log(self, values, step):
-        original(self, values, step)
-        if step == 20:  # it was away, and another has taken over and saved something
-            (directory / "lock.1").write_text(json.dumps({"process": 8, "host": "far"}))
-            (directory / "last.pt").write_bytes(b"another's")
-            time.sleep(0.5)
-
-    monkeypatch.setattr(loggers.Curve, "log", log)
-    outcome = train(*QUICK, f"run_dir={directory}", "loop.max_steps=2000", "loop.log_every=1")
-    assert outcome.status == 1
-    assert "was taken over by another process" in outcome.err
-    assert (directory / "last.pt").read_bytes() == b"another's"
-    assert json.loads((directory / "record.json").read_text())["status"] == "interrupted"
-
-
-def test_a_process_taken_for_dead_while_it_tests_writes_no_result(train, tmp_path, monkeypatch):
-    monkeypatch.setattr(lock, "HEARTBEAT", 0.01)
-    directory = tmp_path / "mine"
     from timescales.training import outcome
 
-    original = outcome.outcome
+    monkeypatch.setattr(lock, "HEARTBEAT", 0.01)
+    directory, log, tested = tmp_path / "mine", loggers.Curve.log, outcome.outcome
 
-    def taken_over(run):
-        found = original(run)
+    def away(found=None):
+        """Another process takes over meanwhile and saves something."""
         (directory / "lock.1").write_text(json.dumps({"process": 8, "host": "far"}))
+        (directory / "last.pt").write_bytes(b"another's")
         time.sleep(0.5)
         return found
 
-    monkeypatch.setattr(outcome, "outcome", taken_over)
-    ended = train(*QUICK, f"run_dir={directory}", "loop.max_steps=2")
+    if place == "a step":
+        monkeypatch.setattr(loggers.Curve, "log", lambda *given: (log(*given), away() if given[-1] == 20 else None))
+    else:
+        monkeypatch.setattr(outcome, "outcome", lambda run: away(tested(run)))
+    ended = train(*QUICK, f"run_dir={directory}", f"loop.max_steps={steps}", "loop.log_every=1")
     assert ended.status == 1
     assert "was taken over by another process" in ended.err
+    assert (directory / "last.pt").read_bytes() == b"another's"
     assert json.loads((directory / "record.json").read_text())["status"] == "interrupted"
 
 

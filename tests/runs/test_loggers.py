@@ -28,9 +28,8 @@ QUICK = [*QUICK, "loop.max_steps=4", "loop.log_every=2"]
 def rows(path):
     """The rows of a curve.csv, without their checksums."""
     with open(path, newline="") as file:
-        return [
-            {key: value for key, value in row.items() if key != loggers.Curve.CHECK} for row in csv.DictReader(file)
-        ]
+        read = list(csv.DictReader(file))
+    return [{key: value for key, value in row.items() if key != loggers.Curve.CHECK} for row in read]
 
 
 def test_curve_is_one_row_per_logged_step(tmp_path):
@@ -65,23 +64,20 @@ def test_a_curve_goes_on_where_the_run_does_or_restarts_if_it_is_damaged(tmp_pat
 
 def test_the_bar_shows_progress_loss_and_metric(monkeypatch, capsys):
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
-    bar = loggers.Bar(10, 40, 10, "copy plstm seed 0", "valid/accuracy", 0.0945)
-    bar.log({"train/loss_nats": 1.25, "valid/accuracy": 0.5}, 30)
-    bar.bar.refresh()
-    bar.finish(None)
-    shown = capsys.readouterr().err
+
+    def shown(begun, name, chances, values, step):
+        bar = loggers.Bar(begun, 40, 10, name, "valid/accuracy", *chances)
+        bar.log(values, step)
+        bar.bar.refresh()
+        bar.finish(None)
+        return capsys.readouterr().err
+
+    said = shown(10, "copy plstm seed 0", [0.0945], {"train/loss_nats": 1.25, "valid/accuracy": 0.5}, 30)
     numbers = ("30/40", "epoch=3.0", "loss=1.2500 (chance 0.0945)", "valid/accuracy=0.5000", "step/s")
-    assert all(word in shown for word in ("copy plstm seed 0", *numbers)), shown
-    bar = loggers.Bar(0, 40, 10, "program lstm seed 0", "valid/accuracy", 2.29, 0.313)
-    bar.log({"train/loss_nats": 2.0, "valid/accuracy": 0.25}, 10)
-    bar.bar.refresh()
-    bar.finish(None)
-    assert "valid/accuracy=0.2500 (chance 0.3130)" in capsys.readouterr().err
-    bar = loggers.Bar(0, 40, 10, "own task", "valid/accuracy", math.nan)
-    bar.log({"train/loss_nats": 1.25}, 10)
-    bar.bar.refresh()
-    bar.finish(None)
-    assert "chance" not in capsys.readouterr().err
+    assert all(word in said for word in ("copy plstm seed 0", *numbers)), said
+    said = shown(0, "program lstm seed 0", [2.29, 0.313], {"train/loss_nats": 2.0, "valid/accuracy": 0.25}, 10)
+    assert "valid/accuracy=0.2500 (chance 0.3130)" in said
+    assert "chance" not in shown(0, "own task", [math.nan], {"train/loss_nats": 1.25}, 10)
 
 
 @pytest.mark.slow
@@ -92,13 +88,10 @@ def test_wandb_offline(train_process, tmp_path, monkeypatch):
     monkeypatch.setenv("NETRC", str(tmp_path / "no-netrc"))
     monkeypatch.setenv("HOME", str(tmp_path))
     directory = tmp_path / "my runs"
-    out, _ = train_process(
-        *QUICK, "model=plstm", "engine=eager", "logger=wandb", f"run_dir='{directory}'"
-    ).communicate()
-    assert (
-        f"W&B: no key, logging offline. To upload it later: wandb login && wandb sync '{directory}'/wandb/offline-run-*"
-        in out
-    )
+    settings = ["model=plstm", "engine=eager", "logger=wandb", f"run_dir='{directory}'"]
+    out, _ = train_process(*QUICK, *settings).communicate()
+    later = f"To upload it later: wandb login && wandb sync '{directory}'/wandb/offline-run-*"
+    assert f"W&B: no key, logging offline. {later}" in out
     (run,) = (directory / "wandb").glob("offline-run-*/run-*.wandb")
     shown = json.dumps(inspected(run))
     for word in ("global_step", "train/loss_nats", "timescale/layer1/q50", "test/accuracy", "hidden_size", "chien"):
@@ -144,8 +137,7 @@ def test_wandb_knows_runs_of_one_configuration_by_their_group(train, tmp_path):
     assert (runs[0]["tags"], runs[1]["tags"][3:]) == (["copy", "chrono", "chien"], ["chien_copy"])
     record = json.loads((tmp_path / "0" / "record.json").read_text())
     summary = [s["update"] for s in of_type(found[0], "summary") if "best" in s["update"]]
-    assert summary[-1]["best"] == record["best"]
-    assert summary[-1]["chance"] == record["chance"]
+    assert (summary[-1]["best"], summary[-1]["chance"]) == (record["best"], record["chance"])
     assert any(m.get("name") == "valid/accuracy" and m["summary"]["max"] for m in of_type(found[0], "metric"))
     history = [h["item"] for h in of_type(found[0], "history")]
     assert [h["global_step"] for h in history] == [0, 2, 4, 4]  # the start, two validations, the end
@@ -334,9 +326,8 @@ def test_a_key_without_a_network_costs_no_training(train_process, tmp_path, monk
     monkeypatch.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")  # nobody listens
     monkeypatch.setenv("WANDB_API_KEY", 40 * "0")
     monkeypatch.delenv("WANDB_SILENT", raising=False)
-    out, _ = train_process(
-        *QUICK, "logger=wandb", "seeds=2", "engine=eager", f"run_dir={tmp_path / 'mine'}"
-    ).communicate()
+    settings = ["logger=wandb", "seeds=2", "engine=eager", f"run_dir={tmp_path / 'mine'}"]
+    out, _ = train_process(*QUICK, *settings).communicate()
     assert out.count("W&B: ") == 1
     assert "logging offline under" in out
     assert "Traceback" not in out
@@ -418,8 +409,6 @@ def test_logger_choice(train, tmp_path, choice, files):
 
 
 # --- docs/loggers.md: its sweep.yaml names real keys, and the command that `wandb agent` starts trains and logs -------
-
-
 PAGE = (ROOT / "docs" / "loggers.md").read_text()
 SWEEP = yaml.safe_load(re.search(r"```yaml\n(.*?)```", PAGE, re.DOTALL)[1])
 CHOSEN = {"model": "plstm", "optimizer.lr": 0.0021, "loop.schedule": "cosine", "loop.clip_norm": "null", "seed": 1}
@@ -440,11 +429,8 @@ def test_each_value_of_the_sweep_is_a_setting():
     with compose.composing() as composer:
         for key, parameter in SWEEP["parameters"].items():
             values = parameter.get("values") or [parameter["min"], parameter["max"]]
-            ids = set()
-            for value in values:
-                overrides = command_of(SWEEP, CHOSEN | {key: value})[3:]
-                ids.add(run_of(composer(overrides)).id)
-            assert len(ids) == len(values), key
+            commands = [command_of(SWEEP, CHOSEN | {key: value}) for value in values]
+            assert len({run_of(composer(command[3:])).id for command in commands}) == len(values), key
 
 
 def test_the_metric_is_the_one_that_chooses_the_checkpoint():
@@ -465,13 +451,8 @@ def test_an_agents_command_trains_and_logs_as_the_agents_run(tmp_path):
     words[:2] = [sys.executable]
     settings = tmp_path / "config.yaml"
     settings.write_text(yaml.dump({key: {"value": value} for key, value in CHOSEN.items()} | {"wandb_version": 1}))
-    environment = {
-        **os.environ,
-        "WANDB_MODE": "offline",
-        "WANDB_SWEEP_ID": "sweep123",
-        "WANDB_RUN_ID": "agents",
-        "WANDB_SWEEP_PARAM_PATH": str(settings),
-    }
+    environment = os.environ | {"WANDB_MODE": "offline", "WANDB_SWEEP_ID": "sweep123", "WANDB_RUN_ID": "agents"}
+    environment |= {"WANDB_SWEEP_PARAM_PATH": str(settings)}
     done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     (directory,) = (tmp_path / "runs").glob("copy-plstm-s1-*")

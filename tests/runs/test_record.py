@@ -13,7 +13,7 @@ from quick import QUICK
 
 import timescales
 from timescales import paths
-from timescales.config import compose, identity
+from timescales.config import identity
 from timescales.config.run import run_of
 from timescales.errors import ConfigError
 from timescales.reports import wording
@@ -25,21 +25,17 @@ QUICK = [*QUICK, "logger=none"]
 
 
 def test_a_run_leaves_its_record_and_is_skipped_then(train, tmp_path):
-    first = train(*QUICK, "model=plstm")
-    assert first.status == 0, first
+    assert train(*QUICK, "model=plstm").status == 0
     (directory,) = (tmp_path / "runs").iterdir()
     assert directory.name.startswith("copy-plstm-s0-")
     record = json.loads((directory / "record.json").read_text())
     assert directory.name.endswith(record["id"])
-    assert record["status"] == "finished"
-    assert record["config"]["model"]["hidden_size"] == 4
-    assert set(record["metrics"]) == {
-        f"{s}/{m}" for s in ("valid", "test") for m in ("loss", "accuracy", "sequence_accuracy")
-    }
+    assert (record["status"], record["config"]["model"]["hidden_size"]) == ("finished", 4)
+    scores = ("loss", "accuracy", "sequence_accuracy")
+    assert set(record["metrics"]) == {f"{split}/{score}" for split in ("valid", "test") for score in scores}
     assert 0 <= record["metrics"]["test/accuracy"] <= 1
     assert len(record["timescales"]["start"][0]) == len(record["timescales"]["end"][0]) == 7
-    assert record["parameters"] == 3 * 4 * (10 + 4 + 1) + 4 + 5 * 10
-    assert record["chance"] == Copy(T=2).chance()
+    assert (record["parameters"], record["chance"]) == (3 * 4 * (10 + 4 + 1) + 4 + 5 * 10, Copy(T=2).chance())
     for key in ("commit", "versions", "threads", "machine", "seconds", "golden", "seed", "device", "curve", "best"):
         assert record[key] is not None, key
     again = train(*QUICK, "model=plstm")
@@ -132,12 +128,11 @@ def test_a_run_that_cannot_begin_leaves_files_that_were_there(train, tmp_path, w
     """Also those with names of a run's."""
     directory = tmp_path / "mine"
     directory.mkdir()
-    for name in ("curve.csv", "best.pt", "blocks.csv", "notes.txt"):
+    names = {name: name for name in ("curve.csv", "best.pt", "blocks.csv", "notes.txt")}
+    for name in names:
         (directory / name).write_text(name)
     assert train(*QUICK, wrong, f"run_dir={directory}", *more).status == 1
-    assert {path.name: path.read_text() for path in directory.iterdir()} == {
-        name: name for name in ("curve.csv", "best.pt", "blocks.csv", "notes.txt")
-    }
+    assert {path.name: path.read_text() for path in directory.iterdir()} == names
 
 
 def test_clear_removes_all_files_of_a_run_but_its_log(tmp_path):
@@ -166,13 +161,10 @@ def test_a_shortened_evaluation_is_part_of_the_record(tmp_path):
 def test_the_version_is_that_of_the_code_not_that_of_an_older_installation(monkeypatch):
     monkeypatch.setattr("importlib.metadata.version", lambda package: "0.0.1")
     versions = provenance.provenance("cpu").versions
-    assert versions["timescales"] == timescales.__version__
-    assert versions["torch"] == "0.0.1"
+    assert (versions["timescales"], versions["torch"]) == (timescales.__version__, "0.0.1")
 
 
 # --- Rows of runs.csv: what a record gives, and what is committed; what runs of a kind cost ---------------------------
-
-
 def test_values_of_two_trainings_of_a_run_are_never_mixed(tmp_path):
     for name, seconds, metric in (("a", 1.0, "last x"), ("b", 2.0, "last y"), ("c", 1.0, "last z")):
         (tmp_path / name).mkdir()
@@ -233,9 +225,8 @@ def test_no_committed_run_is_censored_later_than_it_stopped():
 def test_a_threshold_never_reached_stays_so_in_a_file(tmp_path):
     """A number for what computes, ">90" for what reads."""
     name = "steps to valid/accuracy >= 0.99"
-    (tmp_path / "runs.csv").write_text(
-        store.rows_text([made_row({name: metrics.Censored(90)}, id="a"), made_row({name: 90}, id="b")])
-    )
+    written = [made_row({name: metrics.Censored(90)}, id="a"), made_row({name: 90}, id="b")]
+    (tmp_path / "runs.csv").write_text(store.rows_text(written))
     assert f"{name}\na," in (tmp_path / "runs.csv").read_text().replace(",".join(store.COLUMNS) + ",", "")
     first, second = (found.value(name) for found in store.read_rows(tmp_path / "runs.csv"))
     assert (first, type(first), wording.number(first)) == (90, metrics.Censored, ">90")
@@ -275,8 +266,5 @@ def test_the_cost_of_a_run_with_one_batch_an_epoch(monkeypatch):
     """Its few steps are of several epochs; here each step takes a second, and each of three validation batches."""
     words = ["task=copy", "task.T=3", "task.train_size=8", "task.valid_size=1001", "task.batch_size=8"]
     monkeypatch.setattr(cost, "time", types.SimpleNamespace(monotonic=itertools.count().__next__))
-    with compose.composing() as composer:
-        found = cost.measure(
-            "a kind", identity.resolved(composer([*words, "loop.max_epochs=5", "model.hidden_size=4", "device=cpu"]))
-        )
-    assert astuple(found)[4:] == ("5", "1", "3", "20")
+    words += ["loop.max_epochs=5", "model.hidden_size=4", "device=cpu"]
+    assert astuple(cost.measure("a kind", identity.resolved(config(*words))))[4:] == ("5", "1", "3", "20")

@@ -110,11 +110,8 @@ def test_a_report_leaves_the_weights_of_runs_by_seed_as_far_as_there_is_room(tra
     from timescales.reports.report import Report
 
     run_id = trained.name.rpartition("-")[2]
-    rows = [
-        made_row(id="b" * 12, axes={"model": "plstm"}, seed=1, directory=trained),
-        made_row(id=run_id, axes={"model": "plstm"}, seed=0, directory=trained),
-        made_row(id="c" * 12, axes={"model": "plstm"}, seed=0),  # not in runs/
-    ]
+    runs = (("b" * 12, 1, trained), (run_id, 0, trained), ("c" * 12, 0, None))  # the last one is not in runs/
+    rows = [made_row(id=id, axes={"model": "plstm"}, seed=seed, directory=place) for id, seed, place in runs]
     report = Report(parse(TABLE), {"paper": rows}, {"paper": []}, tmp_path / "results", tmp_path / "results")
     size = len(weights.packed(*weights.of_run(trained)))
     monkeypatch.setattr(committed, "TABLE_BYTES", int(1.5 * size))
@@ -160,9 +157,8 @@ def test_a_table_and_a_model_give_a_trained_model_with_its_numbers():
 
 def test_the_code_of_the_page_runs(capsys):
     page = (RESULTS.parent / "docs" / "results.md").read_text()
-    (code,) = (
-        block for block in re.findall(r"^```python\n(.*?)^```$", page, re.M | re.S) if "timescales.load" in block
-    )
+    blocks = re.findall(r"^```python\n(.*?)^```$", page, re.M | re.S)
+    (code,) = [block for block in blocks if "timescales.load" in block]
     exec(compile(code, "docs/results.md", "exec"), {})
     *_, accuracy = capsys.readouterr().out.split()
     (said,) = re.findall(r"# of the run: ([\d.]+)", code)

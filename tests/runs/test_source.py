@@ -53,11 +53,8 @@ def test_an_interrupted_run_does_not_continue_with_another_source(train, folder)
     assert train(*DECAY, "run_dir=out").status == 0
     record.update(Path("out"), status="interrupted")
     cell.write_text(cell.read_text().replace("1 / softplus", "2 / softplus"))
-    outcome = train(*DECAY, "run_dir=out")
-    assert outcome.err == (
-        "error: out: the code that decides its numbers or the source of decay.Decay has changed since this run began: "
-        "restart it with force=stale\n"
-    )
+    changed = "the code that decides its numbers or the source of decay.Decay has changed since this run began"
+    assert train(*DECAY, "run_dir=out").err == f"error: out: {changed}: restart it with force=stale\n"
 
 
 def test_files_beside_it_and_packages(folder):
@@ -89,15 +86,11 @@ def test_rows_and_older_records(folder):
     assert not replace(row, golden=provenance.golden(*names)).stale
     assert not replace(row, golden=None, run="copy/gate").stale  # from before sources were hashed
     assert not Record(id="a", status="finished", config=config).stale
-    assert provenance.names({"task": {"name": "copy"}, "model": {"name": "lstm", "_target_": "timescales.LSTM"}}) == [
-        "copy",
-        "lstm",
-    ]
+    ours = {"task": {"name": "copy"}, "model": {"name": "lstm", "_target_": "timescales.LSTM"}}
+    assert provenance.names(ours) == ["copy", "lstm"]
 
 
 # --- Files of one's own as data: a record names them, and a run whose file has changed is not continued ---------------
-
-
 SMALL = ["task=text", "task.data=book.txt", "task.batch_size=4", "task.length=10", "task.embedding=4"]
 SMALL += ["model.hidden_size=4", "loop.max_epochs=1", "logger=none", "device=cpu", "run_dir=out"]
 
@@ -109,30 +102,25 @@ def book(tmp_path):
     return path
 
 
-def test_the_record_names_the_file_and_what_was_read_is_printed(train, book):
+def test_the_record_names_the_file_and_a_finished_run_is_stale_when_it_has_changed(train, book):
     done = train(*SMALL)
     assert done.status == 0, done
     saved = record.Record.read(book.parent / "out")
     assert saved["data"] == {str(book): digest_of(book)}
     assert f"{book}: characters: 1,344 for train, 168 for valid, 168 for test" in done.out
-    assert saved["partial"] == []
-    assert saved.changed_files == []
-
-
-def test_a_finished_run_on_a_file_that_has_changed_is_stale(train, book):
-    train(*SMALL)
+    assert (saved["partial"], saved.changed_files) == ([], [])
     assert "finished, skipped: out (force=true runs it again)" in train(*SMALL).out
     book.write_text("a unit that forgets slowly\n" * 80)
     assert f"finished, skipped: out (stale: {book} has changed since; force=stale runs it again)" in train(*SMALL).out
-    again = train(*SMALL, "force=stale")
-    assert again.status == 0, again
+    assert train(*SMALL, "force=stale").status == 0
     assert record.Record.read(book.parent / "out")["data"] == {str(book): digest_of(book)}
     assert "(force=true runs it again)" in train(*SMALL).out
     book.unlink()  # where it went is not known: its numbers stay
     assert "(force=true runs it again)" in train(*SMALL).out
 
 
-def test_a_run_is_not_continued_on_a_file_that_has_changed(train, book):
+def test_a_run_is_not_continued_on_a_file_that_has_changed(train, book, tmp_path):
+    """Nor where only the checkpoint knows its file, as after a move: it is elsewhere, under the path of another one."""
     assert train(*SMALL).status == 0
     out = book.parent / "out"
     record.update(out, status="interrupted")
@@ -142,28 +130,18 @@ def test_a_run_is_not_continued_on_a_file_that_has_changed(train, book):
     assert done.status == 1
     changed = f"error: out: {book} has changed since this run began: restart it with force=stale"
     assert done.err.splitlines()[-1] == changed
+    known = record.Record.read(out)["data"]
+    record.update(out, data={str(tmp_path / "moved.txt"): "0" * 16})
+    line = f"error: out was begun on another {book}: restart it on this one with force=true"
+    assert train(*SMALL).err.splitlines()[-1] == line
+    record.update(out, data=known)
     book.write_text(text)
     assert train(*SMALL).status == 0
 
 
-def test_a_checkpoint_knows_its_file_where_the_record_does_not(train, book, tmp_path):
-    """As after a move: the file is elsewhere, under the path of another one."""
-    assert train(*SMALL).status == 0
-    out = book.parent / "out"
-    record.update(out, status="interrupted")
-    record.update(out, data={str(tmp_path / "moved.txt"): "0" * 16})
-    book.write_text("a unit that forgets slowly\n" * 80)
-    done = train(*SMALL)
-    assert done.status == 1
-    assert (
-        done.err.splitlines()[-1] == f"error: out was begun on another {book}: restart it on this one with force=true"
-    )
-
-
 def test_other_data_are_neither_analysed_nor_added_to_a_run(train, book):
     assert train(*SMALL).status == 0
-    longer = train("extend=out", "loop.max_epochs=2", "logger=none", "run_dir=longer")
-    assert longer.status == 0, longer
+    assert train("extend=out", "loop.max_epochs=2", "logger=none", "run_dir=longer").status == 0
     assert record.Record.read(book.parent / "longer")["data"] == {str(book): digest_of(book)}
     book.write_text("a unit that forgets slowly\n" * 80)
     done = train("extend=out", "loop.max_epochs=3", "logger=none", "run_dir=other")

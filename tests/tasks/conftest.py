@@ -1,8 +1,6 @@
 """Fixtures of the tests of tasks and data sets."""
 
 import io
-import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -10,9 +8,6 @@ from small_tasks import SMALL, TASKS
 from synthetic import write_cifar, write_glove, write_imdb, write_mnist
 
 from timescales.tasks import IMDB, SCIFAR, Digits, Task
-
-ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "scripts" / "bench")]
 
 
 @pytest.fixture(scope="session")

@@ -49,8 +49,6 @@ def renamed(files, change):
 
 
 # --- A stand-in for torchvision's download_url ------------------------------------------------------------------------
-
-
 def fake_download_url(monkeypatch, write):
     module = types.ModuleType("torchvision.datasets.utils")
     datasets = types.ModuleType("torchvision.datasets")

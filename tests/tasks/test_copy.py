@@ -41,8 +41,7 @@ def test_copy_layouts(layout, length, signals, first_answer):
     assert (batch.x[10:] == expected[10:, None]).all()
     assert (batch.target[: T + first_answer] == dummy).all()
     assert torch.equal(batch.target[T + first_answer :], symbols)
-    assert batch.mask is None
-    assert batch.dt is None
+    assert batch.mask is batch.dt is None
 
 
 def test_copy_symbols_are_uniform_and_independent():
@@ -75,16 +74,11 @@ def test_defaults_are_the_papers():
 
 
 def test_copy_keeps_its_set_whatever_the_batch_size():
-    def sequences(batch_size):
-        task = Copy(T=3, train_size=50, valid_size=1, test_size=1, batch_size=batch_size)
-        return torch.cat([b.x for b in task.batches("train")], 1)
-
-    assert torch.equal(sequences(7), sequences(50))
+    tasks = [Copy(T=3, train_size=50, valid_size=1, test_size=1, batch_size=size) for size in (7, 50)]
+    assert torch.equal(*(torch.cat([batch.x for batch in task.batches("train")], 1) for task in tasks))
 
 
 # --- Variable copy ---------------------------------------------------------------------------------------------------
-
-
 def test_variable_copy_layout():
     task = VariableCopy(low=1, high=6, train_size=300, valid_size=5, test_size=5, batch_size=300)
     batch, delays = next(task.batches("train")), task.delays("train")
@@ -107,13 +101,9 @@ def test_variable_copy_delays_are_uniform_both_ends_included():
 
 
 # --- Selective copy --------------------------------------------------------------------------------------------------
-
-SIZES = {"train_size": 400, "valid_size": 5, "test_size": 5, "batch_size": 400}
-
-
 @pytest.mark.parametrize(("T", "length", "alphabet"), [(0, 1, 4), (6, 4, 6), (100, 16, 16)])
 def test_selective_copy_layout(T, length, alphabet):
-    task = SelectiveCopy(T=T, length=length, alphabet=alphabet, **SIZES)
+    task = SelectiveCopy(T=T, length=length, alphabet=alphabet, train_size=400, batch_size=400)
     batch = next(task.batches("train"))
     steps = T + 2 * length
     assert batch.x.shape == batch.target.shape == (steps, 400)

@@ -11,23 +11,15 @@ from timescales.tasks import Batch, NDelayedMatch, NParity
 SIZES = {"train_size": 300, "valid_size": 300, "test_size": 5, "batch_size": 300}
 
 
-def parity(bits, n):
-    return bits[-n:].count(1) % 2
-
-
-def match(bits, n):
-    return int(bits[-n] == bits[-1])
-
-
-CASES = [(NParity, parity), (NDelayedMatch, match)]
-
-
 def row(accuracy, newest=None):
     """A row of a curve."""
     return {"valid/accuracy": accuracy, "valid/newest_accuracy": accuracy if newest is None else newest}
 
 
-@pytest.mark.parametrize(("kind", "answer"), CASES)
+@pytest.mark.parametrize(
+    ("kind", "answer"),
+    [(NParity, lambda bits, n: bits[-n:].count(1) % 2), (NDelayedMatch, lambda bits, n: bits[-n] == bits[-1])],
+)
 @pytest.mark.parametrize(("N", "curriculum"), [(2, "single"), (3, "multi"), (8, "single"), (8, "multi")])
 def test_answers_are_those_of_plain_python(kind, answer, N, curriculum):
     task = kind(N=N, N_max=12, curriculum=curriculum, **SIZES)
@@ -46,8 +38,7 @@ def test_lengths_are_uniform_from_N_plus_2(kind, longest):
         task = kind(N=N, train_size=1000, batch_size=1)
         lengths = torch.tensor([len(batch.x) for batch in task.batches("train")])
         counts = torch.bincount(lengths - (N + 2))
-        assert int(lengths.min()) == N + 2
-        assert int(lengths.max()) == most
+        assert (int(lengths.min()), int(lengths.max())) == (N + 2, most)
         assert stats.chisquare(counts.numpy()).pvalue > 1e-3
 
 
@@ -94,12 +85,8 @@ def test_N_grows_by_1_for_each_solved_validation(kind):
 
 def test_in_multi_the_newest_and_the_mean_must_be_solved():
     task = NParity(curriculum="multi", N=3, N_max=9)
-    for curve, expected in (
-        ([row(0.99, 0.97)], 3),
-        ([row(0.97, 0.99)], 3),
-        ([row(0.99, 0.99)], 4),
-        ([row(0.99, 0.99), row(0.99, 0.97), row(0.99, 0.99)], 5),
-    ):
+    mean, newest, both = row(0.99, 0.97), row(0.97, 0.99), row(0.99, 0.99)
+    for curve, expected in (([mean], 3), ([newest], 3), ([both], 4), ([both, mean, both], 5)):
         task.follow(curve)
         assert expected == task.N
         batch = next(task.batches("valid"))
@@ -123,12 +110,9 @@ def test_scores_of_several_heads(kind):
     logits[:, :6] = torch.tensor([[2.0, 0.0, 0.0, 1.0, 3.0, 0.0], [0.0, 0.0, 0.0, 2.0, 1.0, 0.0]])
     terms = [math.log1p(math.exp(-margin)) for margin in (2, 1, -3, 0, 2, 1)]
     assert task.loss(logits, batch).item() == pytest.approx(sum(terms) / 2, rel=1e-6)
-    sums = task.metrics(logits, batch)
-    assert {name: (float(total), n) for name, (total, n) in sums.items()} == {
-        "loss": (pytest.approx(sum(terms), rel=1e-6), 2),
-        "accuracy": (4.0, 6),  # of the tie the first class is answered
-        "newest_accuracy": (1.0, 2),
-    }
+    sums = {name: (float(total), n) for name, (total, n) in task.metrics(logits, batch).items()}
+    right = {"accuracy": (4.0, 6), "newest_accuracy": (1.0, 2)}  # of the tie the first class is answered
+    assert sums == {"loss": (pytest.approx(sum(terms), rel=1e-6), 2), **right}
     assert task.correct(logits, batch).tolist() == [False, False]
     assert task.derived({"accuracy": 0.75}) == {"accuracy": 0.75, "N": 4.0, "score": 4.75}
     assert task.spec.select == ("score", "max")

@@ -5,7 +5,6 @@ import os
 import re
 import sys
 import urllib.request
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,13 +14,13 @@ import torch
 
 from timescales.errors import MissingData
 from timescales.files import cache_dir
+from timescales.paths import ROOT
 from timescales.tasks.data import cifar, corpus, glove, imdb, released
 from timescales.tasks.data.cache import cached, status_hash
 from timescales.tasks.data.corpus import Corpus, data_root, whole
 from timescales.tasks.data.places import Layout, Named
 
 pytestmark = pytest.mark.usefixtures("cache")
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def toy(download=None):
@@ -93,9 +92,8 @@ def test_a_download_is_moved_into_place_whole(tmp_path, online):
 
 def test_counts_decide(tmp_path):
     assert toy().check(tmp_path, {"lines": 1200, "words": 3, "more": 1}, False) == []
-    with pytest.raises(
-        ValueError, match=r"not the complete Toy: 7 of 1,200 lines\. .*fetch_data.py toy.*allow_partial"
-    ):
+    line = r"not the complete Toy: 7 of 1,200 lines\. .*fetch_data.py toy.*allow_partial"
+    with pytest.raises(ValueError, match=line):
         toy().check(tmp_path, {"lines": 7, "words": 3}, False)
     words = toy().check(tmp_path, {"lines": 1201, "words": 4}, True)
     assert words == ["Toy subset: 1,201 of 1,200 lines, 4 of 3 words"]
@@ -121,11 +119,15 @@ def test_fetch_data_looks_counts_and_says_so(tmp_path, monkeypatch, capsys):
     synthetic.write_mnist(tmp_path / "MNIST" / "raw", 30, 10)
     synthetic.write_imdb(tmp_path / "aclImdb.tar.gz", 20, 10)
     (tmp_path / "cifar-10-python.tar.gz").write_bytes(b"not a tar")
-    for check in ([], ["--check"]):
-        monkeypatch.setattr(sys, "argv", ["fetch_data.py", "all", "--root", str(tmp_path), *check])
+
+    def status(*words):
+        monkeypatch.setattr(sys, "argv", ["fetch_data.py", *words, "--root", str(tmp_path)])
         with pytest.raises(SystemExit) as leaving:
             fetch_data.main()
-        assert leaving.value.code == 1
+        return leaving.value.code
+
+    for check in ([], ["--check"]):
+        assert status("all", *check) == 1
         lines = dict(line.split(": ", 1) for line in capsys.readouterr().out.splitlines())
         assert "incomplete: 30 of 60,000 training images, 10 of 10,000 test images" in lines["mnist"]
         assert "incomplete: 20 of 25,000 train reviews, 10 of 25,000 test reviews" in lines["imdb"]
@@ -136,21 +138,15 @@ def test_fetch_data_looks_counts_and_says_so(tmp_path, monkeypatch, capsys):
     assert fetch_data.check(toy(), str(tmp_path), download=False)
     assert capsys.readouterr().out == f"toy: {tmp_path}/toy.txt: complete: 1,200 lines, 3 words\n"
     monkeypatch.setattr(fetch_data, "CORPORA", {"toy": toy(), "mnist": fetch_data.CORPORA["mnist"]})
-    for names, status in ((["toy"], 0), (["toy", "mnist"], 1), (["all"], 1)):
-        monkeypatch.setattr(sys, "argv", ["fetch_data.py", *names, "--check", "--root", str(tmp_path)])
-        with pytest.raises(SystemExit) as leaving:
-            fetch_data.main()
-        assert leaving.value.code == status
-
-
-CORPORA = [imdb.CORPUS, glove.CORPUS, cifar.CORPUS]
+    assert [status(*names, "--check") for names in (["toy"], ["toy", "mnist"], ["all"])] == [0, 1, 1]
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not os.environ.get("TIMESCALES_DATA"), reason="needs the real data under TIMESCALES_DATA")
 def test_counts_of_the_real_data():
     """Of each data set that is there, whole or in part; the name of a part says how large it is."""
-    there = [(data_set, path) for data_set in CORPORA if (path := data_set.find(data_root(None))) is not None]
+    known = (imdb.CORPUS, glove.CORPUS, cifar.CORPUS)
+    there = [(data_set, path) for data_set in known if (path := data_set.find(data_root(None))) is not None]
     assert there
     for data_set, path in there:
         part = re.search(r"first(\d+)", path.name)
@@ -159,8 +155,6 @@ def test_counts_of_the_real_data():
 
 
 # --- The cache -------------------------------------------------------------------------------------------------------
-
-
 def counting(content):
     calls = []
 
@@ -175,8 +169,7 @@ def test_made_once_per_key(cache):
     make, calls = counting({"tokens": torch.arange(5, dtype=torch.int32), "words": ["a", "b"], "n": 3})
     for _ in range(2):
         found = cached("toy", {"lower": False, "file": "abc"}, make)
-        assert found["tokens"].tolist() == [0, 1, 2, 3, 4]
-        assert found["tokens"].dtype == torch.int32
+        assert (found["tokens"].tolist(), found["tokens"].dtype) == ([0, 1, 2, 3, 4], torch.int32)
         assert (found["words"], found["n"]) == (["a", "b"], 3)
     assert len(calls) == 1
     cached("toy", {"lower": True, "file": "abc"}, make)
@@ -226,8 +219,6 @@ def test_the_users_cache_is_never_a_folder_called_tilde(monkeypatch, tmp_path, s
 
 
 # --- The arrays that Mahto et al. 2021 released ----------------------------------------------------------------------
-
-
 def test_arrays_by_model_and_layer(tmp_path, monkeypatch):
     folder = released_files.real() or released_files.write(tmp_path)
     if released_files.real() is None:
@@ -278,6 +269,5 @@ def test_a_download_is_of_one_commit_and_checked(tmp_path, monkeypatch):
     assert all(url.startswith(f"{released.URL}/") for url in asked)
     released_files.accepted(monkeypatch, there)
     assert len(released.time_scales(tmp_path / "mine")["PTB"][0]) == released_files.UNITS[0]
-    assert len(asked) == 32
     released.ratios(tmp_path / "mine")
     assert len(asked) == 32  # what is there is not fetched again

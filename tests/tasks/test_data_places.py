@@ -277,14 +277,9 @@ def test_glove_of_gensim_is_found(tmp_path, vectors):
 
 
 def test_what_is_wrong_is_named_with_a_fix_that_keeps_it(tmp_path):
-    wrong = [
-        (mnist.CORPUS, "MNIST/train-labels-idx1-ubyte"),
-        (cifar.CORPUS, "cifar-10-python.tar.gz"),
-        (imdb.CORPUS, "aclImdb.zip"),
-        (glove.CORPUS, "glove.6B.100d.txt.gz"),
-        (text.PTB, "ptb/ptb.valid.txt"),
-        (text.TEXT8, "text8.zip"),
-    ]
+    wrong = [(mnist.CORPUS, "MNIST/train-labels-idx1-ubyte"), (cifar.CORPUS, "cifar-10-python.tar.gz")]
+    wrong += [(imdb.CORPUS, "aclImdb.zip"), (glove.CORPUS, "glove.6B.100d.txt.gz")]
+    wrong += [(text.PTB, "ptb/ptb.valid.txt"), (text.TEXT8, "text8.zip")]
     synthetic.write_mnist(tmp_path / "MNIST", 30, 10)
     texts.write_words(tmp_path / "ptb", texts.PTB)
     write(tmp_path, {name: b"\xff<html>moved</html>" for _, name in wrong})
@@ -335,7 +330,6 @@ def test_a_root_that_is_not_there_is_said_with_the_one_beside_it(tmp_path, idx):
 
 
 # --- Texts -----------------------------------------------------------------------------------------------------------
-
 GENERIC = ("train.txt", "valid.txt", "test.txt")
 LINES = "a b\n<unk> N\n", "c d\n", "a e\n"
 NUMBERS = [0, 1, 2, 3, 4, 2], [5, 6, 2], [0, 7, 2]  # <eos> is 2
@@ -418,9 +412,8 @@ def test_a_parquet_that_is_not_read_is_pointed_at(tmp_path):
     with pytest.raises(MissingData, match=line) as error:
         text.words("wt103", tmp_path)
     assert "wikitext-2" not in str(error.value)
-    with pytest.raises(
-        MissingData, match=r"wikitext-2-v1 has no validation-00000-of-00001.parquet, test-00000-of-00001"
-    ):
+    line = r"wikitext-2-v1 has no validation-00000-of-00001.parquet, test-00000-of-00001"
+    with pytest.raises(MissingData, match=line):
         text.words("wt2", tmp_path)
 
 

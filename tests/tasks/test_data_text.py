@@ -31,20 +31,14 @@ def write(folder, contents, names=texts.PTB):
 SMALL = (" a b \n b <unk> N\n", "c  d\n", "\n a e")
 
 
-def test_words_are_numbered_in_order_of_first_sight(tmp_path):
+def test_words_are_numbered_in_order_of_first_sight_and_characters_are_made_from_them(tmp_path):
     write(tmp_path / "ptb", SMALL)
     found = text.words("ptb", tmp_path, allow_partial=True)
     assert found.symbols == ["a", "b", "<eos>", "<unk>", "N", "c", "d", "e"]
     assert [split.tolist() for split in found[:3]] == [[0, 1, 2, 1, 3, 4, 2], [5, 6, 2], [2, 0, 7, 2]]
     assert found.train.dtype == torch.int32
-    assert found.partial == [
-        "Penn Treebank subset: 7 of 929,589 words in train, 3 of 73,760 words in valid, "
-        "4 of 82,430 words in test, 8 of 10,000 types"
-    ]
-
-
-def test_characters_are_made_from_the_words(tmp_path):
-    write(tmp_path / "ptb", SMALL)
+    counted = "7 of 929,589 words in train, 3 of 73,760 words in valid, 4 of 82,430 words in test, 8 of 10,000 types"
+    assert found.partial == [f"Penn Treebank subset: {counted}"]
     found = text.ptb_characters(tmp_path, allow_partial=True)
     read = ["".join(found.symbols[k] for k in split) for split in found[:3]]
     assert read == ["a_b\nb_<unk>_N\n", "c__d\n", "\na_e\n"]
@@ -118,10 +112,8 @@ def test_download(tmp_path, monkeypatch):
         asked.append((name, *configuration, revision))
         column = "sentence" if "ptb" in name else "text"
         rows = [f"{k} words" for k in range(3)] if "text8" not in name else ["ab ", "cd"] * 20
-        return {
-            split: {column: [*rows, "", f" {split} \n"][: 99 if "text8" not in name else -2]}
-            for split in ("train", "validation", "test")
-        }
+        ends = {split: [] if "text8" in name else ["", f" {split} \n"] for split in ("train", "validation", "test")}
+        return {split: {column: [*rows, *end]} for split, end in ends.items()}
 
     monkeypatch.setitem(sys.modules, "datasets", types.SimpleNamespace(load_dataset=load_dataset))
     monkeypatch.setattr("timescales.tasks.data.corpus._check_reachable", lambda url: None)
@@ -167,8 +159,7 @@ def test_the_markov_text_has_the_bigrams_and_nothing_else():
     generator = torch.Generator().manual_seed(0)
     source = torch.randint(0, 4, (60,), generator=generator).int()  # 0 ends a sentence
     made = text.markov(source, eos=0, n=200_000)
-    assert made.dtype == torch.int32
-    assert len(made) == 200_000
+    assert (made.dtype, len(made)) == (torch.int32, 200_000)
     of, drawn = slow_bigrams(source.tolist()), slow_bigrams(made.tolist()[:-1])
     assert set(drawn) <= set(of) | {(made[-2].item(), made[0].item())}
     leaving = Counter(source.tolist())
@@ -194,8 +185,7 @@ def test_the_markov_text_is_one_for_all_and_ends_anywhere():
 def test_the_markov_corpus_is_as_large_as_the_real_one(tmp_path, monkeypatch):
     texts.write_texts(tmp_path)
     real, made = (text.words(corpus, tmp_path, allow_partial=True) for corpus in ("ptb", "markov_ptb"))
-    assert made.sizes == real.sizes
-    assert made.symbols == real.symbols
+    assert (made.sizes, made.symbols) == (real.sizes, real.symbols)
     assert made.partial == real.partial != []
     assert not torch.equal(made.train, real.train)
     whole = sum(map(len, real[:3]))
@@ -210,7 +200,6 @@ def test_the_markov_corpus_is_as_large_as_the_real_one(tmp_path, monkeypatch):
 
 
 # --- WikiText-103 ----------------------------------------------------------------------------------------------------
-
 LINES = """
  = Valkyria =
 

@@ -66,8 +66,7 @@ def test_digits_are_scaled_and_read_row_by_row(make, digits_root):
     batch = epoch_of(make("smnist"), "test")[0]
     raw = mnist.load(digits_root)[2].reshape(-1, 28, 28).numpy()[:30]
     assert batch.x.shape == (784, 30, 1)
-    assert batch.x.min() == 0.0
-    assert batch.x.max() == 1.0
+    assert (batch.x.min(), batch.x.max()) == (0.0, 1.0)
     for row, column in ((0, 0), (0, 27), (1, 0), (13, 5), (27, 27)):
         expected = torch.from_numpy(raw[:, row, column] / np.float32(255))
         assert torch.equal(batch.x[28 * row + column, :, 0], expected)
@@ -122,8 +121,7 @@ def test_digits_at_full_size(tmp_path):
 
     task = Digits(permutation="bit_reversal", data_root=str(root))
     assert [task.size(split) for split in SPLITS] == [50_000, 10_000, 10_000]
-    assert task.n_batches("train") == 391
-    assert task.spec.horizon == 784
+    assert (task.n_batches("train"), task.spec.horizon) == (391, 784)
     order = bit_reversal(784)
     valid = next(task.batches("valid"))
     assert torch.equal((valid.x[:, :, 0] * 255).round().byte(), images[50_000:50_500].T[order])
@@ -134,8 +132,6 @@ def test_digits_at_full_size(tmp_path):
 
 
 # --- Sequential CIFAR-10 ---------------------------------------------------------------------------------------------
-
-
 def test_scifar_is_normalised_and_read_row_by_row(tmp_path):
     synthetic.write_cifar(tmp_path / "cifar-10-python.tar.gz", 40, 20)
     sizes = {"valid_size": 5, "allow_partial": True, "data_root": str(tmp_path)}
@@ -157,12 +153,6 @@ def test_scifar_is_normalised_and_read_row_by_row(tmp_path):
 
 
 # --- Files of MNIST --------------------------------------------------------------------------------------------------
-
-
-def spoil(path, change):
-    path.write_bytes(change(path.read_bytes()))
-
-
 DAMAGE = {
     "truncated": lambda data: data[:-5],
     "too_long": lambda data: data + b"\0",
@@ -177,7 +167,7 @@ DAMAGE = {
 @pytest.mark.parametrize(("how", "number"), list(zip(DAMAGE, (0, 1, 2, 3, 0, 1, 2), strict=True)))
 def test_damaged_idx_files_are_named(tmp_path, how, number):
     path = write_mnist(tmp_path / "mnist", 30, 10) / mnist.FILES[number]
-    spoil(path, DAMAGE[how])
+    path.write_bytes(DAMAGE[how](path.read_bytes()))
     with pytest.raises(ValueError, match=f"{path}.*fetch it again") as error:
         mnist.load(tmp_path)
     assert not isinstance(error.value, MissingData)
@@ -196,7 +186,7 @@ def test_damaged_idx_files_are_named(tmp_path, how, number):
 )
 def test_damaged_gzip_files_are_named(tmp_path, change):
     path = write_mnist(tmp_path / "mnist", 30, 10, ".gz") / (mnist.FILES[0] + ".gz")
-    spoil(path, change)
+    path.write_bytes(change(path.read_bytes()))
     with pytest.raises(ValueError, match=f"{path}.*fetch it again"):
         mnist.load(tmp_path)
 
@@ -216,22 +206,11 @@ def test_other_images_than_mnists_are_marked(tmp_path, monkeypatch):
 
 
 def test_files_that_do_not_belong_together(tmp_path):
-    folder = write_mnist(tmp_path / "mnist", 30, 10)
-    write_idx(folder / mnist.FILES[1], np.zeros(29, np.uint8))
-    with pytest.raises(ValueError, match="are not MNIST's"):
-        mnist.load(tmp_path)
-    write_mnist(folder, 30, 10)
-    write_idx(folder / mnist.FILES[2], np.zeros((10, 32, 32), np.uint8))
-    with pytest.raises(ValueError, match="are not MNIST's"):
-        mnist.load(tmp_path)
-
-
-def fake_torchvision(monkeypatch, MNIST):
-    module = types.ModuleType("torchvision.datasets")
-    module.MNIST = MNIST
-    monkeypatch.setitem(sys.modules, "torchvision", types.ModuleType("torchvision"))
-    monkeypatch.setitem(sys.modules, "torchvision.datasets", module)
-    monkeypatch.setattr("timescales.tasks.data.corpus._check_reachable", lambda url: None)
+    for number, shape in ((1, 29), (2, (10, 32, 32))):
+        folder = write_mnist(tmp_path / "mnist", 30, 10)
+        write_idx(folder / mnist.FILES[number], np.zeros(shape, np.uint8))
+        with pytest.raises(ValueError, match="are not MNIST's"):
+            mnist.load(tmp_path)
 
 
 def test_idx_files_lie_in_one_folder(tmp_path):
@@ -254,7 +233,9 @@ def test_a_download_is_read_and_a_failed_one_says_why(tmp_path, monkeypatch):
             raise RuntimeError("Error downloading train-images-idx3-ubyte.gz:\nTried mirrors")
         write_mnist(Path(root) / "MNIST" / "raw", 30, 10)
 
-    fake_torchvision(monkeypatch, MNIST)
+    monkeypatch.setitem(sys.modules, "torchvision", types.ModuleType("torchvision"))
+    monkeypatch.setitem(sys.modules, "torchvision.datasets", types.SimpleNamespace(MNIST=MNIST))
+    monkeypatch.setattr("timescales.tasks.data.corpus._check_reachable", lambda url: None)
     fails = True
     with pytest.raises(MissingData, match=r"Error downloading train-images-idx3-ubyte\.gz") as error:
         mnist.load(tmp_path)
@@ -275,8 +256,6 @@ def test_data_root_given_then_environment_then_cache(tmp_path, monkeypatch):
 
 
 # --- Files of CIFAR-10 -----------------------------------------------------------------------------------------------
-
-
 pytestmark = pytest.mark.usefixtures("cache")
 
 

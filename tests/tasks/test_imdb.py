@@ -154,8 +154,7 @@ PART = ["task=imdb", "task.steps=8", "task.valid_size=40", "model.hidden_size=3"
 @pytest.mark.slow
 def test_a_run_on_a_part_is_marked(films, train, tmp_path):
     here = [*PART, f"data_root={films}", "run_dir=here"]
-    done = train(*here, "task.allow_partial=true")
-    assert done.status == 0, done
+    assert train(*here, "task.allow_partial=true").status == 0
     said = Record.read(tmp_path / "here").partial
     assert len(said) == 2
     assert "GloVe subset: 8 of 400,000 vectors" in said[1]
@@ -240,8 +239,6 @@ def test_a_run_names_its_word_vectors_and_is_used_with_no_others(films, train, t
 
 
 # --- Reviews from tar, folder and hub --------------------------------------------------------------------------------
-
-
 pytestmark = pytest.mark.usefixtures("cache")
 REAL = bool(os.environ.get("TIMESCALES_DATA"))
 
@@ -268,10 +265,8 @@ def test_reviews_are_the_same_from_tar_and_hub(tmp_path, monkeypatch, online):
     assert partial == ["IMDB subset: 40 of 25,000 train reviews, 20 of 25,000 test reviews"]
 
 
-@pytest.mark.parametrize(
-    "folder", ["imdb/plain_text", "datasets--stanfordnlp--imdb/snapshots/e61/plain_text", "imdb.zip"]
-)
-def test_the_parquet_of_the_hub_has_the_same_reviews(tmp_path, monkeypatch, folder):
+@pytest.mark.parametrize("place", ["imdb/plain_text", "datasets--stanfordnlp--imdb/snapshots/e/plain_text", "imdb.zip"])
+def test_the_parquet_of_the_hub_has_the_same_reviews(tmp_path, monkeypatch, place):
     import pyarrow
     from pyarrow import parquet
 
@@ -283,7 +278,7 @@ def test_the_parquet_of_the_hub_has_the_same_reviews(tmp_path, monkeypatch, fold
         written = pyarrow.BufferOutputStream()
         parquet.write_table(pyarrow.table({"text": texts, "label": labels}), written)
         files[f"{split}-00000-of-00001.parquet"] = written.getvalue().to_pybytes()
-    (pack if folder.endswith(".zip") else write)(tmp_path / "root" / folder, files)
+    (pack if place.endswith(".zip") else write)(tmp_path / "root" / place, files)
     write(tmp_path / "root" / "cifar10" / "plain_text", dict.fromkeys(files, b""))  # another data set's
     assert imdb.read(imdb.CORPUS.find(tmp_path / "root")) == expected
     tokens = imdb.load(tmp_path / "root", allow_partial=True)
@@ -349,8 +344,6 @@ def test_lengths_of_reviews_as_printed(monkeypatch):
 
 
 # --- GloVe -----------------------------------------------------------------------------------------------------------
-
-
 def test_the_digest_is_of_the_vectors_that_are_read(tmp_path):
     """Not of the format or the order of the file, nor of vectors of other words."""
     words = ["film", "Film", "the"]
@@ -361,9 +354,7 @@ def test_the_digest_is_of_the_vectors_that_are_read(tmp_path):
         return glove.vectors(read, tmp_path / place, allow_partial=True).digest
 
     def changed(word):
-        return lambda lines: [
-            line.replace(".50 ", ".51 ", 1) if line.startswith(f"{word} ") else line for line in lines
-        ]
+        return lambda rows: [row.replace(".50 ", ".51 ", 1) if row.startswith(f"{word} ") else row for row in rows]
 
     known = digest_of("as it is")
     assert len(known) == 16

@@ -50,13 +50,6 @@ def test_the_parts_are_the_beginning_the_middle_and_the_end(write):
     assert read_in_order(task, "train") == train[: len(train) // 4 * 4]
 
 
-def test_inputs_are_the_targets_one_symbol_late_and_begin_after_a_line(write):
-    task = made(write())
-    first = next(iter(task.batches("valid")))
-    assert task.symbols[int(first.x[0, 0])] == "\n"
-    assert torch.equal(first.x[1:], first.target[:-1])
-
-
 def test_the_vocabulary_is_that_of_the_training_part(write):
     text = "aaaabbbc" * 20 + "zzzz" * 10  # z in the validation and test parts alone
     task = made(write(text), min_count=2, valid_fraction=0.1, test_fraction=0.1)
@@ -64,8 +57,7 @@ def test_the_vocabulary_is_that_of_the_training_part(write):
     assert task.unknown == {"train": 0.0, "valid": 1.0, "test": 1.0}
     assert "<unk>: 0 % of train, 100 % of valid" in task.notes()[1]
     rare = made(write("q" + text), min_count=2, valid_fraction=0.1, test_fraction=0.1)
-    assert rare.symbols == task.symbols
-    assert int(rare.counts[0]) == 1
+    assert (rare.symbols, int(rare.counts[0])) == (task.symbols, 1)
 
 
 def test_words_lines_and_chance(write):
@@ -100,8 +92,11 @@ def test_a_short_part_has_few_streams(write):
     assert made(write("the river rose\n" * 300), length=100).streams["valid"].shape[1] == 1
 
 
-def test_line_ends_and_a_byte_order_mark_do_not_count(write):
+def test_inputs_are_the_targets_one_symbol_late_and_line_ends_and_a_byte_order_mark_do_not_count(write):
     plain = made(write())
+    first = next(iter(plain.batches("valid")))
+    assert plain.symbols[int(first.x[0, 0])] == "\n", "they begin after a line"
+    assert torch.equal(first.x[1:], first.target[:-1])
     same = made(write(b"\xef\xbb\xbf" + TEXT.replace("\n", "\r\n").encode()))
     assert same.symbols == plain.symbols
     assert torch.equal(same.streams["train"], plain.streams["train"])
@@ -146,8 +141,7 @@ def test_a_model_learns_a_text_resumes_and_is_analysed(train, write, tmp_path):
     write("the river rose in the night and the bridge was closed\n" * 60)
     common = ["task=text", "task.data=book.txt", "task.length=20", "task.embedding=8", "model.hidden_size=16"]
     common += ["optimizer.lr=0.02", "logger=csv", "device=cpu", "loop.checkpoint_every=0"]
-    done = train(*common, "loop.max_epochs=12", "run_dir=whole")
-    assert done.status == 0, done
+    assert train(*common, "loop.max_epochs=12", "run_dir=whole").status == 0
     whole = record.Record.read(tmp_path / "whole")
     assert whole["metrics"]["test/bpc"] < 0.7 < 3.5 < whole["chance"] / math.log(2.0)
     assert whole["select"] == ["bpc", "min"]
@@ -156,7 +150,6 @@ def test_a_model_learns_a_text_resumes_and_is_analysed(train, write, tmp_path):
 
 
 # --- The example of docs/own.md --------------------------------------------------------------------------------------
-
 BLOCKS = own_pages.blocks("own.md")
 FILES = own_pages.files(BLOCKS)
 COMMANDS = next(text.splitlines() for language, text in BLOCKS if language == "bash" and "scripts/examples" in text)
@@ -178,8 +171,7 @@ def test_the_commands_of_the_page_run(mine, train, script, monkeypatch):
     symbols = re.search(r"^input +(.*)$", printed, re.M)[1].split()
     assert len(symbols) == 8
     assert re.search(r"^target +(\d)$", printed, re.M)[1] == symbols[0]
-    done = train(*sweep[1:], *SMALL)
-    assert done.status == 0, done
+    assert train(*sweep[1:], *SMALL).status == 0
     records = [record.Record.read(path.parent) for path in mine.rglob("record.json")]
     found = sorted((r["config"]["model"]["name"], r["seed"], r["status"]) for r in records)
     assert found == [(model, seed, "finished") for model in ("lstm", "plstm") for seed in (0, 1)]
@@ -188,6 +180,5 @@ def test_the_commands_of_the_page_run(mine, train, script, monkeypatch):
 @pytest.mark.slow
 def test_it_is_learned(mine, train):
     settings = ["task=first", "task.T=5", "model.hidden_size=16", "optimizer.lr=0.01", "loop.max_epochs=3"]
-    done = train("--config-dir", "mine", *settings, "logger=none", "device=cpu", "run_dir=out")
-    assert done.status == 0, done
+    assert train("--config-dir", "mine", *settings, "logger=none", "device=cpu", "run_dir=out").status == 0
     assert record.Record.read(mine / "out")["metrics"]["test/accuracy"] > 0.95

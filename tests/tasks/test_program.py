@@ -10,35 +10,15 @@ import torch
 from scipy import stats
 
 from timescales.tasks import Program
-from timescales.tasks.program import (
-    ADD,
-    BLANK,
-    FORMS_BY_CATEGORY,
-    GREATER,
-    LESS,
-    LOOP,
-    MULTIPLY,
-    SUBTRACT,
-    SYMBOLS,
-    Programs,
-    digits,
-    draw,
-    packed,
-    texts,
-    values,
-)
+from timescales.tasks import program as of_programs
+from timescales.tasks.program import ADD, BLANK, FORMS_BY_CATEGORY, GREATER, LESS, LOOP, MULTIPLY, SUBTRACT, SYMBOLS
 from timescales.tasks.task import IGNORED
 
-MANY = {"train_size": 20_000, "batch_size": 20_000}
 SIZES = ("train_size", "valid_size", "test_size", "batch_size")
-IN_PARTS = MANY | {"batch_size": 2_000}
+IN_PARTS = {"train_size": 20_000, "batch_size": 2_000}
 # Four programs of the code released with Santoro et al. 2018, of length 2 and nesting 2, with their answers.
-EXAMPLES = {
-    "(95+85)+52": "232",
-    "(x=23for[1]x+=93)if64<79else60": "116",
-    "x=(19*43)for[3]x+=29": "904",
-    "(22if21<23else56)-99": "923",
-}
+EXAMPLES = {"(95+85)+52": "232", "(x=23for[1]x+=93)if64<79else60": "116"}
+EXAMPLES |= {"x=(19*43)for[3]x+=29": "904", "(22if21<23else56)-99": "923"}
 
 
 def text_of(codes):
@@ -97,15 +77,16 @@ KEPT = [
 
 
 def test_the_examples_of_the_released_code():
-    made = Programs(
+    made = of_programs.Programs(
         length=torch.full((4,), 2),
         nesting=torch.full((4,), 2),
         form=torch.tensor([[level[0] for level in program] for program in KEPT]),
         literals=torch.stack([torch.stack([literal(*level[1:5]) for level in program]) for program in KEPT]),
         times=torch.tensor([[level[5] for level in program] for program in KEPT]),
     )
-    written = [text_of(codes) for codes in texts(made).tolist()]
-    answers = [text_of(codes) for codes in packed(digits(values(made), made), front=False).tolist()]
+    written = [text_of(codes) for codes in of_programs.texts(made).tolist()]
+    digits = of_programs.digits(of_programs.values(made), made)
+    answers = [text_of(codes) for codes in of_programs.packed(digits, front=False).tolist()]
     assert dict(zip(written, answers, strict=True)) == EXAMPLES
     assert {text: str(run(text) % 1000) for text in EXAMPLES} == EXAMPLES
     assert run("(22if21<23else56)-99") == -77
@@ -210,7 +191,8 @@ def test_chance_is_about_ln_10_and_lower_for_addition():
 
 def drawn(n=30_000, length=3, nesting=2, category="program"):
     generator = torch.Generator().manual_seed(0)
-    return draw(torch.full((n,), length), torch.full((n,), nesting), FORMS_BY_CATEGORY[category], generator)
+    sizes = torch.full((n,), length), torch.full((n,), nesting)
+    return of_programs.draw(*sizes, FORMS_BY_CATEGORY[category], generator)
 
 
 def test_forms_literals_and_loops_are_uniform():

@@ -90,8 +90,7 @@ def test_windows_against_a_loop_over_the_rows(write):
                 there = asked or any(cell is not None for cell in cells)
                 filled = [0.0 if c is None else (c - m) / d for c, m, d in zip(cells, mean, deviation, strict=True)]
                 x = [0.0] * 4 + [1.0] if asked else [*filled, *(float(c is not None) for c in cells), 0.0]
-                assert batch.x[s, b].tolist() == pytest.approx(x, abs=1e-6)
-                assert batch.mask[s, b] == there
+                assert (batch.x[s, b].tolist(), batch.mask[s, b]) == (pytest.approx(x, abs=1e-6), there)
                 gap = 1.0 if last is None or not there else (time - last) / unit
                 assert float(batch.dt[s, b]) == pytest.approx(gap, rel=1e-5)
                 last = time if there else last
@@ -149,8 +148,7 @@ def test_a_missing_row_is_masked_and_the_next_step_is_longer(write):
     task = made(write(["y", *(str(k % 4) if k != 9 else "NaN" for k in range(40))]), target="y", window=4, horizon=1)
     batch = all_of(task, "train")
     b = task.begins["train"].tolist().index(8)
-    assert batch.mask[:, b].tolist() == [1, 0, 1, 1, 1]
-    assert batch.dt[:, b].tolist() == [1, 1, 2, 1, 1]
+    assert (batch.mask[:, b].tolist(), batch.dt[:, b].tolist()) == ([1, 0, 1, 1, 1], [1, 1, 2, 1, 1])
     assert task.channels == ["y", "asked"]  # the mask says it all
     assert 5 not in task.begins["train"]  # its only target would be the gap
 
@@ -189,16 +187,12 @@ def test_metrics_are_in_the_unit_of_the_data_and_chance_is_the_training_mean(wri
     sums = task.metrics(logits, batch)
     means = task.derived({name: float(total) / n for name, (total, n) in sums.items()})
     mae, rmse = task.baselines()["mean"]
-    assert means["mae"] == pytest.approx(mae, rel=1e-6)
-    assert means["rmse"] == pytest.approx(rmse, rel=1e-6)
+    assert (means["mae"], means["rmse"]) == (pytest.approx(mae, rel=1e-6), pytest.approx(rmse, rel=1e-6))
     assert float(task.loss(logits, batch)) == pytest.approx(means["loss"], rel=1e-6)
     training = task.series.target[(task.part == 0) & np.isfinite(task.series.target)]
     assert task.chance() == pytest.approx(((training - task.mean) ** 2).mean() / task.deviation**2)
     assert task.spec.select == ("rmse", "min")
-
-
-def test_the_gradient_ignores_what_is_not_scored(write):
-    task = made(write(lines_of(irregular())), **COLUMNS)
+    # The gradient ignores what is not scored.
     batch = all_of(task, "train")
     logits = torch.randn(9, task.size("train"), 1, dtype=torch.float64, requires_grad=True)
     task.loss(logits, batch).backward()
@@ -206,8 +200,6 @@ def test_the_gradient_ignores_what_is_not_scored(write):
 
 
 # --- classification ---------------------------------------------------------------------------------------------------
-
-
 def labelled(n=30, lengths=(4, 9)):
     rng = np.random.default_rng(0)
     rows = []
@@ -233,8 +225,7 @@ def test_whole_series_are_padded_at_the_front(write):
         for b, first in enumerate(task.begins[split]):
             name = task.series.names[np.searchsorted(task.series.begins, first, "right") - 1]
             own = [row for row in rows if row[0] == name]
-            assert batch.target[b] == "ab".index(own[0][3])
-            assert batch.mask[: -len(own), b].sum() == 0
+            assert (batch.target[b], batch.mask[: -len(own), b].sum()) == ("ab".index(own[0][3]), 0)
             assert batch.mask[-len(own) :, b].tolist() == [row[2] is not None for row in own]
             assert (batch.x[:, b, 0] != 0).tolist() == batch.mask[:, b].bool().tolist()
     shares = [float(all_of(task, split).target.double().mean()) for split in SPLITS]
@@ -267,8 +258,7 @@ def test_none_and_na_are_words_in_the_columns_of_names_and_classes(write, tmp_pa
         columns = dict(zip(("name", "time", "x", "y"), zip(*rows, strict=True), strict=True))
         pandas.DataFrame(columns | {"x": pandas.array([1.5, None, None, -1] * 20, "Float64")}).to_parquet(path)
     task = made(path, **CLASSES | {"window": None})
-    assert task.series.names == names
-    assert task.series.classes == sorted(classes)
+    assert (task.series.names, task.series.classes) == (names, sorted(classes))
     answers = [task.series.classes[int(k)] for k in task.series.target[::4]]
     assert answers == [classes[k % 4] for k in range(20)]
     np.testing.assert_array_equal(task.series.inputs[:, 0], [1.5, math.nan, math.nan, -1.0] * 20)
@@ -285,8 +275,6 @@ def test_an_empty_cell_of_a_parquet_file_is_no_word(tmp_path, gap):
 
 
 # --- files ------------------------------------------------------------------------------------------------------------
-
-
 def test_parquet_csv_and_semicolons_are_the_same_data(write, tmp_path):
     import pandas
 
@@ -300,12 +288,12 @@ def test_parquet_csv_and_semicolons_are_the_same_data(write, tmp_path):
     first = all_of(made(path, **COLUMNS), "test")
     for name in ("dates.parquet", "index.parquet", "semicolons.csv"):
         other = all_of(made(str(tmp_path / name), **COLUMNS), "test")
-        assert all(
-            torch.allclose(a, b, atol=1e-4, equal_nan=True) for a, b in zip(first[:4], other[:4], strict=True)
-        ), name
+        pairs = zip(first[:4], other[:4], strict=True)
+        assert all(torch.allclose(a, b, atol=1e-4, equal_nan=True) for a, b in pairs), name
 
 
 TEN = "".join(f"{k},{k % 3}\n" for k in range(10))
+DAY, BACK = "2024-10-27", "if clocks went back here, write each time with its UTC offset"
 BAD = [
     ("t,y\n" + TEN, {"time": "tt"}, "mine.csv has no column 'tt'; did you mean t?"),
     ("t,y\n" + TEN + "10,a\n", {}, "mine.csv, row 12: y is 'a', which is no number: write a number, or leave"),
@@ -317,26 +305,12 @@ BAD = [
     ("t,y\n2024-01-31,1\n2024-02-30,2\n", {}, "row 3: t is '2024-02-30': give a date such as 2024-05-31"),
     ("t,y\n" + TEN + "8.5,1\n", {}, "row 12: its time is before that of row 11: sort the file by time"),
     ("t,y\n" + TEN + "9,1\n", {}, "row 12: the same time as row 11: leave one out, or name the series with task.id"),
-    (  # a row with a UTC offset among local times, and one without among times with an offset
-        "t,y\n2024-03-01T01:00,1\n2024-03-01T02:00,2\n2024-03-01T03:00+01:00,3\n",
-        {},
-        "row 4: t is 2024-03-01T03:00+01:00, with a UTC offset, and the first row has none: write one in each row",
-    ),
-    (
-        "t,y\n2024-03-01T01:00Z,1\n2024-03-01T02:00,2\n",
-        {},
-        "row 3: t is 2024-03-01T02:00, without a UTC offset, and the first row has one: write one in each row",
-    ),
-    (  # where clocks go back: with a row for each hour, and with three rows for each hour
-        "t,y\n2024-10-27 01:00,1\n2024-10-27 02:00,2\n2024-10-27 02:00,3\n",
-        {},
-        "row 4: the same time as row 3: if clocks went back here, write each time with its UTC offset, as in",
-    ),
-    (
-        "t,y\n2024-10-27 02:20,1\n2024-10-27 02:40,2\n2024-10-27 02:00,3\n",
-        {},
-        "row 4: its time is before that of row 3: if clocks went back here, write each time with its UTC offset",
-    ),
+    # A row with a UTC offset among local times, and one without among times with an offset.
+    (f"t,y\n{DAY}T01:00,1\n{DAY}T02:00,2\n{DAY}T03:00+01:00,3\n", {}, f"row 4: t is {DAY}T03:00+01:00, with a UTC"),
+    (f"t,y\n{DAY}T01:00Z,1\n{DAY}T02:00,2\n", {}, f"row 3: t is {DAY}T02:00, without a UTC offset, and the first"),
+    # Where clocks go back: with a row for each hour, and with three rows for each hour.
+    (f"t,y\n{DAY} 01:00,1\n{DAY} 02:00,2\n{DAY} 02:00,3\n", {}, f"row 4: the same time as row 3: {BACK}"),
+    (f"t,y\n{DAY} 02:20,1\n{DAY} 02:40,2\n{DAY} 02:00,3\n", {}, f"row 4: its time is before that of row 3: {BACK}"),
     ("t,y,n\n1,2,a\n1,2,b\n2,2,a\n2,2,b\n1,2,a\n", {"id": "n"}, "row 6: its time is before that of row 4 of series a"),
     ("t,y,n\n1,2,a\n2,2,\n", {"id": "n"}, "row 3: n is empty, and task.id is needed in each row"),
     ("t,y,t\n1,2,3\n", {}, "row 1: two columns are called 't': give each its own name"),
@@ -371,10 +345,7 @@ def test_bad_classes_and_formats_cost_one_line(write, tmp_path):
     of_class = {"id": "n", "inputs": ["x"], "target": "y", "kind": "classification", "split": "id"}
     for path, words in (
         (write(one_class, "one.csv"), "one.csv: all series are of class 'a': give a file with two or more"),
-        (
-            write(changing, "two.csv"),
-            "two.csv, row 3: y is 'b' and was 'a' before in series s0: a series has one class",
-        ),
+        (write(changing, "two.csv"), "two.csv, row 3: y is 'b' and was 'a' before in series s0: a series has one"),
         (str(tmp_path / "mine.parquet"), "mine.parquet cannot be read as parquet"),
         (str(tmp_path / "mine.xlsx"), "mine.xlsx is neither .csv nor .parquet: save the table as one of them"),
     ):
@@ -384,18 +355,15 @@ def test_bad_classes_and_formats_cost_one_line(write, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("yaml", "read"),
-    [
-        ("target: 1E3", "not 1000.0: YAML read 1000.0"),
-        ("time: 12:30", "not 750: YAML read 750"),
-        ("inputs: [NO, NO2]", "not [false,NO2]: YAML read false"),
-    ],
+    ("yaml", "value", "read"),
+    [("target: 1E3", "1000.0", "1000.0"), ("time: 12:30", "750", "750"), ("inputs: [NO, NO2]", "[false,NO2]", "false")],
 )
-def test_a_word_that_yaml_read_as_something_else_is_named_and_quotes_keep_it(write, yaml, read):
+def test_a_word_that_yaml_read_as_something_else_is_named_and_quotes_keep_it(yaml, value, read):
     key = yaml.partition(": ")[0]
     config = {"_target_": "timescales.tasks.Series", "name": "series"}
     with pytest.raises(ConfigError) as error:
         build.construct("task", config | OmegaConf.to_container(OmegaConf.create(yaml)))
     quoted = "['WORD']" if key == "inputs" else "'WORD'"
-    for words in (f"task.{key} must be", read, f"{key}: {quoted} in a file", f'"task.{key}={quoted}" in a shell'):
+    place = f"{key}: {quoted} in a file", f'"task.{key}={quoted}" in a shell'
+    for words in (f"task.{key} must be", f"not {value}: YAML read {read}", *place):
         assert words in str(error.value)

@@ -11,7 +11,6 @@ import timescales
 from timescales.tasks import Frequency, TimeRescaling
 from timescales.tasks.rescaling import MORSE
 
-SAMPLINGS = ("async", "sync_1", "sync_01")
 INTERVAL = {"sync_1": 1.0, "sync_01": 0.1}
 
 
@@ -27,14 +26,12 @@ def within(value, expected, sd, n):
     assert value == pytest.approx(expected, abs=5 * sd / math.sqrt(n))
 
 
-@pytest.mark.parametrize(
-    ("negatives", "positives", "ceiling"), [("log_uniform", 0.5198, 0.9956), ("uniform", 0.5, 0.9997)]
-)
-def test_periods_and_labels(negatives, positives, ceiling):
+@pytest.mark.parametrize(("negatives", "share", "ceiling"), [("log_uniform", 0.5198, 0.9956), ("uniform", 0.5, 0.9997)])
+def test_periods_and_labels(negatives, share, ceiling):
     n = 40_000
     _, _, period, _, label = draw(n, sampling="sync_1", negatives=negatives)
     assert torch.equal(label, ((period >= 5) & (period <= 6)).long())
-    within(label.double().mean().item(), positives, 0.5, n)
+    within(label.double().mean().item(), share, 0.5, n)
 
     def mixture(x):  # half from the band, half from the negatives' law
         if negatives == "log_uniform":
@@ -55,9 +52,8 @@ def test_periods_and_labels(negatives, positives, ceiling):
     for p in (5.1, 5.9):
         alias = p / (p - 1)
         assert 1.2 < alias < 1.25
-        torch.testing.assert_close(
-            torch.sin(2 * math.pi * t / p - 0.7), torch.sin(-2 * math.pi * t / alias - 0.7), rtol=0, atol=1e-12
-        )
+        waves = (torch.sin(2 * math.pi * t / period - 0.7) for period in (p, -alias))
+        torch.testing.assert_close(*waves, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -116,7 +112,7 @@ def test_irregular_samples():
     assert short == pytest.approx(0.10, abs=0.02)
 
 
-@pytest.mark.parametrize("sampling", SAMPLINGS)
+@pytest.mark.parametrize("sampling", ["async", "sync_1", "sync_01"])
 def test_duration_and_shift(sampling):
     """The released generator: duration ~ U(15, 125), shift ~ U(0, that sequence's own duration), in radians."""
     n = 1000 if sampling == "sync_01" else 10_000
@@ -182,9 +178,8 @@ def test_frequency_defaults(sampling, horizon):
 
 
 def test_the_time_as_an_input_in_units_of_the_longest_sequence():
-    raw, longest = (
-        next(Frequency(time_input=True, time_unit=unit, train_size=64).batches("train")) for unit in ("raw", "longest")
-    )
+    tasks = [Frequency(time_input=True, time_unit=unit, train_size=64) for unit in ("raw", "longest")]
+    raw, longest = (next(task.batches("train")) for task in tasks)
     assert 60 < raw.x[..., 1].max() <= 125
     torch.testing.assert_close(longest.x[..., 1], raw.x[..., 1] / 125)
     assert torch.equal(longest.x[..., 0], raw.x[..., 0])
@@ -202,7 +197,6 @@ def test_without_the_clock_every_step_counts_as_one():
 
 
 # --- Time rescaling --------------------------------------------------------------------------------------------------
-
 SIZES = {"batch_size": 200, "train_size": 200, "valid_size": 60, "test_size": 60}
 
 
@@ -217,9 +211,8 @@ def test_each_sequence_is_a_silence_and_a_letter_at_the_speed_of_its_split(split
     task = TimeRescaling(unit=3, test_units=[1, 3, 5], letters=26, lead=2, **SIZES)
     batch = next(task.batches(split))
     silences = []
-    for x, mask, (letter, unit) in zip(
-        batch.x[..., 0].T.numpy(), batch.mask.T.numpy(), batch.target.tolist(), strict=True
-    ):
+    sequences = zip(batch.x[..., 0].T.numpy(), batch.mask.T.numpy(), batch.target.tolist(), strict=True)
+    for x, mask, (letter, unit) in sequences:
         assert np.array_equal(np.sort(mask), mask)  # padded at the front
         sound = heard(MORSE[letter], unit)
         silence, rest = np.split(x[mask], [mask.sum() - len(sound)])
@@ -243,13 +236,9 @@ def test_accuracy_is_told_for_each_speed():
     batch = next(task.batches("test"))
     letter, unit = batch.target.T
     logits = torch.nn.functional.one_hot(torch.where(unit == 4, (letter + 1) % 4, letter), 4).double()
-    sums = {name: (float(total), n) for name, (total, n) in task.metrics(logits, batch).items()}
-    assert {name: sums[name] for name in sums if name != "loss"} == {
-        "accuracy": (40, 60),
-        "accuracy_at_1": (20, 20),
-        "accuracy_at_2": (20, 20),
-        "accuracy_at_4": (0, 20),
-    }
+    sums = {name: (float(total), n) for name, (total, n) in task.metrics(logits, batch).items() if name != "loss"}
+    of_speeds = {"accuracy_at_1": (20, 20), "accuracy_at_2": (20, 20), "accuracy_at_4": (0, 20)}
+    assert sums == {"accuracy": (40, 60), **of_speeds}
     valid = next(task.batches("valid"))
     assert set(task.metrics(torch.zeros(60, 4), valid)) == {"loss", "accuracy", "accuracy_at_2"}
 

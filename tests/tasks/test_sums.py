@@ -44,7 +44,6 @@ def test_adding_scores():
 
 
 # --- Linear functionals ----------------------------------------------------------------------------------------------
-
 SIZES = {"train_size": 400, "valid_size": 400, "test_size": 5, "batch_size": 400}
 
 
@@ -97,8 +96,7 @@ def test_the_least_loss_with_a_memory_is_that_of_the_truncated_sum(kernel, tau, 
         loss = task.loss(logits.unsqueeze(-1), batch).item()
         assert loss == pytest.approx(task.loss_with(memory), rel=0.06)
     losses = [task.loss_with(memory) for memory in range(101)]
-    assert losses == sorted(losses, reverse=True)
-    assert losses[0] == task.chance()
+    assert (losses, losses[0]) == (sorted(losses, reverse=True), task.chance())
     assert losses[-1] == pytest.approx(task.optimum(), rel=1e-12) == pytest.approx(0.04)
 
 
@@ -107,8 +105,7 @@ def test_least_losses_by_hand():
     task = LinearFunctional(T=3, kernel="exponential", tau=1 / math.log(2), noise=0.5)
     assert task.chance() == pytest.approx((16 + 20 + 21) / 63 + 0.25)
     assert task.loss_with(1) == pytest.approx((0 + 4 + 5) / 63 + 0.25)
-    assert task.loss_with(2) == pytest.approx(1 / 63 + 0.25)
-    assert task.loss_with(3) == pytest.approx(0.25)
+    assert (task.loss_with(2), task.loss_with(3)) == (pytest.approx(1 / 63 + 0.25), pytest.approx(0.25))
 
 
 def test_the_excess_is_0_at_the_optimum_and_1_at_chance():
@@ -130,8 +127,6 @@ def test_linear_functional_scores():
 
 
 # --- Dyck-2 ----------------------------------------------------------------------------------------------------------
-
-
 @pytest.fixture(scope="module")
 def dyck():
     return Dyck2()

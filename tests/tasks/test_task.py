@@ -60,13 +60,11 @@ def test_splits_differ(make, name):
         assert not equal(a, b)
     if name in COPIES:
         seen = [{tuple(x.tolist()) for x in batch.x[:10].T} for batch in batches]
-        assert not seen[0] & seen[1]
-        assert not seen[0] & seen[2]
-        assert not seen[1] & seen[2]
+        assert all(a.isdisjoint(b) for a, b in itertools.combinations(seen, 2))
 
 
 @each_task
-def test_sizes_and_batches(make, name):
+def test_sizes_and_batches_fit_the_spec(make, name):
     def lengths(task, split):
         return [sequences(batch) for batch in task.batches(split)]
 
@@ -76,11 +74,6 @@ def test_sizes_and_batches(make, name):
     assert lengths(task, "train") == [16, 16, 16, 16, 6]
     assert [lengths(task, split) for split in ("valid", "test")] == [[40], [30]]
     assert lengths(make(name, valid_size=501), "valid") == [500, 1]
-
-
-@each_task
-def test_shapes_fit_the_spec(make, name):
-    task = make(name)
     spec = task.spec
     for batch in task.batches("train"):
         steps, n = batch.x.shape[:2]
@@ -92,15 +85,13 @@ def test_shapes_fit_the_spec(make, name):
             assert real.min() >= 0
             assert real.max() < max(spec.output_size, 2)
         if spec.input == "real":
-            assert batch.x.shape[2] == spec.input_size
-            assert batch.x.dtype == torch.get_default_dtype()
+            assert (batch.x.shape[2], batch.x.dtype) == (spec.input_size, torch.get_default_dtype())
         else:
             assert batch.x.dim() == 2
             assert batch.x.min() >= 0
             assert batch.x.max() < spec.input_size
-        assert batch.target.shape[: 1 if spec.readout == "last" else 2] == (
-            (n,) if spec.readout == "last" else (steps, n)
-        )
+        shape = (n,) if spec.readout == "last" else (steps, n)
+        assert batch.target.shape[: len(shape)] == shape
         assert spec.width == (100 if spec.input == "tokens" else spec.input_size)
         for extra in (batch.mask, batch.dt):
             assert extra is None or extra.shape == batch.x.shape[:2]

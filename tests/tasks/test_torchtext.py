@@ -24,17 +24,14 @@ def films(tmp_path):
     return tmp_path
 
 
-def texts_and_labels(root, split):
-    return [(words.split(), label) for label, words in imdb.read(root / "aclImdb_v1.tar.gz")[split]]
-
-
 @pytest.mark.parametrize("pad", ["end", "front"])
 @pytest.mark.parametrize("vocabulary", [13, 25_000])
 @pytest.mark.parametrize("lower", [False, True])
 def test_imdb_is_what_a_field_makes(films, pad, vocabulary, lower):
     options = {"steps": 20, "valid_size": 40, "batch_size": 50, "pad": pad, "vocabulary": vocabulary, "lower": lower}
     task = IMDB(data_root=str(films), allow_partial=True, **options)
-    train, test = (texts_and_labels(films, split) for split in ("train", "test"))
+    read = imdb.read(films / "aclImdb_v1.tar.gz")
+    train, test = ([(words.split(), label) for label, words in read[split]] for split in ("train", "test"))
     kept = sorted(torch.randperm(400, generator=task.generator("parts"))[40:].tolist())
     # Its tokens are given: a function takes the place of Field(tokenize="spacy"), which asks for a model.
     field = data.Field(tokenize=str.split, lower=lower, fix_length=20, pad_first=pad == "front")

@@ -1,6 +1,5 @@
 """What `build` makes of a configuration: sizes, weights, and torch's settings."""
 
-import csv
 import json
 import math
 import signal
@@ -12,7 +11,7 @@ from analysed import copy_task, hold
 from analysed import model_for as held_model
 from configs import config
 from language import characters, model_for, words
-from quick import QUICK
+from quick import QUICK, curve
 from trainings import same_weights, small_parts
 
 from timescales import LSTM, MinGRU
@@ -23,20 +22,14 @@ from timescales.optim import NTASGD
 from timescales.tasks import Copy
 from timescales.training import build, loop, memory
 
+HORIZONS = {"copy task.T=200": 300, "copy task.T=500": 750, "frequency": 125, "pmnist": 784}
+HORIZONS |= {"frequency task.sampling=sync_01": 1250}
 
-@pytest.mark.parametrize(
-    ("task", "horizon"),
-    [
-        (["task=copy", "task.T=200"], 300),
-        (["task=copy", "task.T=500"], 750),
-        (["task=frequency"], 125),
-        (["task=frequency", "task.sampling=sync_01"], 1250),
-        (["task=pmnist"], 784),
-    ],
-)
+
+@pytest.mark.parametrize(("task", "horizon"), HORIZONS.items())
 def test_chronos_T_max_is_the_tasks_horizon(task, horizon, corpora):
     small = ["task.train_size=8", "task.valid_size=4", "task.test_size=4", "model.hidden_size=500"]
-    plain = identity.resolved(config("model=chrono", *task, *small, f"data_root={corpora}"))
+    plain = identity.resolved(config("model=chrono", *f"task={task}".split(), *small, f"data_root={corpora}"))
     network, *_ = build.build(plain)
     assert plain["model"]["T_max"] == horizon  # the record says what "auto" came to
     longest = float(network.rnn.timescales()[0].max())
@@ -54,8 +47,7 @@ def test_a_head_for_any_model(model):
     plus = "+" if model.startswith("+") else ""
     cfg = config(f"model={model.strip('+')}", f"{plus}model.head_size=7", f"{plus}model.head_dropout=0.5", "task.T=3")
     network, *_ = build.build(identity.resolved(cfg))
-    assert network.readout.in_features == 7
-    assert network.head[2].p == 0.5
+    assert (network.readout.in_features, network.head[2].p) == (7, 0.5)
 
 
 def test_same_seed_same_weights_whatever_the_task_drew(corpora):
@@ -82,11 +74,6 @@ def test_precision_and_determinism_are_torchs_settings_too():
 
 
 # --- T_1/e while a run trains: what is logged, and that the run is the same without -----------------------------------
-
-
-SHARES = (0, 10, 25, 50, 75, 90, 100)
-
-
 def of_t_1e(values):
     return {name: value for name, value in values.items() if name.startswith("one_over_e/")}
 
@@ -105,10 +92,8 @@ def test_the_first_validation_sequences_are_read():
 
 def parts(name, text_root):
     """Models that draw random numbers as they train: dropout, and on words dropped weights with averages."""
-    if name == "copy":
-        return small_parts(rnn=LSTM)
-    if name == "scan":
-        return small_parts(rnn=MinGRU)
+    if name in ("copy", "scan"):
+        return small_parts(rnn=LSTM if name == "copy" else MinGRU)
     if name == "characters":
         task = characters(text_root, embedding=5)
         model = model_for(task, layers=2, dropout=0.2)
@@ -116,9 +101,6 @@ def parts(name, text_root):
     task = words(text_root, recurrent="trained")
     model = model_for(task, layers=2)
     return model, task, NTASGD(model.parameters(), lr=60.0, nonmono=1)
-
-
-TASKS = ("copy", "scan", "characters", "words")
 
 
 def fit(name, text_root, place, sequences, logged, stop=None):
@@ -133,7 +115,7 @@ def fit(name, text_root, place, sequences, logged, stop=None):
     return trainings.fit(*parts(name, text_root), log, settings, place)
 
 
-@pytest.mark.parametrize("name", TASKS)
+@pytest.mark.parametrize("name", ["copy", "scan", "characters", "words"])
 def test_training_is_bitwise_the_same(text_root, tmp_path, name):
     found = []
     for sequences in (None, 3):
@@ -176,26 +158,19 @@ def test_a_resumed_run_logs_the_same(text_root, tmp_path, monkeypatch, name):
     assert sum(bool(of_t_1e(values)) for _, values in logged) >= 3
 
 
-def rows(directory):
-    with (directory / "curve.csv").open(newline="") as file:
-        return list(csv.DictReader(file))
-
-
 @pytest.mark.parametrize("model", ["plstm", "rmc"])
 def test_a_model_with_a_forget_gate_logs_what_the_analysis_measures(train, tmp_path, model):
     arguments = [*QUICK, f"model={model}", "logger=csv", "loop.eval_every=1", "loop.log_one_over_e=3"]
-    done = train(*arguments)
-    assert done.status == 0, done
+    assert train(*arguments).status == 0
     (directory,) = (tmp_path / "runs").iterdir()
-    logged = {int(row["step"]): row for row in rows(directory) if row["one_over_e/layer1/beyond"]}
-    assert list(logged) == [0, 1, 2]  # the start, and both validations
+    logged = curve(directory)
+    assert list(logged["one_over_e/layer1/beyond"]) == [0, 1, 2]  # the start, and both validations
     run = load(directory, "last")
     (times,) = memory.one_over_e(run.model, run.task, "valid", 3)
-    assert float(logged[2]["one_over_e/layer1/beyond"]) == float(times.isinf().double().mean())
-    for share in SHARES:
+    assert logged["one_over_e/layer1/beyond"][2] == float(times.isinf().double().mean())
+    for share in (0, 10, 25, 50, 75, 90, 100):
         time = float(times.quantile(share / 100, interpolation="nearest"))
-        text = logged[2].get(f"one_over_e/layer1/q{share}")
-        assert (float(text) if text else math.inf) == pytest.approx(time, rel=1e-12)
+        assert logged.get(f"one_over_e/layer1/q{share}", {}).get(2, math.inf) == pytest.approx(time, rel=1e-12)
     saved = json.loads((directory / "record.json").read_text())
     assert not any("one_over_e" in name for point in saved["curve"] for name in point)
     assert "finished, skipped" in train(*arguments[:-1]).out, "the id is the same without"
@@ -205,9 +180,8 @@ def test_gates_that_are_not_numbers_have_no_time():
     """Of a diverged run: its units would else count as if they kept everything."""
     mean_log = torch.tensor([[-0.4, math.nan, -0.1], [-0.8, math.nan, -0.2], [-1.2, math.nan, -0.3]]).double()
     lag = torch.tensor([[1.0], [2.0], [3.0]]).double()
-    torch.testing.assert_close(
-        memory.crossing(mean_log, lag), torch.tensor([2.5, math.nan, math.inf]).double(), equal_nan=True
-    )
+    expected = torch.tensor([2.5, math.nan, math.inf]).double()
+    torch.testing.assert_close(memory.crossing(mean_log, lag), expected, equal_nan=True)
     task = copy_task(T=10)
     model = held_model(task, LSTM, hidden_size=2)
     hold(model, forget=math.nan)

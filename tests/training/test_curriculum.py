@@ -65,10 +65,7 @@ def test_N_grows_after_each_solved_validation(tmp_path, overrides, every):
 
 @pytest.mark.parametrize(
     ("overrides", "seed", "every", "stop"),
-    [
-        *((PARITY, 2, "null", 4), (PARITY, 2, "null", 5), (PARITY, 2, "3", 6)),
-        *((MULTI, 4, "null", 24), (MULTI, 4, "3", 5)),
-    ],
+    [(PARITY, 2, "null", 4), (PARITY, 2, "null", 5), (PARITY, 2, "3", 6), (MULTI, 4, "null", 24), (MULTI, 4, "3", 5)],
 )
 def test_a_resume_in_the_middle_is_bitwise_equal(tmp_path, overrides, seed, every, stop):
     """Wherever it stops: within an epoch, at its end, after a validation within it."""

@@ -132,13 +132,7 @@ class Counted(Copy):
         return super().loss(logits, batch) * (2.0 if self.calls == 3 else 1.0)
 
 
-@pytest.mark.parametrize(
-    ("task", "reason"),
-    [
-        (Read, "RuntimeError: operation not permitted when stream is capturing"),
-        (Counted, "its graph gives other numbers"),
-    ],
-)
+@pytest.mark.parametrize(("task", "reason"), [(Read, "RuntimeError: operation"), (Counted, "its graph gives other")])
 def test_what_cannot_be_captured_is_launched_as_before(task, reason, tapes, capsys):
     sizes = {"T": 5, "batch_size": 8, "train_size": 64, "valid_size": 20, "test_size": 20, "seed": 1}
     run, other = (run_of(1, task=task(**sizes)) for _ in range(2))

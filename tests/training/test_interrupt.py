@@ -55,8 +55,7 @@ def test_a_signal_in_a_validation_is_obeyed_after_the_batch(tmp_path, evaluation
     resumed = fit_small(tmp_path / "parts", settings, lambda values, step: parts_log.append((step, values)))
     assert parts_log == whole_log
     assert same_weights(whole.model, resumed.model)
-    assert resumed.progress.curve == whole.progress.curve
-    assert resumed.progress.best == whole.progress.best
+    assert (resumed.progress.curve, resumed.progress.best) == (whole.progress.curve, whole.progress.best)
 
 
 def test_a_signal_in_the_test_is_obeyed_after_the_batch(train, tmp_path, evaluations):

@@ -31,16 +31,14 @@ ODD = [*QUICK, "logger=csv"]
 def test_a_task_that_selects_by_no_metric_of_its_own_is_told(tmp_path):
     model, job, optimizer = small_parts()
     job.spec = dataclasses.replace(job.spec, select=("acuracy", "max"))
-    with pytest.raises(
-        ConfigError, match="selects weights by acuracy, but its metrics are loss, accuracy, sequence_accuracy"
-    ):
+    line = "selects weights by acuracy, but its metrics are loss, accuracy, sequence_accuracy"
+    with pytest.raises(ConfigError, match=line):
         trainings.fit(model, job, optimizer, quiet, LoopSettings(max_epochs=1), tmp_path)
 
 
 def test_metrics_of_any_number_type_are_plain_floats_in_the_record(train):
     """A record is JSON. Tensors and NumPy's numbers came to their end only after the whole training."""
-    done = train(*ODD, "task._target_=odd_tasks.OddMetrics")
-    assert done.status == 0, done
+    assert train(*ODD, "task._target_=odd_tasks.OddMetrics").status == 0
     (saved,) = records()
     assert {name: type(value) for name, value in saved["metrics"].items()} == dict.fromkeys(saved["metrics"], float)
     assert {"test/some", "test/ten", "test/perplexity", "valid/accuracy"} <= saved["metrics"].keys()
@@ -103,8 +101,7 @@ def test_best_step_is_chosen_on_validation(tmp_path, monkeypatch):
     run = fit(tmp_path / "run", LoopSettings(max_epochs=4))
     assert run.progress.best == Best("valid/accuracy", 0.4, 10)  # the first of equals
     result = outcome(run)
-    assert result.metrics["valid/accuracy"] == 0.4
-    assert result.last["valid/accuracy"] == 0.2
+    assert (result.metrics["valid/accuracy"], result.last["valid/accuracy"]) == (0.4, 0.2)
     assert torch.equal(run.model.readout.bias, weights[2])
     kept = load_checkpoint(tmp_path / "run" / "best.pt")
     assert kept["step"] == 10
@@ -130,33 +127,22 @@ def test_a_validation_that_is_not_finite_is_never_the_best(tmp_path, monkeypatch
     assert not torch.equal(weights[0], weights[1])
 
 
-def test_patience_ends_training(tmp_path, monkeypatch):
-    values = iter([0.3, 0.2, 0.4, 0.3, 0.4, 0.9])
-    monkeypatch.setattr(loop, "evaluate", lambda *a: {"accuracy": next(values), "sequence_accuracy": 0.0, "loss": 1.0})
-    run = fit(tmp_path / "run", LoopSettings(max_epochs=20, patience=2))
-    assert run.progress.stopped == "patience"
-    assert len(run.progress.curve) == 5
-
-
-def test_task_ends_training(tmp_path, monkeypatch):
-    solved = {"accuracy": 1.0, "sequence_accuracy": 0.9995, "loss": 0.0}
-    monkeypatch.setattr(loop, "evaluate", lambda *a: solved)
-    run = fit(tmp_path / "run", LoopSettings(max_epochs=20))
-    assert run.progress.stopped == "solved"
-    assert run.progress.step == 5
-
-
 @pytest.mark.parametrize(
-    ("settings", "step", "word"),
-    [
-        (LoopSettings(max_epochs=2), 10, "max_epochs"),
-        (LoopSettings(max_epochs=2, max_steps=3), 3, "max_steps"),
-        (LoopSettings(max_epochs=2, max_steps=99), 10, "max_epochs"),
-    ],
+    ("accuracies", "whole", "patience", "stopped"),
+    [([0.3, 0.2, 0.4, 0.3, 0.4, 0.9], 0.0, 2, ("patience", 25)), ([1.0], 0.9995, None, ("solved", 5))],
+    ids=["patience", "the task"],
 )
-def test_ends(tmp_path, settings, step, word):
-    run = fit(tmp_path / "run", settings)
-    assert (run.progress.step, run.progress.stopped) == (step, word)
+def test_patience_or_the_task_ends_training(tmp_path, monkeypatch, accuracies, whole, patience, stopped):
+    values, others = iter(accuracies), {"sequence_accuracy": whole, "loss": 0.0}
+    monkeypatch.setattr(loop, "evaluate", lambda *a: {"accuracy": next(values), **others})
+    run = fit(tmp_path / "run", LoopSettings(max_epochs=20, patience=patience))
+    assert (run.progress.stopped, run.progress.step) == stopped
+
+
+@pytest.mark.parametrize(("max_steps", "step", "word"), [(None, 10, "epochs"), (3, 3, "steps"), (99, 10, "epochs")])
+def test_ends(tmp_path, max_steps, step, word):
+    run = fit(tmp_path / "run", LoopSettings(max_epochs=2, max_steps=max_steps))
+    assert (run.progress.step, run.progress.stopped) == (step, f"max_{word}")
     assert run.progress.curve[-1]["step"] == step  # the last step is always validated
 
 
@@ -187,9 +173,7 @@ def test_every_evaluation_is_shortened_alike(tmp_path, monkeypatch):
         return {"accuracy": next(values), "sequence_accuracy": 0.0, "loss": 1.0}
 
     monkeypatch.setattr(loop, "evaluate", evaluate)
-    settings = LoopSettings(max_epochs=2, max_eval_batches=3)
-    run = fit(tmp_path / "run", settings)
-    outcome(run)
+    outcome(fit(tmp_path / "run", LoopSettings(max_epochs=2, max_eval_batches=3)))
     assert calls == [("valid", 3), ("valid", 3), ("test", 3), ("test", 3)]
 
 
@@ -295,8 +279,6 @@ def test_quantiles_of_time_scales_are_named_by_the_share_below(monkeypatch):
 
 
 # --- Trainings of some minutes: `make test-slow` ----------------------------------------------------------------------
-
-
 @pytest.mark.slow
 def test_the_demos_point(script, tmp_path, monkeypatch):
     """On irregularly sampled waves a pLSTM tells the periods apart and an LSTM does not (94.0 and 66.9 %)."""

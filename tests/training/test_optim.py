@@ -157,24 +157,15 @@ def test_bad_arguments_are_named(bad):
 
 
 # --- Every optimizer of torch trains, or is refused in one line before training begins --------------------------------
-
-
-OPTIMIZERS = {
-    name: kind
-    for name, kind in vars(torch.optim).items()
-    if isinstance(kind, type) and issubclass(kind, torch.optim.Optimizer) and kind is not torch.optim.Optimizer
-}
+KINDS = [kind for kind in vars(torch.optim).values() if isinstance(kind, type)]
+OPTIMIZERS = [kind for kind in KINDS if issubclass(kind, torch.optim.Optimizer) and kind is not torch.optim.Optimizer]
 REFUSED = {  # why: in torch's words
     "LBFGS": "closure",
     "SparseAdam": "dense gradients",
     "Muon": r"only supports 2D parameters whereas .* size: torch\.Size\(\[18\]\)",  # the biases of three gates
 }
-CASES = [
-    (name, setting)
-    for name, kind in OPTIMIZERS.items()
-    for setting in (None, "foreach", "fused")
-    if setting is None or setting in inspect.signature(kind).parameters
-]
+FORMS = {kind.__name__: {None, "foreach", "fused"} & {None, *inspect.signature(kind).parameters} for kind in OPTIMIZERS}
+CASES = [(name, form) for name, forms in FORMS.items() for form in sorted(forms, key=str)]
 
 
 def model_and_task():
@@ -235,9 +226,8 @@ def test_parameters_that_are_not_contiguous_are_updated_as_by_the_loop():
     after = []
     for setting in ({}, {"fused": False, "foreach": False}):
         model = torch.nn.ParameterList([torch.nn.Parameter(torch.arange(24.0).reshape(4, 6)[:, :3])])
-        optimizer = build.build_optimizer(
-            {"_target_": "torch.optim.Adam", "name": "adam", "lr": 0.1} | setting, "cpu", model
-        )
+        config = {"_target_": "torch.optim.Adam", "name": "adam", "lr": 0.1} | setting
+        optimizer = build.build_optimizer(config, "cpu", model)
         for _ in range(3):
             model[0].grad = torch.arange(12.0).reshape(4, 3) - 6
             optimizer.step()
@@ -254,15 +244,7 @@ class Refusing(torch.optim.SGD):
         super().__init__(params, lr)
 
 
-def test_an_optimizer_that_refuses_a_form_trains_without_it():
-    model = model_and_task()[0]
-    optimizer = build.build_optimizer({"_target_": f"{__name__}.Refusing", "name": "mine", "lr": 0.1}, "cpu", model)
-    assert isinstance(optimizer, Refusing)
-
-
-@pytest.mark.parametrize(
-    ("wrong", "words"), [(("fused", "foreach"), "`fused` and `foreach`"), (("capturable",), "=True")]
-)
+@pytest.mark.parametrize(("wrong", "words"), [(("fused", "foreach"), "and `foreach`"), (("capturable",), "=True")])
 def test_settings_that_torch_refuses_are_one_line(wrong, words):
     """By an error of its own, or by an assertion."""
     config = {"_target_": "torch.optim.Adam", "name": "adam", "lr": 0.01} | dict.fromkeys(wrong, True)
@@ -286,8 +268,10 @@ class Drawing(torch.optim.SGD):
         return super().step(closure)
 
 
-def test_the_trial_draws_no_random_numbers():
+@pytest.mark.parametrize("kind", [Refusing, Drawing])
+def test_an_optimizer_of_ones_own_is_built_and_its_trial_draws_no_random_numbers(kind):
     model, _ = model_and_task()
     state = torch.get_rng_state()
-    build.build_optimizer({"_target_": f"{__name__}.Drawing", "name": "drawing", "lr": 0.1}, "cpu", model)
+    config = {"_target_": f"{__name__}.{kind.__name__}", "name": "mine", "lr": 0.1}
+    assert isinstance(build.build_optimizer(config, "cpu", model), kind)
     assert torch.equal(torch.get_rng_state(), state)

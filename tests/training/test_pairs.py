@@ -24,9 +24,7 @@ from timescales.training import build, loop
 from timescales.training.run import TrainingRun
 
 MODELS, TASKS = [model.name for model in registry.MODELS], folders.choices("task")
-OF_GU = [
-    task for task in TASKS if list(paths.conf().glob(f"recipe/gu/{task}*.yaml"))
-]  # paper=gu is composed for these too
+OF_GU = [task for task in TASKS if list(paths.conf().glob(f"recipe/gu/{task}*.yaml"))]  # composed with paper=gu, too
 WORDS = ("ptb_word", "wt2")
 # They have no recurrent weights that could be dropped.
 WITHOUT_MATRIX = [m.name for m in registry.MODELS if m.family in (registry.SCAN, registry.OTHER) or m.name == "grud"]
@@ -96,9 +94,8 @@ def check(plain):
     """Take two steps: everything moves but what the configuration freezes. Returns the model."""
     network, still = two_steps(plain)
     names = dict(network.named_parameters())
-    no_gradient = {
-        n for n in names if n.rpartition(".")[2].startswith("weight_hh") and plain["task"].get("recurrent") == "frozen"
-    }
+    is_frozen = plain["task"].get("recurrent") == "frozen"
+    no_gradient = {name for name in names if is_frozen and name.rpartition(".")[2].startswith("weight_hh")}
     assert {n for n, p in names.items() if not p.requires_grad} == no_gradient
     # Frozen biases are kept beside the parameters: if those of all gates are, nothing reads the parameters.
     all_frozen = [k for k, gates in enumerate(frozen_gates(plain["model"])) if gates == set(GATES.values())]
@@ -148,8 +145,6 @@ def test_what_a_setting_freezes_does_not_move(task, model, setting, corpora):
     ("model", "setting", "name"), [("plstm", "power=0.5", "power"), ("gated", "train_bias=false", "gate_bias")]
 )
 def test_a_fixed_vector_is_no_parameter(model, setting, name, corpora):
-    names = [
-        [n for n, _ in check(composed("copy", model, corpora, *more)).named_parameters()]
-        for more in ([], [f"model.{setting}"])
-    ]
-    assert set(names[0]) - set(names[1]) == {f"rnn.layers.0.{name}"}
+    networks = [check(composed("copy", model, corpora, *more)) for more in ([], [f"model.{setting}"])]
+    learned, fixed = ({name for name, _ in network.named_parameters()} for network in networks)
+    assert learned - fixed == {f"rnn.layers.0.{name}"}

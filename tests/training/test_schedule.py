@@ -15,15 +15,9 @@ from timescales.errors import ConfigError
 from timescales.tasks import Copy
 from timescales.training.run import load_checkpoint, schedule
 
-SCHEDULES = [
-    {"schedule": "cosine"},
-    {"schedule": "linear"},
-    {"schedule": "step", "step_size": 4, "gamma": 0.5},
-    {"warmup": 4},
-    {"schedule": "cosine", "warmup": 4},
-    {"schedule": "linear", "warmup": 4},
-    {"schedule": "step", "step_size": 4, "gamma": 0.5, "warmup": 3},
-]
+STEPWISE = {"schedule": "step", "step_size": 4, "gamma": 0.5}
+SCHEDULES = [{"schedule": "cosine"}, {"schedule": "linear"}, STEPWISE, {"warmup": 4}]
+SCHEDULES += [{"schedule": "cosine", "warmup": 4}, {"schedule": "linear", "warmup": 4}, STEPWISE | {"warmup": 3}]
 IDS = [" ".join(map(str, given.values())) for given in SCHEDULES]
 
 
@@ -56,20 +50,15 @@ def test_the_rates_are_those_of_torchs_schedulers():
         return lr_scheduler.SequentialLR(optimizer, parts, [4])
 
     assert rates(schedule="cosine", warmup=4) == pytest.approx(of_torch(warm))
-    assert rates(schedule="cosine", warmup=4)[:6] == pytest.approx(
-        [0.2, 0.4, 0.6, 0.8, 1.0, (1 + math.cos(math.pi / 8)) / 2]
-    )
+    first = [0.2, 0.4, 0.6, 0.8, 1.0, (1 + math.cos(math.pi / 8)) / 2]
+    assert rates(schedule="cosine", warmup=4)[:6] == pytest.approx(first)
     assert rates(warmup=3, steps=6) == [0.25, 0.5, 0.75, 1.0, 1.0, 1.0]
 
 
-def test_without_a_schedule_there_is_none():
+def test_without_a_schedule_there_is_none_and_a_warm_up_that_never_ends_is_told():
     optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
     assert schedule(optimizer, LoopSettings(), 10, 0) is None
     assert "initial_lr" not in optimizer.param_groups[0]
-
-
-def test_a_warm_up_that_never_ends_is_told():
-    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
     with pytest.raises(ConfigError, match=r"loop\.warmup=10 must be below the number of training steps, 10"):
         schedule(optimizer, LoopSettings(warmup=10), 10, 0)
 
