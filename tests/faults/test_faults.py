@@ -20,8 +20,6 @@ QUICK = ["task=copy", *SIZES, "model.hidden_size=4", "loop.max_steps=4", "loop.l
 
 
 # --- full and damaged disks -----------------------------------------------------------------------------------------
-
-
 def no_space(*_):
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 

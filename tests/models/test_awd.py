@@ -172,22 +172,18 @@ def words_config(root, *settings):
     return config("task=ptb_word", "model=plstm", f"data_root={root}", *small, *settings)
 
 
-@pytest.mark.parametrize(
-    ("settings", "units"),
-    [
-        (["model.hidden_size=20", "model.num_layers=3"], [20, 20, 8]),
-        (["model.hidden_size=20", "model.num_layers=3", "task.tied=false"], [20, 20, 20]),
-        (["model.hidden_size=[20,8]", "model.num_layers=2"], [20, 8]),
-        (["model.hidden_size=8", "model.num_layers=1"], [8]),
-    ],
-)
+@pytest.mark.parametrize(("settings", "units"), [
+    (["model.hidden_size=20", "model.num_layers=3"], [20, 20, 8]),
+    (["model.hidden_size=20", "model.num_layers=3", "task.tied=false"], [20, 20, 20]),
+    (["model.hidden_size=[20,8]", "model.num_layers=2"], [20, 8]),
+    (["model.hidden_size=8", "model.num_layers=1"], [8]),
+])  # fmt: skip
 def test_tied_weights_size_the_last_layer(text_root, settings, units):
     plain = identity.resolved(words_config(text_root, *settings))
     model, *_ = build.build(plain)
     assert [cell.hidden_size for cell in model.rnn.layers] == units
-    assert (
-        plain["model"]["hidden_size"] == identity.resolved(words_config(text_root, *settings))["model"]["hidden_size"]
-    )
+    again = identity.resolved(words_config(text_root, *settings))
+    assert plain["model"]["hidden_size"] == again["model"]["hidden_size"]
 
 
 @pytest.mark.parametrize(
@@ -219,10 +215,7 @@ BAD_ARGUMENTS = [
     (lambda text_root: words(text_root, weight_drop=1.0), "dropout of weight must be at least 0 and below 1"),
     (lambda text_root: words(text_root, recurrent="fixed"), "trained, frozen"),
     (lambda text_root: words(text_root, corpus="text8"), "ptb, wt2"),
-    (
-        lambda text_root: words(text_root, batch_size=300),
-        r"train: 660 words .* a batch_size of at most 220 or a larger",
-    ),
+    (lambda text_root: words(text_root, batch_size=300), "train: 660 words .* a batch_size of at most 220 or a larger"),
     (lambda text_root: words(text_root, length=0), "length must be at least 1"),
     (lambda text_root: characters(text_root, corpus="wt2"), "ptb, text8"),
     (lambda text_root: characters(text_root, state="kept"), "carried, reset"),
@@ -237,13 +230,10 @@ def test_bad_arguments_name_the_fix(text_root, make, fix):
         make(text_root)
 
 
-@pytest.mark.parametrize(
-    ("lengths", "line"),
-    [
-        ((1, 90, 80), "train: 2 words are too few, 3 are needed; give a larger corpus"),
-        ((600, 20, 80), "valid: 22 words are too few, 30 are needed; give a larger corpus"),
-    ],
-)
+@pytest.mark.parametrize(("lengths", "line"), [
+    ((1, 90, 80), "train: 2 words are too few, 3 are needed; give a larger corpus"),
+    ((600, 20, 80), "valid: 22 words are too few, 30 are needed; give a larger corpus"),
+])  # fmt: skip
 def test_a_smaller_batch_is_advised_only_where_it_helps(tmp_path, lengths, line):
     with pytest.raises(ValueError, match=line):
         words(texts.write_texts(tmp_path, lengths=lengths), batch_size=1)

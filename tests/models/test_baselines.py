@@ -258,18 +258,15 @@ def test_learned_positions_have_an_end():
         model(torch.zeros(S + 1, B, I, dtype=torch.float64))
 
 
-@pytest.mark.parametrize(
-    ("call", "fix"),
-    [
-        (lambda: TorchLSTM(I, [3, 4], 2), "hidden_size must be a whole number"),
-        (lambda: Transformer(I, 7, heads=2), "hidden_size 7 must be a multiple of heads 2"),
-        (lambda: Transformer(I, 7, heads=1), "need an even hidden_size"),
-        (lambda: Transformer(I, H, positions="rotary"), "sinusoidal or learned"),
-        (lambda: TorchGRU(I, H, dropout=1.0), "below 1"),
-        (lambda: DilatedRNN(I, H, core="qrnn"), "core must be one of gru, lstm, rnn, not 'qrnn'"),
-        (lambda: TCN(I, H, kernel_size=1), "kernel_size must be a whole number of at least 2, not 1"),
-    ],
-)
+@pytest.mark.parametrize(("call", "fix"), [
+    (lambda: TorchLSTM(I, [3, 4], 2), "hidden_size must be a whole number"),
+    (lambda: Transformer(I, 7, heads=2), "hidden_size 7 must be a multiple of heads 2"),
+    (lambda: Transformer(I, 7, heads=1), "need an even hidden_size"),
+    (lambda: Transformer(I, H, positions="rotary"), "sinusoidal or learned"),
+    (lambda: TorchGRU(I, H, dropout=1.0), "below 1"),
+    (lambda: DilatedRNN(I, H, core="qrnn"), "core must be one of gru, lstm, rnn, not 'qrnn'"),
+    (lambda: TCN(I, H, kernel_size=1), "kernel_size must be a whole number of at least 2, not 1"),
+])  # fmt: skip
 def test_wrong_arguments(call, fix):
     with pytest.raises(ValueError, match=fix):
         call()
@@ -283,14 +280,11 @@ def test_time_scales_are_absent(kind):
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize(
-    ("task", "setting", "fix"),
-    [
-        *((task, "seed=0", "are for layers of cells, not for torch_lstm: take another model") for task in WORDS),
-        ("copy", "engine=fused", "engine=fused is for layers of cells, not for model=torch_lstm: give engine=auto"),
-        ("copy", "model.block=residual", "residual is for layers of cells, not for model=torch_lstm: give block=plain"),
-    ],
-)
+@pytest.mark.parametrize(("task", "setting", "fix"), [
+    *((task, "seed=0", "are for layers of cells, not for torch_lstm: take another model") for task in WORDS),
+    ("copy", "engine=fused", "engine=fused is for layers of cells, not for model=torch_lstm: give engine=auto"),
+    ("copy", "model.block=residual", "residual is for layers of cells, not for model=torch_lstm: give block=plain"),
+])  # fmt: skip
 def test_what_is_for_cells_is_refused_in_one_line(task, setting, fix, corpora):
     more = ["task.allow_partial=true", "task.embedding=8"] if task in WORDS else []
     plain = identity.resolved(config(f"task={task}", "model=torch_lstm", setting, *more, f"data_root={corpora}"))

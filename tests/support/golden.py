@@ -5,8 +5,6 @@ curve changes, the numbers of that model and task change, and their committed re
 has a curve: see `pairs`.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 import sys
