@@ -41,7 +41,7 @@ def test_equals_the_reference(name, timed, masked):
         close(value, torch.from_numpy(last[field]), tolerance)
 
 
-# The suRNN's switch has a gradient that no difference has: test_timed_cells.py.
+# The suRNN's switch has a gradient that no difference has: test_special_cells.py.
 DIFFERENTIABLE = [name for name in CELLS if name != "surnn"]
 DIFFERENTIABLE += ["lstm_frozen", "plstm_separate", "plstm_authors", "phased_ratio", "slstm_heads", "slstm_exp"]
 DIFFERENTIABLE += ["hgrn_bound", "rglru_signed", "eurnn_fft", "grud_two", "gated_gru_om", "rmc_um"]

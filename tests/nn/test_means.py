@@ -1,16 +1,13 @@
 """Layer norms and other means over the units within a step: compiled, and compared with the eager engine and NumPy."""
 
-from __future__ import annotations
-
-from typing import NamedTuple
-
 import pytest
 import torch
 from engine_cases import compare, some_state
-from torch import Tensor, nn
+from torch import nn
 from torch.nn import functional as F
 
 from timescales import RNN, Cell
+from timescales.nn.cells import GRUCell, LSTMCell
 from timescales.nn.cells.gates import cumax
 from timescales.nn.engine import equations
 from timescales.nn.engine.cpu import fused
@@ -18,11 +15,7 @@ from timescales.nn.engine.recorder import NotTraceable
 
 
 class Gated(Cell):
-    gates = ("input", "forget", "cell", "output")
-
-    class State(NamedTuple):
-        h: Tensor
-        c: Tensor
+    gates, State = ("input", "forget", "cell", "output"), LSTMCell.State
 
 
 class LayerNormLSTM(Gated):
@@ -69,11 +62,8 @@ class Statistics(Gated):
 class OfInputs(Cell):
     """Without a recurrent product."""
 
-    gates = ("forget", "cell")
+    gates, State = ("forget", "cell"), GRUCell.State
     recurrent = False
-
-    class State(NamedTuple):
-        h: Tensor
 
     def __init__(self, input_size, hidden_size):
         super().__init__(input_size, hidden_size)
@@ -111,10 +101,7 @@ def test_results_and_gradients_are_those_of_plain_torch(kind, shape):
 class Deviations(Cell):
     """Standard deviations of a gate and of the state before, both of which may be those of equal numbers."""
 
-    gates = ("cell",)
-
-    class State(NamedTuple):
-        h: Tensor
+    gates, State = ("cell",), GRUCell.State
 
     def step(self, gx, gh, state, dt=1.0):
         a = gx + gh

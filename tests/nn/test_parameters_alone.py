@@ -1,7 +1,5 @@
 """What a step computes from parameters alone, torch computes once for each sequence: any function, with gradients."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import pytest
@@ -39,16 +37,13 @@ class Own(Cell):
 
 # Several of these write in place to a tensor that they have made, or read its numbers.
 ANY = {
-    "v @ w": lambda c: c.v @ c.w,
-    "w @ m": lambda c: (c.w @ c.m).squeeze(-1),
-    "F.linear": lambda c: functional.linear(c.v, c.w),
-    "nn.Linear": lambda c: c.layer(c.v),
-    "einsum": lambda c: torch.einsum("ij,j->i", c.w, c.v),
-    "solve": lambda c: torch.linalg.solve(c.w, c.v),
+    "v @ w": lambda c: c.v @ c.w, "w @ m": lambda c: (c.w @ c.m).squeeze(-1),
+    "F.linear": lambda c: functional.linear(c.v, c.w), "nn.Linear": lambda c: c.layer(c.v),
+    "einsum": lambda c: torch.einsum("ij,j->i", c.w, c.v), "solve": lambda c: torch.linalg.solve(c.w, c.v),
     "rms_norm": lambda c: functional.rms_norm(c.v, (H,)),
     "conv1d": lambda c: functional.conv1d(c.row[None], c.w[:1, None, :3], padding=1)[0, 0],
     "one_hot": lambda c: functional.one_hot(c.place, H).float() @ c.v,
-}
+}  # fmt: skip
 
 
 def rnn(function):
@@ -78,17 +73,14 @@ def test_its_numbers_and_gradients_are_those_of_the_function(name):
             cell.w.mul_(-0.7)
 
 
-@pytest.mark.parametrize(
-    ("function", "reason"),
-    [
-        (lambda c: c.v.clone().mul_(2.0), "writes in place with mul_"),
-        (lambda c: c.kept.add_(1.0) + c.v, "writes in place with add_"),
-        (lambda c: torch.where(c.v > 0, c.v, c.kept.__setitem__(0, 1.0) or c.v), "writes in place with"),
-        (lambda c: functional.dropout(c.v, 0.5, training=True), "draws random numbers with bernoulli_"),
-        (lambda c: c.v * c.v.sum().item(), "reads numbers with item"),
-        (lambda c: c.v if torch.allclose(c.v, c.v) else -c.v, "reads a number from a tensor"),
-    ],
-)
+@pytest.mark.parametrize(("function", "reason"), [
+    (lambda c: c.v.clone().mul_(2.0), "writes in place with mul_"),
+    (lambda c: c.kept.add_(1.0) + c.v, "writes in place with add_"),
+    (lambda c: torch.where(c.v > 0, c.v, c.kept.__setitem__(0, 1.0) or c.v), "writes in place with"),
+    (lambda c: functional.dropout(c.v, 0.5, training=True), "draws random numbers with bernoulli_"),
+    (lambda c: c.v * c.v.sum().item(), "reads numbers with item"),
+    (lambda c: c.v if torch.allclose(c.v, c.v) else -c.v, "reads a number from a tensor"),
+])  # fmt: skip
 def test_what_has_an_effect_or_reads_is_still_refused(function, reason):
     found = equations.known(rnn(function).layers[0], False)
     assert isinstance(found, str)

@@ -1,7 +1,5 @@
 """Numbers and functions from outside a cell: a change counts in the next call, forward and in every gradient."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import gc
@@ -12,7 +10,7 @@ import threading
 import time
 import types
 import weakref
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
@@ -35,10 +33,7 @@ slope_of_this_module = FIRST
 class Gate(Cell):
     """A gate with a slope, which `slope` reads from anywhere. All slopes of one value have one kernel."""
 
-    gates = ("rate", "cell")
-
-    class State(NamedTuple):
-        h: Tensor
+    gates, State = ("rate", "cell"), cells.GRUCell.State
 
     def slope(self) -> Any:
         return FIRST
@@ -89,56 +84,34 @@ def other_step(self: Any, gx: Tensor, gh: Tensor, state: Any, dt: Any = 1.0, slo
     return self.State(f * state.h + (1 - f) * u.tanh())
 
 
-def of_a_branch() -> Any:
-    cell = reading(lambda cell: FIRST if cell.config.value > 1 else SECOND)
-    cell.config = Config()
-    return cell, lambda: setattr(cell.config, "value", SECOND)
+CONFIG, VALUES = Config(), np.full(H, FIRST, dtype=np.float32)
 
 
-def of_a_whole_array() -> Any:
-    values = np.full(H, FIRST, dtype=np.float32)
-    return reading(lambda cell: torch.tensor(values)), lambda: values.fill(SECOND)
+def without_gradients(cell: Any) -> Tensor:
+    with torch.no_grad():
+        return torch.full((H,), 2.0) * CONFIG.value
 
 
-def without_gradients() -> Any:
-    config = Config()
-
-    def slope(cell):
-        with torch.no_grad():
-            return torch.full((H,), 2.0) * config.value
-
-    return reading(slope), lambda: setattr(config, "value", SECOND)
-
-
-def of_code_that_is_reloaded() -> Any:
-    """As IPython's autoreload does it: the function stays and gets other code."""
-    cell = reading(lambda cell: FIRST)
-    return cell, lambda: setattr(type(cell).slope, "__code__", (lambda cell: SECOND).__code__)
+# How a slope is read, and changed. A step is replayed and its calls compared, so it does not matter where a number is
+# read: a global stands for all. As IPython's autoreload does it, a function stays and gets other code.
+CHANGES = {
+    "global": (lambda cell: slope_of_this_module, lambda cell: globals().update(slope_of_this_module=SECOND)),
+    "branch": (lambda cell: FIRST if CONFIG.value > 1 else SECOND, lambda cell: setattr(CONFIG, "value", SECOND)),
+    "array": (lambda cell: torch.tensor(VALUES), lambda cell: VALUES.fill(SECOND)),
+    "without gradients": (without_gradients, lambda cell: setattr(CONFIG, "value", SECOND)),
+    "code": (lambda cell: FIRST, lambda cell: setattr(type(cell).slope, "__code__", (lambda cell: SECOND).__code__)),
+    "class's step": (lambda cell: FIRST, lambda cell: setattr(type(cell), "step", other_step)),
+    "own step": (lambda cell: FIRST, lambda cell: setattr(cell, "step", types.MethodType(other_step, cell))),
+}
 
 
-def of_another_step_of_the_class() -> Any:
-    cell = reading(lambda cell: FIRST)
-    return cell, lambda: setattr(type(cell), "step", other_step)
-
-
-def of_another_step_of_the_instance() -> Any:
-    cell = reading(lambda cell: FIRST)
-    return cell, lambda: setattr(cell, "step", types.MethodType(other_step, cell))
-
-
-def of_a_global() -> Any:
-    return reading(lambda cell: slope_of_this_module), lambda: globals().update(slope_of_this_module=SECOND)
-
-
-# A step is replayed and its calls compared, so it does not matter where a number is read: a global stands for all.
-KINDS = (of_a_global, of_a_branch, of_a_whole_array, without_gradients, of_code_that_is_reloaded)
-KINDS = (*KINDS, of_another_step_of_the_class, of_another_step_of_the_instance)
-
-
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", CHANGES)
 def test_a_change_counts_in_the_next_call(kind, monkeypatch):
     monkeypatch.setitem(globals(), "slope_of_this_module", FIRST)
-    check(*kind(), "fused")
+    monkeypatch.setattr(CONFIG, "value", FIRST)
+    read, change = CHANGES[kind]
+    cell = reading(read)
+    check(cell, lambda: change(cell), "fused")
 
 
 class Spike(torch.autograd.Function):
@@ -224,15 +197,8 @@ def test_the_form_of_a_call_counts():
     """The same numbers in another place, of another sign or of another type; one that is not a number is equal."""
     config, traced = Config(), []
     cell = reading(lambda cell: config.value(torch.ones(H)))
-    values = [
-        lambda v: v.clamp(min=0.25),
-        lambda v: v.clamp(max=0.25),
-        lambda v: v.clamp(0.25),
-        lambda v: v + 0.0,
-        lambda v: v + -0.0,
-        lambda v: v + 0,
-        lambda v: v * float("nan"),
-    ]
+    values = [lambda v: v.clamp(min=0.25), lambda v: v.clamp(max=0.25), lambda v: v.clamp(0.25)]
+    values += [lambda v: v + 0.0, lambda v: v + -0.0, lambda v: v + 0, lambda v: v * float("nan")]
     for config.value in values:
         traced += [equations.known(cell, False) for _ in range(2)]
     assert not any(isinstance(found, str) for found in traced)
@@ -342,16 +308,11 @@ def keeping(cell: Any) -> float:
     return FIRST
 
 
+DRAWS = "draws random numbers outside of torch"
 REFUSED = {
     "random": (lambda: reading(lambda cell: random.random()), "for random ones use torch.rand_like"),
-    "a random number that rarely counts": (
-        lambda: reading(lambda cell: FIRST if random.random() < 2.0 else SECOND),
-        "draws random numbers outside of torch",
-    ),
-    "a number of numpy's that rarely counts": (
-        lambda: reading(lambda cell: FIRST if np.random.rand() < 2.0 else SECOND),  # noqa: NPY002
-        "draws random numbers outside of torch",
-    ),
+    "a random number that rarely counts": (lambda: reading(lambda cell: FIRST if random.random() < 2 else 0), DRAWS),
+    "a number of numpy's": (lambda: reading(lambda cell: FIRST if np.random.rand() < 2 else 0), DRAWS),  # noqa: NPY002
     "the time": (lambda: reading(lambda cell: time.perf_counter()), "numbers that change by themselves"),
     "a counter": (lambda: reading(lambda cell: next(counter)), "numbers that change by themselves"),
     "a thread's number": (lambda: reading(lambda cell: local.slope), "no attribute 'slope'"),

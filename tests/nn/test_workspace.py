@@ -1,7 +1,5 @@
 """The memory of the fused engine: garbage collection at any moment, what is kept, and what is freed."""
 
-from __future__ import annotations
-
 import gc
 import os
 import signal
