@@ -134,10 +134,7 @@ def torchs_arguments(layer: Layer) -> None:
     assert layer.construct(I, H, 1, True, True).batch_first
 
 
-NO_BOOL = Refused("batch_first should be of type bool")
-
-
-@use('`batch_first="False"`', torch=NO_BOOL, ours=NO_BOOL)
+@use('`batch_first="False"`', everywhere=Refused("batch_first should be of type bool"))
 def text_for_a_truth_value(layer: Layer) -> None:
     assert layer.make(batch_first="False")(data())[1] is None
 
@@ -191,11 +188,8 @@ def other_batch(layer: Layer) -> None:
     rnn(data(S, B + 1, I), state)
 
 
-NO_UNITS = Refused("greater than zero")
-
-
 @refused_here("`hidden_size=0`", "a whole number of at least 1", OTHERS, "a layer without units has no output")
-@use("`hidden_size=0` of torch's class", torch=NO_UNITS, ours=NO_UNITS, only=OF_TORCH)
+@use("`hidden_size=0` of torch's class", everywhere=Refused("greater than zero"), only=OF_TORCH)
 def no_units(layer: Layer) -> None:
     layer.construct(I, 0)
 

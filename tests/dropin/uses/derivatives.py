@@ -142,7 +142,7 @@ def some_frozen(layer: Layer) -> None:
     close(found, expected)
 
 
-@use("a weight changed in place between forward and backward", ours=MODIFIED, torch=MODIFIED)
+@use("a weight changed in place between forward and backward", everywhere=MODIFIED)
 def changed_in_place(layer: Layer) -> None:
     rnn, x = layer.make(), data().requires_grad_()
     output, _ = rnn(x)
@@ -152,7 +152,7 @@ def changed_in_place(layer: Layer) -> None:
     output.sum().backward()
 
 
-@use("x changed in place between forward and backward", ours=MODIFIED, torch=MODIFIED)
+@use("x changed in place between forward and backward", everywhere=MODIFIED)
 def input_changed_in_place(layer: Layer) -> None:
     rnn, x = layer.make(), data()
     output, _ = rnn(x)

@@ -158,7 +158,7 @@ def check_small(layer: Layer, size: float) -> None:
     close([g / size for g in found], list(torch.autograd.grad(output, wanted, ones)), layer.tolerance)
 
 
-@use("x is sparse", torch=Refused("sparse", torchs=True), ours=Refused("sparse", torchs=True))
+@use("x is sparse", everywhere=Refused("sparse", torchs=True))
 def sparse(layer: Layer) -> None:
     rnn, x = layer.make(), data().relu()
     close(rnn(x.to_sparse())[0], rnn(x)[0])

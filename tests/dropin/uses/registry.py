@@ -116,13 +116,14 @@ Run = Callable[[Layer], None]
 
 
 def use(
-    text: str, *, ours: Outcome = WORKS, only: Iterable[str] = (), as_torch: bool = False, why: str = "", **columns: Any
+    text: str, everywhere: Any = WORKS, *, only: Iterable[str] = (), as_torch: bool = False, why: str = "", **own: Any
 ) -> Callable[[Run], Run]:
     """Put a function into the list: once for each use that it shows.
 
-    ours: the outcome of both engines. columns: other outcomes by the name of the column. only: names of layers.
+    own: outcomes that are not those `everywhere`, by the name of the column; `ours`: of both engines. only: of layers.
     """
-    outcomes = {"torch": WORKS, "fused": ours, "eager": ours} | columns
+    ours = own.pop("ours", everywhere)
+    outcomes = {"torch": everywhere, "fused": ours, "eager": ours} | own
 
     def register(run: Run) -> Run:
         USES.append(Use(GROUPS[-1], text, run, **outcomes, only=frozenset(only), as_torch=as_torch, why=why))
