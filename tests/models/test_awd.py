@@ -109,15 +109,6 @@ def test_frozen_recurrent_weights_stay_but_are_dropped(text_root):
     assert not torch.equal(model.rnn(x)[0], model.rnn(x)[0])  # other weights are dropped each time
 
 
-def test_reading_time_scales_draws_no_random_number(text_root):
-    """W&B's logger reads them at every validation, other loggers never: in training, when weights are dropped."""
-    model = model_for(words(text_root), layers=2)
-    before, weights = torch.get_rng_state(), [p.detach().clone() for p in model.parameters()]
-    model.rnn.timescales()
-    assert torch.equal(torch.get_rng_state(), before)
-    assert all(map(torch.equal, weights, model.parameters()))
-
-
 def mts(task, hidden):
     published = {"freeze_gates": "ifgo", "layer1_bias": "log_t_minus_1", "quantiles": "authors"}
     return model_for(task, MTSLSTM, hidden, 3, **published)
