@@ -58,7 +58,6 @@ class FaultyFiles:
             self.at += 1
 
     def temporary(self, path: Path) -> tuple[int, str]:
-        """Replaces `files._temporary`."""
         self.file = path.name
         self.operate()
         return self.real_temporary(path)
@@ -74,12 +73,10 @@ class FaultyFiles:
         return self.two_halves(file) if mode == "a" else file
 
     def fsync(self, handle: int) -> None:
-        """Replaces `os.fsync`."""
         self.operate()
         os.fsync(handle)
 
     def replace(self, old: str, new: Path) -> None:
-        """Replaces `os.replace`."""
         self.operate()
         os.replace(old, new)
         self.operate(can_fail=False)

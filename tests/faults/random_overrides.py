@@ -145,12 +145,9 @@ def broken(rng: random.Random, text: str) -> str:
 
 
 def command(seed: int, number: int, small: bool, keys: Callable[[list[str]], list[str]]) -> list[str]:
-    """The command line of a case.
+    """The command line of a case, which seed and number decide.
 
-    Args:
-        seed, number: decide the case.
-        small: overrides of one run alone, and no sizes above 50.
-        keys: returns the keys of the configuration that choices of groups compose.
+    keys: returns the keys of the configuration that choices of groups compose.
     """
     rng = random.Random(f"{seed} fuzz {number} {small}")
     # Only 40 different choices of groups: the keys of each are composed once.

@@ -128,10 +128,9 @@ def test_a_cell_for_the_eager_engine_alone_may_carry_other_shapes():
     assert output.shape == (S, B, H)
 
 
-@pytest.mark.parametrize(
-    ("kind", "name"),
-    [(cells.LSTMCell, "fused"), (cells.GRUCell, "compiled"), (cells.MinGRUCell, "fused"), (cells.GRUCell, "eager")],
-)
+@pytest.mark.parametrize(("kind", "name"), [
+    (cells.LSTMCell, "fused"), (cells.GRUCell, "compiled"), (cells.MinGRUCell, "fused"), (cells.GRUCell, "eager"),
+])  # fmt: skip
 def test_a_bias_of_one_number_is_one_for_every_row(kind, name):
     for key in kind(I, H).bias_names():
         whole, one = (with_start(kind, numbers(H)) for _ in range(2))
@@ -188,18 +187,13 @@ def test_a_mask_of_floats_has_no_gradient():
     assert mask.grad is None
 
 
-def fuzz(cases, first=0, kinds=tuple(fuzzed_calls.KINDS)):
-    counts = collections.Counter(fuzzed_calls.check(number, kinds) for number in range(first, first + cases))
+MANY = int(os.environ.get("FUZZED_CALLS", "2500"))
+
+
+@pytest.mark.parametrize(("cases", "first"), [(120, 0), pytest.param(MANY, 120, marks=pytest.mark.slow)])
+def test_calls_of_random_tensors_have_the_eager_loops_numbers_or_one_line(cases, first):
+    counts = collections.Counter(map(fuzzed_calls.check, range(first, first + cases)))
     assert min(counts["numbers"], counts["refused"]) > cases / 8
-
-
-def test_calls_of_random_tensors_have_the_eager_loops_numbers_or_one_line():
-    fuzz(120)
-
-
-@pytest.mark.slow
-def test_thousands_of_calls_of_random_tensors():
-    fuzz(int(os.environ.get("FUZZED_CALLS", "2500")), first=120)
 
 
 def library(name):

@@ -98,10 +98,9 @@ def test_any_number_of_threads(name, threads, B, H):
     assert all(torch.equal(value, again[key]) for key, value in first.items())
 
 
-@pytest.mark.parametrize(
-    ("name", "H", "threads", "B"),
-    [("lstm", 512, 1, 1), ("plstm", 512, 2, 17), ("lstm", 530, 1, 16), ("plstm", 530, 1, 3)],
-)
+@pytest.mark.parametrize(("name", "H", "threads", "B"), [
+    ("lstm", 512, 1, 1), ("plstm", 512, 2, 17), ("lstm", 530, 1, 16), ("plstm", 530, 1, 3),
+])  # fmt: skip
 def test_large_layers(name, H, threads, B):
     """Weights that leave the cache at every step; one tile of rows and two; units beyond whole vectors."""
     torch.set_num_threads(threads)
@@ -137,11 +136,10 @@ def test_blocks_of_the_weights_gradients(name, inputs, threads):
     compare("fused", rnn, x, some_state(rnn, B), None, mask)
 
 
-@pytest.mark.parametrize(
-    ("name", "bias"),
-    [("plstm", -30.0), ("plstm", 12.0), ("plstm", 200.0), ("plstm_separate", 30.0), ("plstm_authors", 30.0),
-     ("plstm_authors", -12.0)],
-)  # fmt: skip
+@pytest.mark.parametrize(("name", "bias"), [
+    ("plstm", -30.0), ("plstm", 12.0), ("plstm", 200.0), ("plstm_separate", 30.0), ("plstm_authors", 30.0),
+    ("plstm_authors", -12.0),
+])  # fmt: skip
 def test_extreme_reset_gates(name, bias):
     """Reset gates at 0 and 1 to within far less than float32 keeps of 1 - r."""
     rnn, (S, B) = MODELS[name](3, 9), (40, 5)
@@ -281,8 +279,7 @@ def test_two_forwards_then_two_backwards():
 
 @pytest.mark.parametrize("make", [lambda: URLSTM(3, 20), lambda: RNN([learned_start(cells.PLSTMCell)(3, 7)])])
 def test_retained_graph_and_other_threads_before_backward(make):
-    """The first backward uses up the activations; a second one computes them again, as where hooks did not keep them.
-    The workspace is laid out for forward's threads."""
+    """A second backward computes the activations again, as where hooks did not keep them, for forward's threads."""
     rnn, x = make(), torch.randn(70, 4, 3)
     given = {"mask": torch.rand(70, 4) < 0.7, "reset": some_resets(70, 4), "states": True}
 

@@ -144,16 +144,11 @@ def test_what_a_step_depends_on_may_change():
     torch.manual_seed(0)
     cell = WithParts(INPUTS, H)
     for change in (
-        lambda: None,
-        lambda: setattr(cell, "bent", nn.Sigmoid()),
-        lambda: setattr(cell, "also", torch.tanh),
-        lambda: cell.rates.update(a=0.7),
-        lambda: setattr(cell, "tensor", torch.rand(H)),
-        lambda: setattr(cell, "scale", torch.rand(H)),
-        lambda: cell.scale.mul_(0.5),
-        lambda: cell.weight.requires_grad_(False),
-        cell.eval,
-    ):
+        lambda: None, lambda: setattr(cell, "bent", nn.Sigmoid()), lambda: setattr(cell, "also", torch.tanh),
+        lambda: cell.rates.update(a=0.7), lambda: setattr(cell, "tensor", torch.rand(H)),
+        lambda: setattr(cell, "scale", torch.rand(H)), lambda: cell.scale.mul_(0.5),
+        lambda: cell.weight.requires_grad_(False), cell.eval,
+    ):  # fmt: skip
         change()
         check(cell, False, False)
 

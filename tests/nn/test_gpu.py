@@ -138,7 +138,7 @@ def test_modes_of_torch(silent):
 
 
 @pytest.mark.parametrize("kind", [cells.LSTMCell, cells.PLScanCell, AdversarialCell])
-def test_a_learned_initial_state(kind, uncompiled):
+def test_a_learned_initial_state(kind, uncompiled, silent):
     """Sequences begin again from it."""
     mask, reset = torch.rand(S, B) < 0.8, torch.rand(S, B) < 0.3
     compare("compiled", RNN([learned_start(kind)(I, H)]).eval(), torch.randn(S, B, I), mask=mask, reset=reset)

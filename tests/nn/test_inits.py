@@ -85,10 +85,9 @@ def test_inverse_gamma_quantiles_are_the_distribution(width, alpha):
     assert stats.kstest(T.numpy(), stats.invgamma(alpha, scale=2.0).cdf).statistic <= 1 / (width + 1) + 1e-9
 
 
-@pytest.mark.parametrize(
-    ("alpha", "scale"),
-    [(0.05, 1.0), (0.1, 0.25), (0.56, 30.0), (1.0, 1.0), (5.0, 0.25), (20.0, 1.0), (50.0, 1.0), (1e4, 30.0)],
-)
+@pytest.mark.parametrize(("alpha", "scale"), [
+    (0.05, 1.0), (0.1, 0.25), (0.56, 30.0), (1.0, 1.0), (5.0, 0.25), (20.0, 1.0), (50.0, 1.0), (1e4, 30.0),
+])  # fmt: skip
 def test_isf_equals_scipys(alpha, scale):
     q = torch.cat([torch.logspace(-8, -1, 30), torch.linspace(0.1, 0.999, 50)]).double()
     ours, theirs = inits.inverse_gamma_isf(q, alpha, scale), stats.invgamma.isf(q.numpy(), alpha, scale=scale)
@@ -225,11 +224,9 @@ def test_mts_layers_with_another_timescale():
     assert not published.layers[2].frozen
 
 
-@pytest.mark.parametrize(
-    ("size", "hidden", "layers", "count"),
-    [(4, 256, 1, 2 * 4 * 256), (5, [115, 115, 4], 3, 1_840)],
-    ids=["dyck", "small_language_model"],
-)
+@pytest.mark.parametrize(("size", "hidden", "layers", "count"), [
+    (4, 256, 1, 2 * 4 * 256), (5, [115, 115, 4], 3, 1_840),
+], ids=["dyck", "small_language_model"])  # fmt: skip
 def test_the_authors_code_freezes_whole_biases(size, hidden, layers, count):
     """2,048 of Dyck-2's 268,802 parameters, 1,840 of a language model of a tenth of the units get no gradient."""
     rnn = timescales.MTSLSTM(size, hidden, layers, freeze_gates="ifgo")

@@ -79,22 +79,17 @@ CELLS = [LayerNormLSTM, EachGate, Statistics, OfInputs]
 SHAPES = [(2, 5, 3, 17), (9, 3, 1, 64), (4, 33, 40, 30)]  # S, B, inputs, H
 
 
-@pytest.mark.parametrize(
-    ("kind", "shape"),
-    [(kind, SHAPES[k % 3]) for k, kind in enumerate(CELLS)] + [(LayerNormLSTM, v) for v in SHAPES[1:]],
-)
+@pytest.mark.parametrize(("kind", "shape"), [
+    *((kind, SHAPES[k % 3]) for k, kind in enumerate(CELLS)), *((LayerNormLSTM, shape) for shape in SHAPES[1:]),
+])  # fmt: skip
 def test_results_and_gradients_are_those_of_plain_torch(kind, shape):
     S, B, inputs, H = shape
     torch.manual_seed(0)
     model, x = RNN([kind(inputs, H), kind(H, H)]), torch.randn(S, B, inputs)
     assert not isinstance(fused.compiled(model.layers[0], timed=True), str)
     mask, reset = torch.rand(S, B) > 0.3, torch.rand(S, B) > 0.7
-    for more in (
-        {},
-        {"last": True},
-        {"dt": torch.rand(S, B) + 0.5, "mask": mask},
-        {"mask": mask, "reset": reset, "states": True},
-    ):
+    both = [{"dt": torch.rand(S, B) + 0.5, "mask": mask}, {"mask": mask, "reset": reset, "states": True}]
+    for more in ({}, {"last": True}, *both):
         compare("fused", model, x, some_state(model, B), tolerance=5e-5, **more)
 
 

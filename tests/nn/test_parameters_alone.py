@@ -1,14 +1,12 @@
 """What a step computes from parameters alone, torch computes once for each sequence: any function, with gradients."""
 
-from typing import NamedTuple
-
 import pytest
 import torch
 from engine_cases import close
-from torch import Tensor, nn
+from torch import nn
 from torch.nn import functional
 
-from timescales import RNN, Cell
+from timescales import RNN, Cell, GRUCell
 from timescales.nn.engine import equations
 
 H = 6
@@ -17,11 +15,8 @@ H = 6
 class Own(Cell):
     """A step that adds one number per unit, which `function` computes from parameters of several shapes."""
 
-    gates = ("a",)
+    gates, State = ("a",), GRUCell.State
     function = staticmethod(lambda cell: cell.v)
-
-    class State(NamedTuple):
-        h: Tensor
 
     def __init__(self, input_size: int, hidden_size: int) -> None:
         super().__init__(input_size, hidden_size)
@@ -31,7 +26,7 @@ class Own(Cell):
         self.register_buffer("place", torch.randperm(H))
         self.register_buffer("kept", torch.zeros(H))
 
-    def step(self, gx: Tensor, gh: Tensor, state: State, dt: Tensor | float = 1.0) -> State:
+    def step(self, gx, gh, state, dt=1.0):
         return self.State((gx + gh + type(self).function(self)).tanh())
 
 

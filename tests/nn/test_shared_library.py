@@ -121,8 +121,7 @@ def test_a_library_of_any_compiler_is_of_its_source_flags_and_processor(tmp_path
     monkeypatch.setattr(compilers, "cache_dir", lambda: tmp_path)
     assert compilers.of_any_compiler("code") is None
     digest = hashlib.sha256(b"").digest()
-    write = lambda file: file.write_bytes(digest)  # noqa: E731
-    older, newer = (compilers.in_cache("code", [command], write) for command in ("true", "echo"))
+    older, newer = (compilers.in_cache("code", [name], lambda f: f.write_bytes(digest)) for name in ("true", "echo"))
     assert older != newer
     os.utime(older, (1, 1))
     assert compilers.of_any_compiler("code") == newer

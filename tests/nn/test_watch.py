@@ -1,6 +1,5 @@
 """Numbers and functions from outside a cell: a change counts in the next call, forward and in every gradient."""
 
-import dataclasses
 import functools
 import gc
 import inspect
@@ -73,9 +72,8 @@ def check(cell: Cell, change: Any, engine: str) -> None:
     assert close(results(rnn, engine), after)
 
 
-@dataclasses.dataclass
-class Config:
-    value: float = FIRST
+class Namespace(types.SimpleNamespace):
+    """One that allows weak references, as most objects do."""
 
 
 def other_step(self: Any, gx: Tensor, gh: Tensor, state: Any, dt: Any = 1.0, slope: float = SECOND) -> Any:
@@ -84,7 +82,7 @@ def other_step(self: Any, gx: Tensor, gh: Tensor, state: Any, dt: Any = 1.0, slo
     return self.State(f * state.h + (1 - f) * u.tanh())
 
 
-CONFIG, VALUES = Config(), np.full(H, FIRST, dtype=np.float32)
+CONFIG, VALUES = Namespace(value=FIRST), np.full(H, FIRST, dtype=np.float32)
 
 
 def without_gradients(cell: Any) -> Tensor:
@@ -135,7 +133,7 @@ class SpikingBy(Gate):
 
     def step(self, gx, gh, state, dt=1.0):
         new = super().step(gx, gh, state, dt)
-        return self.State(0.9 * state.h + 0.1 * Spike.apply(new.h, types.SimpleNamespace(value=outside), True))
+        return self.State(0.9 * state.h + 0.1 * Spike.apply(new.h, Namespace(value=outside), True))
 
 
 class Spiking(Gate):
@@ -143,7 +141,7 @@ class Spiking(Gate):
 
     def __init__(self, inputs, hidden):
         super().__init__(inputs, hidden)
-        self.config = Config()
+        self.config = Namespace(value=FIRST)
 
     def step(self, gx, gh, state, dt=1.0):
         new = super().step(gx, gh, state, dt)
@@ -195,7 +193,7 @@ def test_a_change_of_the_gradient_alone(kind, early):
 
 def test_the_form_of_a_call_counts():
     """The same numbers in another place, of another sign or of another type; one that is not a number is equal."""
-    config, traced = Config(), []
+    config, traced = Namespace(), []
     cell = reading(lambda cell: config.value(torch.ones(H)))
     values = [lambda v: v.clamp(min=0.25), lambda v: v.clamp(max=0.25), lambda v: v.clamp(0.25)]
     values += [lambda v: v + 0.0, lambda v: v + -0.0, lambda v: v + 0, lambda v: v * float("nan")]
@@ -230,7 +228,7 @@ def test_hooks_on_saved_tensors_see_nothing_of_it():
 def test_a_value_that_comes_again_is_not_traced_again(monkeypatch):
     traced, real = [], equations.trace
     monkeypatch.setattr(equations, "trace", lambda *arguments: (traced.append(1), real(*arguments))[1])
-    config = Config()
+    config = Namespace()
     cell = reading(lambda cell: config.value)
     found = []
     for config.value in (FIRST, SECOND, FIRST, SECOND):
@@ -269,7 +267,7 @@ def test_looking_for_changes_draws_and_computes_nothing():
 
 
 def test_a_step_that_fails_in_the_middle_leaves_no_mode_behind():
-    config = Config()
+    config = Namespace()
 
     class Middle(Gate):
         def step(self, gx, gh, state, dt=1.0):
@@ -288,7 +286,7 @@ def test_a_step_that_fails_in_the_middle_leaves_no_mode_behind():
 
 def test_a_cell_is_freed():
     cell = reading(lambda cell: FIRST)
-    cell.config = Config(cell)
+    cell.config = Namespace(value=cell)
     cell.step = types.MethodType(other_step, cell)
     assert not isinstance(equations.known(cell, False), str)
     alive = weakref.ref(cell)
