@@ -94,7 +94,7 @@ def without_gradients(cell: Any) -> Tensor:
 # read: a global stands for all. As IPython's autoreload does it, a function stays and gets other code.
 CHANGES = {
     "global": (lambda cell: slope_of_this_module, lambda cell: globals().update(slope_of_this_module=SECOND)),
-    "branch": (lambda cell: FIRST if CONFIG.value > 1 else SECOND, lambda cell: setattr(CONFIG, "value", SECOND)),
+    "branch": (lambda cell: FIRST if cell.config.value > 1 else SECOND, lambda cell: setattr(CONFIG, "value", SECOND)),
     "array": (lambda cell: torch.tensor(VALUES), lambda cell: VALUES.fill(SECOND)),
     "without gradients": (without_gradients, lambda cell: setattr(CONFIG, "value", SECOND)),
     "code": (lambda cell: FIRST, lambda cell: setattr(type(cell).slope, "__code__", (lambda cell: SECOND).__code__)),
@@ -109,6 +109,7 @@ def test_a_change_counts_in_the_next_call(kind, monkeypatch):
     monkeypatch.setattr(CONFIG, "value", FIRST)
     read, change = CHANGES[kind]
     cell = reading(read)
+    cell.config = CONFIG
     check(cell, lambda: change(cell), "fused")
 
 

@@ -107,26 +107,32 @@ def in_processes(check: str, register: Callable[[Run], Run]) -> None:
 
 
 MIXED = "mixed torch.Tensor and DTensor"
-OF_TORCHS = "`DistributedDataParallel` of torch's layer after `timescales.accelerate`"
-RESET = "a layer on the meta device, `fully_shard`, `to_empty` and `reset_parameters()`: the weights of a new layer"
-NOT_HERE = (
-    "weights distributed as `DTensor`, where the layer computes recurrent weights or starts from an identity matrix"
-)
-EVERYWHERE = "weights distributed as `DTensor` (`distribute_module`): results as without"
-FSDP2 = "`fully_shard` (FSDP2), of single layers where they are modules, on two processes: a step as on one"
-FROZEN = "`DistributedDataParallel` of layers with frozen gates"
-
 in_processes("ddp", use("`DistributedDataParallel` on two processes: the gradients of the whole batch"))
-in_processes("ddp_accelerated", use(OF_TORCHS, ours=NOT_RUN, only=("LSTM", "GRU")))
-in_processes("ddp_frozen", use(FROZEN, torch=NOT_RUN, only={"LSTM", "URLSTM"}))
+in_processes("ddp_accelerated", use(
+    "`DistributedDataParallel` of torch's layer after `timescales.accelerate`", ours=NOT_RUN, only=("LSTM", "GRU"),
+))  # fmt: skip
+in_processes("ddp_frozen", use(
+    "`DistributedDataParallel` of layers with frozen gates", torch=NOT_RUN, only={"LSTM", "URLSTM"},
+))  # fmt: skip
 in_processes("fsdp", use("`FullyShardedDataParallel` (FSDP1) on two processes: a step as on one"))
-in_processes("fsdp2", use(FSDP2))
-in_processes("fsdp2_reset", use(RESET, torch=NOT_RUN))
-in_processes(
-    "fsdp_reset", refused_here("`reset_parameters()` under FSDP1", "call reset_parameters() before", why=SHARDS)
-)
-in_processes("dtensor", use(EVERYWHERE, torch=Refused(MIXED), only=ELEMENTWISE))
-in_processes("dtensor", refused_here(NOT_HERE, MIXED, {"ExpRNN", "RMC"}, SHARDS))
+in_processes("fsdp2", use(
+    "`fully_shard` (FSDP2), of single layers where they are modules, on two processes: a step as on one",
+))  # fmt: skip
+in_processes("fsdp2_reset", use(
+    "a layer on the meta device, `fully_shard`, `to_empty` and `reset_parameters()`: the weights of a new layer",
+    torch=NOT_RUN,
+))  # fmt: skip
+in_processes("fsdp_reset", refused_here(
+    "`reset_parameters()` under FSDP1", "call reset_parameters() before", why=SHARDS,
+))  # fmt: skip
+in_processes("dtensor", use(
+    "weights distributed as `DTensor` (`distribute_module`): results as without",
+    torch=Refused(MIXED), only=ELEMENTWISE,
+))  # fmt: skip
+in_processes("dtensor", refused_here(
+    "weights distributed as `DTensor`, where the layer computes recurrent weights or starts from an identity matrix",
+    MIXED, {"ExpRNN", "RMC"}, SHARDS,
+))  # fmt: skip
 
 
 COLLECTED = """
