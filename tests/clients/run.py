@@ -5,8 +5,6 @@ timescales.LSTM and GRU in their place, and with each new layer accelerated (rep
 that reach a layer and pass with torch's. Then the trainings of trainings.py.
 """
 
-from __future__ import annotations
-
 import importlib.metadata
 import json
 import os

@@ -6,8 +6,6 @@ the first step differ, and how many of its calls of an LSTM or GRU our engine to
 a model and its loss.
 """
 
-from __future__ import annotations
-
 import copy
 import json
 import statistics
@@ -35,15 +33,8 @@ def torchrl() -> Made:
     begin = torch.zeros(32, 64, 1, dtype=torch.bool)
     begin[:, 0] = True
     shape = (32, 64, 1, 128)
-    given = TensorDict(
-        {
-            "observation": torch.randn(32, 64, 16),
-            "is_init": begin,
-            "recurrent_state_h": torch.zeros(shape),
-            "recurrent_state_c": torch.zeros(shape),
-        },
-        [32, 64],
-    )
+    values = {"recurrent_state_h": torch.zeros(shape), "recurrent_state_c": torch.zeros(shape)}
+    given = TensorDict(values | {"observation": torch.randn(32, 64, 16), "is_init": begin}, [32, 64])
 
     def loss(model: nn.Module) -> Tensor:
         with set_recurrent_mode(True):

@@ -97,11 +97,8 @@ def test_restore_gives_back_the_class(model):
 
 
 @pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU])
-def test_our_engine_takes_long_sequences(monkeypatch, kind):
+def test_our_engine_takes_long_sequences(monkeypatch, kind, runs):
     """From a number of steps on, with gradients and without, by whether torch's layer has oneDNN."""
-    ran = []
-    run = accelerate.engine.run
-    monkeypatch.setattr(accelerate.engine, "run", lambda *call, **more: ran.append(1) or run(*call, **more))
     fewest = ((7, 9), (6, 8), (3, 5), (2, 4))
     named = zip(accelerate.MINIMUM_SIZES, fewest, strict=True)
     monkeypatch.setattr(accelerate, "MINIMUM_SIZES", {name: tuple(map(MinimumSizes, steps)) for name, steps in named})
@@ -115,39 +112,32 @@ def test_our_engine_takes_long_sequences(monkeypatch, kind):
         for has_gradients, *least in ((True, training, of_equal[0], 2), (False, evaluation, of_equal[1], 4)):
             with torch.set_grad_enabled(has_gradients):
                 for given, first in zip(calls, least, strict=True):
-                    ran.clear()
+                    runs.clear()
                     rnn(given)
-                    assert bool(ran) == (steps >= first), (steps, has_gradients, first)
+                    assert bool(runs) == (steps >= first), (steps, has_gradients, first)
 
 
-def test_our_engine_takes_large_batches_and_layers(monkeypatch):
-    ran = []
-    run = accelerate.engine.run
-    monkeypatch.setattr(accelerate.engine, "run", lambda *call, **more: ran.append(1) or run(*call, **more))
-    monkeypatch.setattr(
-        accelerate, "MINIMUM_SIZES", {"LSTM": (MinimumSizes(2, 3, 5),) * 2, "GRU": (MinimumSizes(),) * 2}
-    )
+def test_our_engine_takes_large_batches_and_layers(monkeypatch, runs):
+    smallest = {"LSTM": (MinimumSizes(2, 3, 5),) * 2, "GRU": (MinimumSizes(),) * 2}
+    monkeypatch.setattr(accelerate, "MINIMUM_SIZES", smallest)
     monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: True)
-    for kind, batch_first, sequences, units in itertools.product(
-        (nn.LSTM, nn.GRU), (True, False), (2, 3, 9), (4, 5, 8)
-    ):
-        ran.clear()
+    cases = itertools.product((nn.LSTM, nn.GRU), (True, False), (2, 3, 9), (4, 5, 8))
+    for kind, batch_first, sequences, units in cases:
+        runs.clear()
         shape = (sequences, 7, I) if batch_first else (7, sequences, I)
         timescales.accelerate(kind(I, units, batch_first=batch_first))(torch.randn(shape))
-        assert bool(ran) == (kind is nn.GRU or (sequences >= 3 and units >= 5))
-    ran.clear()
+        assert bool(runs) == (kind is nn.GRU or (sequences >= 3 and units >= 5))
+    runs.clear()
     timescales.accelerate(nn.LSTM(I, 5))(torch.randn(7, I))  # one sequence without a batch
-    assert not ran
+    assert not runs
 
 
 def test_it_says_how_many_layers(model, caplog):
     with caplog.at_level(logging.INFO, "timescales"):
         timescales.accelerate(model)
         timescales.accelerate(nn.Linear(2, 2))
-    assert [record.getMessage() for record in caplog.records] == [
-        "accelerate: 2 LSTM and GRU layers of Tagger run on our engine",
-        "accelerate: 0 LSTM and GRU layers of Linear run on our engine",
-    ]
+    said = "accelerate: {} LSTM and GRU layers of {} run on our engine"
+    assert [record.getMessage() for record in caplog.records] == [said.format(2, "Tagger"), said.format(0, "Linear")]
 
 
 def test_copies_and_files(model):
@@ -255,13 +245,10 @@ def test_a_layer_whose_class_was_changed_later_is_not_restored():
     assert [type(layer) for layer in timescales.restore(model)] == [nn.GRU, nn.GRU]
 
 
-@pytest.mark.parametrize(
-    ("kind", "first", "last"),
-    [
-        *((nn.GRU, "accelerate", "restore"), (nn.GRU, "parametrize", "remove")),
-        *((Own, "accelerate", "remove"), (Own, "parametrize", "restore")),
-    ],
-)
+@pytest.mark.parametrize(("kind", "first", "last"), [
+    *((nn.GRU, "accelerate", "restore"), (nn.GRU, "parametrize", "remove")),
+    *((Own, "accelerate", "remove"), (Own, "parametrize", "restore")),
+])  # fmt: skip
 def test_parametrizations_come_and_go(kind, first, last):
     torch.manual_seed(0)
     model, x = nn.ModuleList([kind(I, H), nn.LSTM(I, H)]), X.repeat(40, 1, 1)

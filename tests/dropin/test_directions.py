@@ -89,9 +89,8 @@ def test_in_reverse_a_sequence_begins_at_its_last_step(kind):
     close(every.h[-1], torch.cat([part[2].h[-1] for part in parts]))
     assert len(every.h) == 4
     close(torch.cat([every.h[2], every.h[3]], -1), output)
-    ends = zip(
-        *(rnn.split_state(part[1]) for part in parts), strict=True
-    )  # forward ends in the last, backward in the first
+    ends = zip(*(rnn.split_state(part[1]) for part in parts), strict=True)
+    # Forward ends in the last part, backward in the first.
     close_state(state, rnn.join_state([end[1 - k % 2] for k, end in enumerate(ends)]))
 
 

@@ -8,7 +8,8 @@ import pytest
 import torch
 from rnn_cases import NO_KERNEL, build
 from uses import parallel
-from uses.registry import COLUMNS, KINDS, LAYERS, USES, WITHOUT_PARAMETERS, WORKS, Differs
+from uses.layers import COLUMNS, KINDS, LAYERS, WITHOUT_PARAMETERS
+from uses.registry import USES, WORKS, Differs
 
 import timescales
 from timescales.nn.engine.equations import of_cell
@@ -21,7 +22,7 @@ PAGE = (Path(__file__).parents[2] / "docs/dropin.md").read_text()
 
 
 def chosen_cases():
-    """Each use with torch's layer and, on each engine, with that one of our layers which was used least before it."""
+    """Each use with torch's layer and, on each engine, with the one of our layers that was used least before it."""
     used, cases = Counter(), []
     for use in USES:
         for column in COLUMNS:
@@ -37,13 +38,11 @@ CASES = chosen_cases()
 parallel.CASES[:] = [(use.run.__name__, layer) for use, layer in CASES if use.run.__name__ in parallel.CHECKS]
 
 
-IN_PROCESSES = {*parallel.CHECKS, "collected"}
-
-
 def parameter(use, layer):
     """A case, slow if it starts processes."""
     name = use.run.__name__
-    return pytest.param(use, layer, id=f"{name}-{layer}", marks=[pytest.mark.slow] * (name in IN_PROCESSES))
+    is_slow = name in (*parallel.CHECKS, "collected")
+    return pytest.param(use, layer, id=f"{name}-{layer}", marks=[pytest.mark.slow] * is_slow)
 
 
 @pytest.mark.parametrize(("use", "layer"), [parameter(*case) for case in CASES])
@@ -72,11 +71,6 @@ def test_the_layers_without_parameters_in_their_step_are_listed():
     steps = {kind: of_cell(build(kind).layers[0], timed=False) for kind in KINDS.keys() - NO_KERNEL}
     without = {kind for kind, step in steps.items() if not step.vectors and not step.noises}
     assert without | NO_KERNEL == WITHOUT_PARAMETERS
-
-
-def test_every_use_has_a_line_of_its_own():
-    assert len({use.text for use in USES}) == len(USES)
-    assert len({use.run.__name__ for use in USES}) == len(USES)
 
 
 def test_every_layer_is_used_on_each_of_its_engines():

@@ -4,6 +4,7 @@ The layer is `timescales.LSTM` or `GRU`, and torch's own after `accelerate`. Eac
 """
 
 import copy
+import itertools
 
 import pytest
 import torch
@@ -12,7 +13,6 @@ from torch.backends import mkldnn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence
 
 import timescales
-from timescales.nn import engine
 
 S, B, I, H = 6, 4, 5, 7  # noqa: E741
 LENGTHS = torch.tensor([3, 6, 1, 4])
@@ -22,9 +22,7 @@ OPTIONS = [(1, True, False, False), (2, False, True, True), (1, True, True, True
 OPTIONS += [(2, True, True, False), (1, False, False, True)]
 CASES = [
     (kind, *OPTIONS[(2 * k + j + 3 * (kind == "GRU")) % len(OPTIONS)], form)
-    for kind in ("LSTM", "GRU")
-    for k, form in enumerate(FORMS)
-    for j in range(2)
+    for kind, (k, form), j in itertools.product(("LSTM", "GRU"), enumerate(FORMS), range(2))
 ]
 
 
@@ -36,10 +34,6 @@ def packed(x, form, batch_first):
     return pack_padded_sequence(x, lengths[kind], batch_first, enforce_sorted=kind != "unsorted")
 
 
-def tensors(state):
-    return state if isinstance(state, tuple) else (state,)
-
-
 def results(rnn, x, state, form):
     """Output, last state, and the gradients of x, of the state and of every parameter."""
     x = x.clone().requires_grad_()
@@ -48,19 +42,10 @@ def results(rnn, x, state, form):
     output, last = rnn(packed(x, form, rnn.batch_first), given)
     data = output.data if isinstance(output, PackedSequence) else output
     random = torch.Generator().manual_seed(1)
-    parts = [data, *tensors(last)]
+    parts = [data, *(last if isinstance(last, tuple) else [last])]
     loss = sum((part * torch.randn(part.shape, generator=random)).sum() for part in parts)
     wanted = [x, *(state or ()), *rnn.parameters()]
     return output, parts, torch.autograd.grad(loss, wanted)
-
-
-@pytest.fixture
-def runs(monkeypatch):
-    """How often an engine has run a layer in one direction."""
-    seen = []
-    run = engine.run
-    monkeypatch.setattr(engine, "run", lambda *arguments, **named: (seen.append(1), run(*arguments, **named))[1])
-    return seen
 
 
 @pytest.mark.parametrize("how", ["class", "accelerate"])

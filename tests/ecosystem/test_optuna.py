@@ -15,6 +15,7 @@ from quick import QUICK
 ROOT = Path(__file__).resolve().parents[2]
 SEARCH = ["-m", "hydra/sweeper=optuna", "hydra.sweeper.n_jobs=1", "optimizer.lr=interval(0.001,0.1)", *QUICK]
 SEARCH += ["logger=none", "hydra.sweep.dir=study"]
+MAXIMIZE = "hydra.sweeper.direction=maximize"
 
 
 def command(*overrides):
@@ -30,8 +31,8 @@ def records(folder):
 
 
 def test_the_best_trial_is_the_best_run(tmp_path):
-    options = ["hydra.sweeper.n_trials=4", "hydra.sweeper.direction=maximize", "hydra.sweeper.sampler.seed=1"]
-    done = train(tmp_path, *options)  # of these four learning rates one learns anything
+    # Of these four learning rates one learns anything.
+    done = train(tmp_path, MAXIMIZE, "hydra.sweeper.n_trials=4", "hydra.sweeper.sampler.seed=1")
     assert done.returncode == 0, done.stderr
     found = yaml.safe_load((tmp_path / "study" / "optimization_results.yaml").read_text())
     runs = records(tmp_path)
@@ -43,7 +44,7 @@ def test_the_best_trial_is_the_best_run(tmp_path):
 
 
 def test_a_finished_run_tells_its_value_without_training(tmp_path):
-    options = ["hydra.sweeper.n_trials=2", "hydra.sweeper.direction=maximize", "hydra.sweeper.sampler.seed=3"]
+    options = [MAXIMIZE, "hydra.sweeper.n_trials=2", "hydra.sweeper.sampler.seed=3"]
     first, second = train(tmp_path, *options), train(tmp_path, *options)
     assert (first.returncode, second.returncode) == (0, 0), first.stderr + second.stderr
     assert second.stdout.count("finished, skipped") == 2
@@ -60,7 +61,7 @@ def test_a_wrong_direction_is_one_line_before_anything_is_trained(tmp_path):
 
 
 def test_seeds_count_with_their_mean(tmp_path):
-    done = train(tmp_path, "seeds=3", "engine=eager", "hydra.sweeper.n_trials=1", "hydra.sweeper.direction=maximize")
+    done = train(tmp_path, "seeds=3", "engine=eager", "hydra.sweeper.n_trials=1", MAXIMIZE)
     assert done.returncode == 0, done.stderr
     found = yaml.safe_load((tmp_path / "study" / "optimization_results.yaml").read_text())
     values = [run["metrics"]["valid/accuracy"] for run in records(tmp_path)]
@@ -70,7 +71,7 @@ def test_seeds_count_with_their_mean(tmp_path):
 
 @pytest.mark.parametrize("launcher", [[], ["hydra/launcher=joblib", "hydra.launcher.n_jobs=1"]], ids=["", "joblib"])
 def test_a_suggestion_that_cannot_be_trained_does_not_end_the_study(tmp_path, launcher):
-    options = ["hydra.sweeper.n_trials=4", "hydra.sweeper.direction=maximize", "hydra.sweeper.sampler.seed=1"]
+    options = [MAXIMIZE, "hydra.sweeper.n_trials=4", "hydra.sweeper.sampler.seed=1"]
     options += ["hydra.sweeper.max_failure_rate=1", "model.num_layers=choice(1,0)", *launcher]
     done = train(tmp_path, *options)
     assert done.returncode == 0, done.stderr
@@ -81,8 +82,6 @@ def test_a_suggestion_that_cannot_be_trained_does_not_end_the_study(tmp_path, la
 
 
 # --- a search that ended early ----------------------------------------------------------------------------------------
-
-MAXIMIZE = "hydra.sweeper.direction=maximize"
 STORED = [MAXIMIZE, "hydra.sweeper.storage=sqlite:///study.db", "hydra.sweeper.study_name=mine"]
 LONG = ["loop.max_steps=1000000", "loop.checkpoint_every=0"]
 

@@ -15,17 +15,9 @@ X, Y = (value.numpy() for value in examples())
 
 def classifier(layer, epochs=2):
     torch.manual_seed(0)
-    return NeuralNetClassifier(
-        Classifier,
-        module__layer=layer,
-        criterion=torch.nn.CrossEntropyLoss,
-        optimizer=torch.optim.Adam,
-        lr=0.02,
-        max_epochs=epochs,
-        batch_size=32,
-        train_split=None,
-        verbose=0,
-    )
+    parts = {"module__layer": layer, "criterion": torch.nn.CrossEntropyLoss, "optimizer": torch.optim.Adam}
+    numbers = {"lr": 0.02, "max_epochs": epochs, "batch_size": 32, "train_split": None, "verbose": 0}
+    return NeuralNetClassifier(Classifier, **parts, **numbers)
 
 
 @pytest.mark.parametrize("layer", LAYERS)

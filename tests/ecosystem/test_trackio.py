@@ -39,14 +39,8 @@ def start(tmp_path, environment):
     (tmp_path / "work").mkdir()
 
     def call(*arguments):
-        return subprocess.Popen(
-            [sys.executable, *map(str, arguments)],
-            cwd=tmp_path / "work",
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
+        command, place = [sys.executable, *map(str, arguments)], {"cwd": tmp_path / "work", "env": environment}
+        return subprocess.Popen(command, **place, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
     return call
 
@@ -135,9 +129,8 @@ def test_a_run_is_what_its_curve_and_record_say(train, read, tmp_path):
     groups = {shown["config"]["_Group"] for shown in found.values()}
     assert len(groups) == 1
     assert {path.name for path in tmp_path.iterdir()} == {"home", "work"}
-    assert {path.stem.partition(".")[0] for path in (tmp_path / "home").rglob("*") if path.is_file()} == {
-        "sitecustomize"
-    }
+    at_home = {path.stem.partition(".")[0] for path in (tmp_path / "home").rglob("*") if path.is_file()}
+    assert at_home == {"sitecustomize"}
 
 
 @pytest.mark.parametrize("stop", [signal.SIGKILL, signal.SIGINT])
@@ -160,14 +153,9 @@ def test_a_run_that_is_stopped_and_continued_has_every_step_once(start, train, r
     if stop == signal.SIGKILL:  # which may take the histograms of the last half second with it
         return
     assert {row["step"] for row in shown["rows"] if "timescale/layer1/log10_steps" in row} == {0, *range(50, 401, 50)}
-    train(*long, f"run_dir={directory}", "force=true", "loop.max_steps=100")
-    shown = {name: points(run["rows"]) for name, run in read().items()}
-    assert sorted(max(values["train/loss_nats"]) for values in shown.values()) == [
-        100,
-        400,
-    ]  # other settings: another run
-    train(*long, f"run_dir={directory}", "force=true", "loop.max_steps=100")
-    assert sorted(max(points(run["rows"])["train/loss_nats"]) for run in read().values()) == [100, 400]
+    for _ in range(2):  # other settings: another run, and the same one again
+        train(*long, f"run_dir={directory}", "force=true", "loop.max_steps=100")
+        assert sorted(max(points(run["rows"])["train/loss_nats"]) for run in read().values()) == [100, 400]
 
 
 def test_a_run_that_fails_says_so(start, read, tmp_path):

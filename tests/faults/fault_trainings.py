@@ -1,10 +1,9 @@
 """Small trainings in forked processes, with a fault, and what they leave on disk."""
 
-from __future__ import annotations
-
 import contextlib
 import csv
 import io
+import multiprocessing
 import os
 import runpy
 import signal
@@ -12,13 +11,14 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Sequence
+from ctypes import c_longlong
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import synthetic
 import torch
-from faulty_files import Counter, Fault, FaultyFiles
+from faulty_files import Fault, FaultyFiles
 from hydra.core.global_hydra import GlobalHydra
 
 from timescales import files
@@ -83,7 +83,7 @@ class Bench:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.counter = Counter()
+        self.counter = multiprocessing.RawValue(c_longlong)  # forked processes share it
         self.whole: dict[str, Whole] = {}
         (folder / "data").mkdir()
         self.data = synthetic.write_corpora(folder / "data")
@@ -151,7 +151,7 @@ def wait(process: int, seconds: float) -> int | None:
     return None
 
 
-def enter(cwd: Path, log: Path, counter: Counter, fault: Fault) -> None:
+def enter(cwd: Path, log: Path, counter: c_longlong, fault: Fault) -> None:
     """Redirect output and working directory, stop the clock, and install the fault."""
     handle = os.open(log, os.O_CREAT | os.O_TRUNC | os.O_WRONLY)
     os.dup2(handle, 1)

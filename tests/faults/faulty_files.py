@@ -1,12 +1,10 @@
 """A layer between `timescales.files` and the disk that kills the process, or raises an error, at a chosen operation."""
 
-from __future__ import annotations
-
 import contextlib
-import mmap
 import os
 import signal
 from collections.abc import Iterator
+from ctypes import c_longlong
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -25,26 +23,10 @@ class Fault:
     seconds: float | None = None  # the process is killed after this time
 
 
-class Counter:
-    """A number in memory that forked processes share."""
-
-    def __init__(self) -> None:
-        self.memory = mmap.mmap(-1, 8)
-
-    @property
-    def value(self) -> int:
-        """The number."""
-        return int.from_bytes(self.memory[:], "little")
-
-    @value.setter
-    def value(self, number: int) -> None:
-        self.memory[:] = number.to_bytes(8, "little")
-
-
 class FaultyFiles:
     """Replaces `os`, `open` and `_temporary` in `timescales.files`. Whatever else is asked of it comes from `os`."""
 
-    def __init__(self, counter: Counter, fault: Fault) -> None:
+    def __init__(self, counter: c_longlong, fault: Fault) -> None:
         self.counter, self.fault, self.at, self.since = counter, fault, fault.at, fault.since
         self.file = ""
         self.real_temporary = files._temporary
@@ -76,7 +58,6 @@ class FaultyFiles:
             self.at += 1
 
     def temporary(self, path: Path) -> tuple[int, str]:
-        """Replaces `files._temporary`."""
         self.file = path.name
         self.operate()
         return self.real_temporary(path)
@@ -92,12 +73,10 @@ class FaultyFiles:
         return self.two_halves(file) if mode == "a" else file
 
     def fsync(self, handle: int) -> None:
-        """Replaces `os.fsync`."""
         self.operate()
         os.fsync(handle)
 
     def replace(self, old: str, new: Path) -> None:
-        """Replaces `os.replace`."""
         self.operate()
         os.replace(old, new)
         self.operate(can_fail=False)

@@ -7,8 +7,6 @@ by the checks that need no torch. One process takes all cases, each in a tenth o
 one run alone, and no sizes above 50, so that a valid case can take a training step.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import io
@@ -77,18 +75,14 @@ SWEEPS = words(
     sort(2,1) shuffle(1,2) tag(x,A,B) nope(A) int(A) float(A) str(A) json_str(A) extend_list(A) choice(A,B [A,B]
     {A:B}"""
 )
-MARKS = [
-    " ",
-    "\n",
-    *["'", '"', "[", "]", "{", "}", "(", ")", "\\", ",", ":", "=", "$", "${", "#", "&", "@", "~", "+", "é"],
-]
+MARKS = [" ", "\n", *words("""' " [ ] { } ( ) \\ , : = $ ${ # & @ ~ + é""")]
 HYDRA_KEYS = words(
     """hydra hydra.job hydra.job.name hydra.verbose hydra.mode hydra.searchpath hydra.sweeper hydra.sweeper.minutes
     hydra.sweeper.nope hydra.run.dir hydra.sweep.dir hydra.nope hydra.job.chdir hydra.callbacks hydra.launcher
     hydra/launcher hydra/sweeper hydra/job_logging hydra/nope hydra.runtime.cwd hydra.overrides"""
 )
 OPTIONS = [
-    option.split()
+    words(option)
     for option in (
         *("--model plstm", "--config-dir nowhere", "--config-dir", "--cfg job", "--cfg nope", "--resolve", "--run"),
         *("--config-name nope", "--config-path nope", "--package nope", "--info nope", "--info config", "--help"),
@@ -151,12 +145,9 @@ def broken(rng: random.Random, text: str) -> str:
 
 
 def command(seed: int, number: int, small: bool, keys: Callable[[list[str]], list[str]]) -> list[str]:
-    """The command line of a case.
+    """The command line of a case, which seed and number decide.
 
-    Args:
-        seed, number: decide the case.
-        small: overrides of one run alone, and no sizes above 50.
-        keys: returns the keys of the configuration that choices of groups compose.
+    keys: returns the keys of the configuration that choices of groups compose.
     """
     rng = random.Random(f"{seed} fuzz {number} {small}")
     # Only 40 different choices of groups: the keys of each are composed once.

@@ -7,6 +7,7 @@ import os
 import shutil
 
 import pytest
+import quick
 import torch
 
 from timescales import files
@@ -15,13 +16,10 @@ from timescales.runs import loggers
 from timescales.runs.record import Record
 from timescales.training.run import load_checkpoint, save_checkpoint
 
-SIZES = ["task.T=2", "task.train_size=16", "task.valid_size=8", "task.test_size=8", "task.batch_size=8"]
-QUICK = ["task=copy", *SIZES, "model.hidden_size=4", "loop.max_steps=4", "loop.log_every=1", "logger=csv"]
+QUICK = [*quick.QUICK, "loop.max_steps=4", "loop.log_every=1", "logger=csv"]
 
 
 # --- full and damaged disks -----------------------------------------------------------------------------------------
-
-
 def no_space(*_):
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 

@@ -1,7 +1,5 @@
 """Kill, fill up, forbid and damage on purpose: a run continues bit by bit, or says in one line what to do."""
 
-from __future__ import annotations
-
 import csv
 import ctypes
 import errno
@@ -43,12 +41,9 @@ def bench(tmp_path_factory):
 def test_a_run_that_is_killed_four_times_ends_as_an_undisturbed_one(bench, tmp_path, name):
     """Twice in an operation on a file, once after some time, once while the end of the run is written."""
     rng, whole = random.Random(name), bench.undisturbed(name)
-    kills = [
-        Fault(at=rng.randint(1, whole.operations // 3)),
-        Fault(seconds=rng.uniform(0.1, 0.7) * whole.seconds),
-        Fault(at=rng.randint(1, whole.operations // 3)),
-        Fault(at=rng.randint(1, 10), since="best.pt"),
-    ]
+    third = whole.operations // 3
+    kills = [Fault(at=rng.randint(1, third)), Fault(seconds=rng.uniform(0.1, 0.7) * whole.seconds)]
+    kills += [Fault(at=rng.randint(1, third)), Fault(at=rng.randint(1, 10), since="best.pt")]
     cases = [bench.train(name, tmp_path, fault=kill) for kill in kills]
     assert all(case.killed or case.status == 0 for case in cases), cases
     assert cases[0].killed
@@ -97,13 +92,10 @@ def drop_capabilities():
     assert ctypes.CDLL(None, use_errno=True).capset(header, none) == 0
 
 
-@pytest.mark.parametrize(
-    ("place", "mode"),
-    [
-        *((".", 0o555), ("out", 0o555), ("out/record.json", 0), ("out/last.pt", 0), ("out/lock", 0)),
-        *(("data/ptb/ptb.valid.txt", 0), ("cache", 0o555)),
-    ],
-)
+@pytest.mark.parametrize(("place", "mode"), [
+    *((".", 0o555), ("out", 0o555), ("out/record.json", 0), ("out/last.pt", 0), ("out/lock", 0)),
+    *(("data/ptb/ptb.valid.txt", 0), ("cache", 0o555)),
+])  # fmt: skip
 def test_what_is_forbidden_is_one_line(bench, tmp_path, place, mode):
     """Half a run is there where its directory is what is forbidden."""
     name, more = "ptb_char, chrono", "data_root=data"
@@ -153,13 +145,10 @@ def values(curve):
 
 
 @pytest.mark.parametrize("finished", [False, True], ids=["killed", "finished"])
-@pytest.mark.parametrize(
-    ("name", "file"),
-    [
-        *(("copy, PLSTM", file) for file in ("last.pt", "record.json", "curve.csv", "best.pt")),
-        ("copy, GRU, three seeds", "last.pt"),
-    ],
-)
+@pytest.mark.parametrize(("name", "file"), [
+    *(("copy, PLSTM", file) for file in ("last.pt", "record.json", "curve.csv", "best.pt")),
+    ("copy, GRU, three seeds", "last.pt"),
+])  # fmt: skip
 def test_a_damaged_file_of_a_run_is_named_or_changes_nothing(bench, left, tmp_path, name, file, finished):
     whole = bench.undisturbed(name).files
     for k in range(3):
@@ -201,8 +190,6 @@ def test_a_damaged_library_of_the_engine_is_not_loaded(tmp_path):
 
 
 # --- data sets and what is prepared from them -----------------------------------------------------------------------
-
-
 def write_zipped_text8(root):
     """text8 as it is published: a zip of one file."""
     plain = texts.write_text8(root / "text8")
@@ -212,28 +199,31 @@ def write_zipped_text8(root):
 
 
 def write_ptb(root):
-    """Penn Treebank's three files."""
     texts.write_words(root / "ptb", texts.PTB)
+
+
+def write_wikitext2(root):
+    texts.write_words(root / "wikitext-2", texts.WIKITEXT2)
+
+
+def write_cifar(root):
+    synthetic.write_cifar(root / "cifar-10-python.tar.gz", 50, 10)
+
+
+def write_glove(root):
+    synthetic.write_glove(root / "glove.6B.100d.txt.gz")
 
 
 # The corpus, how it is written under a data root, and how it is read.
 DATA_SETS = {
     "MNIST": (mnist.CORPUS, lambda root: synthetic.write_mnist(root / "MNIST/raw", 60, 20), mnist.load),
     "MNIST, gzipped": (mnist.CORPUS, lambda root: synthetic.write_mnist(root / "MNIST/raw", 60, 20, ".gz"), mnist.load),
-    "CIFAR-10": (
-        *(cifar.CORPUS, lambda root: synthetic.write_cifar(root / "cifar-10-python.tar.gz", 50, 10), cifar.load),
-    ),
+    "CIFAR-10": (cifar.CORPUS, write_cifar, cifar.load),
     "IMDB": (imdb.CORPUS, lambda root: synthetic.write_imdb(root / "aclImdb_v1.tar.gz", 40, 20), imdb.load),
-    "GloVe, gzipped": (
-        *(glove.CORPUS, lambda root: synthetic.write_glove(root / "glove.6B.100d.txt.gz")),
-        lambda root: glove.vectors(synthetic.GLOVE, root),
-    ),
+    "GloVe, gzipped": (glove.CORPUS, write_glove, lambda root: glove.vectors(synthetic.GLOVE, root)),
     "PTB, words": (text.PTB, write_ptb, lambda root: text.words("ptb", root)),
     "PTB, characters": (text.PTB_CHARACTERS, write_ptb, text.ptb_characters),
-    "WikiText-2": (
-        *(text.WIKITEXT2, lambda root: texts.write_words(root / "wikitext-2", texts.WIKITEXT2)),
-        lambda root: text.words("wt2", root),
-    ),
+    "WikiText-2": (text.WIKITEXT2, write_wikitext2, lambda root: text.words("wt2", root)),
     "text8, zip": (text.TEXT8, write_zipped_text8, text.text8),
 }
 
@@ -271,8 +261,6 @@ def test_a_damaged_data_set_is_refused_in_one_line(tmp_path, monkeypatch, name):
 
 
 # --- command lines that nobody would type ---------------------------------------------------------------------------
-
-
 def composed(cwd, *arguments):
     """The outcomes of random command lines, from a process that must not load torch."""
     command = [sys.executable, random_overrides.__file__, *map(str, arguments)]

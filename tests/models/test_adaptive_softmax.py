@@ -170,21 +170,12 @@ def test_parameters_at_paper_size():
     assert sum(p.numel() for p in model.readout.parameters()) == head + sum(tails) == 79_317_072
 
 
-@pytest.mark.parametrize(
-    ("more", "hidden", "fix"),
-    [
-        ({"cutoffs": (30, 10)}, 16, "task.cutoffs must be numbers that rise, above 0 and below the 41 words"),
-        ({"cutoffs": (10, 41)}, 16, "below the 41 words"),
-        ({"cutoffs": (0, 10)}, 16, "above 0"),
-        ({"cutoffs": ()}, 16, "task.cutoffs must be"),
-        ({"cutoffs": (10, 10)}, 16, "that rise"),
-        (
-            {"cutoffs": (10, 30)},
-            15,
-            r"15 are too few for 2; give model\.hidden_size=16 or more, or fewer task\.cutoffs",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("more", "hidden", "fix"), [
+    ({"cutoffs": (30, 10)}, 16, "task.cutoffs must be numbers that rise, above 0 and below the 41 words"),
+    ({"cutoffs": (10, 41)}, 16, "below the 41 words"), ({"cutoffs": (0, 10)}, 16, "above 0"),
+    ({"cutoffs": ()}, 16, "task.cutoffs must be"), ({"cutoffs": (10, 10)}, 16, "that rise"),
+    ({"cutoffs": (10, 30)}, 15, r"15 are too few for 2; give model\.hidden_size=16 or more, or fewer task\.cutoffs"),
+])  # fmt: skip
 def test_a_softmax_that_does_not_fit_names_the_fix(text_root, more, hidden, fix):
     with pytest.raises(ValueError, match=fix):
         model_for(wikitext103(text_root, **more), hidden=hidden)

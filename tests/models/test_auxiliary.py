@@ -74,14 +74,10 @@ def lstm(cell, x, h, c):
     return np.stack(outputs), h, c
 
 
-@pytest.mark.parametrize(
-    ("kind", "at", "begin", "spec", "range_"),
-    [
-        ("reconstruct", 6, 2, REAL, (L, S)),
-        ("predict", 3, 3, LETTERS, (1, S - L + 1)),
-        ("reconstruct", 6, 2, WORDS, (L, S)),
-    ],
-)
+@pytest.mark.parametrize(("kind", "at", "begin", "spec", "range_"), [
+    ("reconstruct", 6, 2, REAL, (L, S)), ("predict", 3, 3, LETTERS, (1, S - L + 1)),
+    ("reconstruct", 6, 2, WORDS, (L, S)),
+])  # fmt: skip
 def test_equals_the_reference(kind, at, begin, spec, range_, anchor):
     """At a random step, drawn from those that leave room for the segment."""
     model, batch = model_of(kind, spec), batch_of(spec)
@@ -203,9 +199,8 @@ def test_what_was_interrupted_ends_as_what_was_not(tmp_path):
 
 def test_training_takes_the_sum_of_both_losses():
     """After a step of plain gradient descent the weights have moved by the gradient of the sum."""
-    network, task, optimizer, settings = parts(
-        [*ADDING, "optimizer=sgd", "optimizer.lr=1", "loop.clip_norm=null"], seed=0
-    )
+    descent = ["optimizer=sgd", "optimizer.lr=1", "loop.clip_norm=null"]
+    network, task, optimizer, settings = parts([*ADDING, *descent], seed=0)
     expected, one = copy.deepcopy(network), next(task.batches("train"))
     torch.manual_seed(5)
     output = expected(one)
@@ -216,17 +211,14 @@ def test_training_takes_the_sum_of_both_losses():
         torch.testing.assert_close(moved, p - p.grad, rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize(
-    ("overrides", "message"),
-    [
-        (["task=copy", "model.auxiliary=rebuild"], "auxiliary must be one of reconstruct, predict"),
-        (["task=copy", "model.auxiliary=predict", "model.auxiliary_steps=1"], "auxiliary_steps must be at least 2"),
-        (["task=copy", "model.auxiliary_steps=50"], r"give model\.auxiliary=reconstruct or predict"),
-        (["task=copy", "model=torch_lstm", "model.auxiliary=predict"], r"give model\.auxiliary=none"),
-        (["task=copy", "model.auxiliary=predict", "+model.bidirectional=true"], "leave out bidirectional"),
-        (["task=ptb_word", "model.auxiliary_steps=9", "task.allow_partial=true"], r"give model\.auxiliary=none"),
-    ],
-)
+@pytest.mark.parametrize(("overrides", "message"), [
+    (["task=copy", "model.auxiliary=rebuild"], "auxiliary must be one of reconstruct, predict"),
+    (["task=copy", "model.auxiliary=predict", "model.auxiliary_steps=1"], "auxiliary_steps must be at least 2"),
+    (["task=copy", "model.auxiliary_steps=50"], r"give model\.auxiliary=reconstruct or predict"),
+    (["task=copy", "model=torch_lstm", "model.auxiliary=predict"], r"give model\.auxiliary=none"),
+    (["task=copy", "model.auxiliary=predict", "+model.bidirectional=true"], "leave out bidirectional"),
+    (["task=ptb_word", "model.auxiliary_steps=9", "task.allow_partial=true"], r"give model\.auxiliary=none"),
+])  # fmt: skip
 def test_what_cannot_be_built_is_refused(overrides, message, corpora):
     with pytest.raises(ConfigError, match=message):
         build.build(identity.resolved(config("model=lstm", *overrides, f"data_root={corpora}")))

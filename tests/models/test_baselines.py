@@ -61,7 +61,10 @@ def test_masks_and_states_are_those_of_our_layers(kind, ours):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_batch_that_begins_again_is_refused(kind):
+def test_time_scales_are_absent_and_a_batch_that_begins_again_is_refused(kind):
+    assert not hasattr(kind, "timescales")
+    with pytest.raises(ConfigError, match=f"^{kind.__name__} is not made of cells: it has no gates[^\n]*$"):
+        make(kind).layers  # noqa: B018
     model = SequenceModel(make(kind), Spec("real", I, 2, "all", horizon=S)).double()
     x, reset = data()[0], torch.zeros(S, B)
     with pytest.raises(ValueError, match=f"^{kind.__name__} cannot reset the state within a sequence, .*model=lstm"):
@@ -258,39 +261,25 @@ def test_learned_positions_have_an_end():
         model(torch.zeros(S + 1, B, I, dtype=torch.float64))
 
 
-@pytest.mark.parametrize(
-    ("call", "fix"),
-    [
-        (lambda: TorchLSTM(I, [3, 4], 2), "hidden_size must be a whole number"),
-        (lambda: Transformer(I, 7, heads=2), "hidden_size 7 must be a multiple of heads 2"),
-        (lambda: Transformer(I, 7, heads=1), "need an even hidden_size"),
-        (lambda: Transformer(I, H, positions="rotary"), "sinusoidal or learned"),
-        (lambda: TorchGRU(I, H, dropout=1.0), "below 1"),
-        (lambda: DilatedRNN(I, H, core="qrnn"), "core must be one of gru, lstm, rnn, not 'qrnn'"),
-        (lambda: TCN(I, H, kernel_size=1), "kernel_size must be a whole number of at least 2, not 1"),
-    ],
-)
+@pytest.mark.parametrize(("call", "fix"), [
+    (lambda: TorchLSTM(I, [3, 4], 2), "hidden_size must be a whole number"),
+    (lambda: Transformer(I, 7, heads=2), "hidden_size 7 must be a multiple of heads 2"),
+    (lambda: Transformer(I, 7, heads=1), "need an even hidden_size"),
+    (lambda: Transformer(I, H, positions="rotary"), "sinusoidal or learned"),
+    (lambda: TorchGRU(I, H, dropout=1.0), "below 1"),
+    (lambda: DilatedRNN(I, H, core="qrnn"), "core must be one of gru, lstm, rnn, not 'qrnn'"),
+    (lambda: TCN(I, H, kernel_size=1), "kernel_size must be a whole number of at least 2, not 1"),
+])  # fmt: skip
 def test_wrong_arguments(call, fix):
     with pytest.raises(ValueError, match=fix):
         call()
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_time_scales_are_absent(kind):
-    assert not hasattr(kind, "timescales")
-    with pytest.raises(ConfigError, match=f"{kind.__name__} is not made of cells: it has no gates") as error:
-        make(kind).layers  # noqa: B018
-    assert "\n" not in str(error.value)
-
-
-@pytest.mark.parametrize(
-    ("task", "setting", "fix"),
-    [
-        *((task, "seed=0", "are for layers of cells, not for torch_lstm: take another model") for task in WORDS),
-        ("copy", "engine=fused", "engine=fused is for layers of cells, not for model=torch_lstm: give engine=auto"),
-        ("copy", "model.block=residual", "residual is for layers of cells, not for model=torch_lstm: give block=plain"),
-    ],
-)
+@pytest.mark.parametrize(("task", "setting", "fix"), [
+    *((task, "seed=0", "are for layers of cells, not for torch_lstm: take another model") for task in WORDS),
+    ("copy", "engine=fused", "engine=fused is for layers of cells, not for model=torch_lstm: give engine=auto"),
+    ("copy", "model.block=residual", "residual is for layers of cells, not for model=torch_lstm: give block=plain"),
+])  # fmt: skip
 def test_what_is_for_cells_is_refused_in_one_line(task, setting, fix, corpora):
     more = ["task.allow_partial=true", "task.embedding=8"] if task in WORDS else []
     plain = identity.resolved(config(f"task={task}", "model=torch_lstm", setting, *more, f"data_root={corpora}"))

@@ -32,14 +32,11 @@ def tokens(embedding, **more):
 BATCH = Batch(torch.tensor([[0, 1], [6, 2], [3, 3]]), torch.tensor([0, 1]))
 
 
-@pytest.mark.parametrize(
-    ("wrong", "words"),
-    [
-        ({"input": "tokenz"}, "input must be one of one_hot, tokens, real; not 'tokenz'"),
-        ({"readout": "lastt"}, "readout must be one of all, last; not 'lastt'"),
-        ({"select": ("accuracy", "higher")}, "the second of select must be one of max, min; not 'higher'"),
-    ],
-)
+@pytest.mark.parametrize(("wrong", "words"), [
+    ({"input": "tokenz"}, "input must be one of one_hot, tokens, real; not 'tokenz'"),
+    ({"readout": "lastt"}, "readout must be one of all, last; not 'lastt'"),
+    ({"select": ("accuracy", "higher")}, "the second of select must be one of max, min; not 'higher'"),
+])  # fmt: skip
 def test_a_misspelt_spec_is_refused(wrong, words):
     """If it were accepted, a training would run and keep the worst epoch as the best."""
     with pytest.raises(ValueError, match=words):
@@ -200,12 +197,8 @@ def test_the_last_step_that_exists():
 @pytest.mark.parametrize("model_name", ["plstm", "gru", "mts", "rmc", "eurnn", "plscan"])  # one for each kind of state
 def test_models_take_a_block_and_the_gap(model_name):
     """Every parameter gets a gradient; the fused engine has the numbers of the eager one."""
-    more = [
-        f"model.num_layers={3 if model_name == 'mts' else 2}",
-        "model.hidden_size=8",
-        "model.block=residual",
-        "model.gap_input=true",
-    ]
+    more = ["model.hidden_size=8", "model.block=residual", "model.gap_input=true"]
+    more += ["model.num_layers=3" if model_name == "mts" else "model.num_layers=2"]
     cfg = config("task=frequency", f"model={model_name}", *more, *sizes("frequency", 40, 16, 16))
     network, task, _ = build.build(identity.resolved(cfg))
     one = next(task.batches("train"))
@@ -230,21 +223,15 @@ def test_gap_is_the_last_input():
         model(one._replace(dt=None))
 
 
-@pytest.mark.parametrize(
-    ("overrides", "message"),
-    [
-        (["task=copy", "model.block=residuall"], "block must be one of plain, residual; not 'residuall'"),
-        (
-            ["task=copy", "model.block=residual", "model.num_layers=2", "model.hidden_size=[4,5]"],
-            "give one hidden_size",
-        ),
-        (["task=adding", "model.block=residual", "+model.bidirectional=true"], "leave out bidirectional"),
-        (["task=copy", "+model.bidirectional=true"], "leave out bidirectional"),
-        (["task=copy", "model.gap_input=true"], "such as task=frequency"),
-        (["task=copy", "model.gap_input=1"], "model.gap_input must be true or false"),
-        (["task=ptb_word", "model.block=residual", *WORDS], "model.block is no argument of .*AWDModel"),
-    ],
-)
+@pytest.mark.parametrize(("overrides", "message"), [
+    (["task=copy", "model.block=residuall"], "block must be one of plain, residual; not 'residuall'"),
+    (["task=copy", "model.block=residual", "model.num_layers=2", "model.hidden_size=[4,5]"], "give one hidden_size"),
+    (["task=adding", "model.block=residual", "+model.bidirectional=true"], "leave out bidirectional"),
+    (["task=copy", "+model.bidirectional=true"], "leave out bidirectional"),
+    (["task=copy", "model.gap_input=true"], "such as task=frequency"),
+    (["task=copy", "model.gap_input=1"], "model.gap_input must be true or false"),
+    (["task=ptb_word", "model.block=residual", *WORDS], "model.block is no argument of .*AWDModel"),
+])  # fmt: skip
 def test_what_cannot_be_built_is_refused(overrides, message, corpora):
     cfg = config("model=lstm", *overrides, f"data_root={corpora}")
     with pytest.raises(ConfigError, match=message):

@@ -12,24 +12,17 @@ CHRONO = {"forget_init": {"law": "chrono", "T_max": 30}}
 
 # One case of every class.
 CELLS = {
-    "lstm": (cells.LSTMCell, {}),
-    "ur": (cells.URLSTMCell, {}),
-    "plstm": (cells.PLSTMCell, {}),
-    "gru": (cells.GRUCell, {}),
-    "pgru": (cells.PGRUCell, {}),
-    "janet": (cells.JANETCell, CHRONO),
-    "elstm": (cells.ELSTMCell, {}),
-    "leaky": (cells.LeakyRNNCell, {"T_max": 30}),
-    "mingru": (cells.MinGRUCell, {}),
-    "minlstm": (cells.MinLSTMCell, {}),
-    "plscan": (cells.PLScanCell, {}),
-    "lru": (cells.LRUCell, {}),
+    "lstm": (cells.LSTMCell, {}), "ur": (cells.URLSTMCell, {}),
+    "plstm": (cells.PLSTMCell, {}), "gru": (cells.GRUCell, {}),
+    "pgru": (cells.PGRUCell, {}), "janet": (cells.JANETCell, CHRONO),
+    "elstm": (cells.ELSTMCell, {}), "leaky": (cells.LeakyRNNCell, {"T_max": 30}),
+    "mingru": (cells.MinGRUCell, {}), "minlstm": (cells.MinLSTMCell, {}),
+    "plscan": (cells.PLScanCell, {}), "lru": (cells.LRUCell, {}),
     "phased": (cells.PhasedLSTMCell, {"open_ratio": 0.5}),  # a steeper clock magnifies errors of the phase
     "nru": (cells.NRUCell, {"memory_size": 8, "heads": 2}),
     "gated_lstm_om": (cells.GatedLSTMCell, {"gate": "om", "downsize": 1}),
-    "gated_gru_ur": (cells.GatedGRUCell, {"gate": "ur"}),
-    "rmc": (cells.RMCCell, {"heads": 3}),
-}
+    "gated_gru_ur": (cells.GatedGRUCell, {"gate": "ur"}), "rmc": (cells.RMCCell, {"heads": 3}),
+}  # fmt: skip
 for model in registry.MODELS:  # with its default arguments, where there is no case yet
     if not any(kind.__name__ in model.cells for kind, _ in CELLS.values()):
         CELLS[model.name] = (getattr(cells, model.cells[0]), {})
@@ -150,8 +143,6 @@ def close_state(a, b, tolerance=1e-12):
 
 
 # --- Comparison of random draws with a distribution -------------------------------------------------------------------
-
-
 def same_distribution(sample, distribution):
     """Kolmogorov-Smirnov test. A correct sample fails for one seed in a thousand, and the seed is fixed.
 

@@ -1,7 +1,5 @@
 """Models with a kernel, cells of unusual operations, and the comparison of an engine with the eager one in float64."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import torch
@@ -121,13 +119,10 @@ def model(name: str, input_size: int, hidden_size: int) -> RNN:
 
 
 MODELS = {
-    "lstm": LSTM,
-    "ur": URLSTM,
-    "plstm": PLSTM,
-    "plstm_separate": lambda i, h: PLSTM(i, h, coupled=False),
+    "lstm": LSTM, "ur": URLSTM, "plstm": PLSTM, "plstm_separate": lambda i, h: PLSTM(i, h, coupled=False),
     "plstm_authors": lambda i, h: PLSTM(i, h, epsilon_form="authors"),
     "plstm_fixed": lambda i, h: PLSTM(i, h, power=1.7, epsilon=0.3),
-}
+}  # fmt: skip
 # (S, B, I, H) with incomplete blocks of every kind: units (1, 3, 17, 110 are no multiple of a vector), rows (6 at a
 # time), inputs, and two blocks of k (300).
 SHAPES = [(1, 1, 1, 1), (2, 5, 3, 17), (9, 1, 70, 3), (9, 2, 1, 64), (2, 33, 3, 110), (3, 13, 2, 300)]

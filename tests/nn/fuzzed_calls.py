@@ -4,8 +4,6 @@
 can watch (tests/nn/test_call_shapes.py). The numbers of the cases begin at FIRST, so each can be run alone.
 """
 
-from __future__ import annotations
-
 import collections
 import contextlib
 import functools
@@ -25,39 +23,24 @@ from timescales.nn.engine.cpu import compiler, workspace
 
 # What the fuzzed cells return. It is no attribute of theirs, so that they are traced once.
 GIVEN: dict[str, Any] = {}
-
-
 FLAGS = ("mask", "reset")
-
-
-def free(kind: type[cells.Cell]) -> type[cells.Cell]:
-    """A class of cells that return the weights and the state of the case."""
-    return type(
-        kind.__name__,
-        (kind,),
-        {"initial_state": lambda self, *batch: GIVEN["state"], "weights": lambda self: GIVEN["weights"]},
-    )
-
-
 MUTATIONS = ["one"] * 4 + ["drop"] * 3 + ["scalar", "lead", "more", "less", "half", "double", "turn", "vector", "none"]
 
 # Gates whose shares are computed together and apart; vectors and dt; a cumax; scans.
 KINDS = {
-    "lstm": (cells.LSTMCell, {}),
-    "gru": (cells.GRUCell, {}),
-    "plstm": (cells.PLSTMCell, {}),
-    "om": (cells.GatedLSTMCell, {"gate": "om", "downsize": 1, "T_max": 30}),
-    "mingru": (cells.MinGRUCell, {}),
+    "lstm": (cells.LSTMCell, {}), "gru": (cells.GRUCell, {}), "plstm": (cells.PLSTMCell, {}),
+    "om": (cells.GatedLSTMCell, {"gate": "om", "downsize": 1, "T_max": 30}), "mingru": (cells.MinGRUCell, {}),
     "plscan": (cells.PLScanCell, {}),
-}
+}  # fmt: skip
 
 
 @functools.cache
 def cell_of(name: str, inputs: int, H: int) -> Any:
-    """A cell of a kind."""
+    """A cell of a kind, which returns the weights and the state of the case."""
     kind, arguments = KINDS[name]
     torch.manual_seed(0)
-    return free(kind)(inputs, H, **arguments)
+    given = {"initial_state": lambda self, *batch: GIVEN["state"], "weights": lambda self: GIVEN["weights"]}
+    return type(kind.__name__, (kind,), given)(inputs, H, **arguments)
 
 
 class Case(NamedTuple):
@@ -87,14 +70,8 @@ class Draw:
         sizes = {"more": shape[k] + 1, "less": max(0, shape[k] - 1), "half": shape[k] // 2, "double": 2 * shape[k]}
         if kind in sizes or kind == "one":
             return (*shape[:k], sizes.get(kind, 1), *shape[k + 1 :])
-        return {
-            "drop": shape[1:],
-            "lead": (1, *shape),
-            "turn": shape[::-1],
-            "scalar": (),
-            "vector": shape[k : k + 1],
-            "none": (0,) * n,
-        }[kind]
+        shapes = {"drop": shape[1:], "lead": (1, *shape), "turn": shape[::-1], "scalar": (), "none": (0,) * n}
+        return shapes.get(kind, shape[k : k + 1])  # a vector
 
     def laid_out(self, value: Tensor) -> Tensor:
         """The same numbers with other strides, another place in their memory, or marked as negated."""

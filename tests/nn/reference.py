@@ -28,10 +28,8 @@ def unrolled(cell, arguments, x, state, dt, mask, initial=None):
     defaults = {k: p.default for k, p in inspect.signature(type(cell)).parameters.items()}
     a = defaults | arguments | {"gates": cell.gates, "heights": [cell.height(gate) for gate in cell.gates]}
     a["training"] = cell.training
-    state, outputs = (
-        {k: v.numpy().copy() for k, v in state._asdict().items()},
-        np.empty((*x.shape[:2], cell.hidden_size)),
-    )
+    state = {k: v.numpy().copy() for k, v in state._asdict().items()}
+    outputs = np.empty((*x.shape[:2], cell.hidden_size))
     for t, b in np.ndindex(x.shape[:2]):
         if mask is None or mask[t, b]:
             before = {k: v[b].copy() for k, v in state.items()}
@@ -62,8 +60,6 @@ def written(z, c):
 
 
 # --- LSTMs and GRUs ---------------------------------------------------------------------------------------------------
-
-
 def lstm(own, x, s, dt, a):
     """Hochreiter & Schmidhuber 1997 with Gers et al.'s forget gate: Chien et al. 2021, Eq. 1."""
     z = shares(own, a, x, s["h"])
@@ -266,8 +262,6 @@ def grud(own, x, s, dt, a):
 
 
 # --- Cells in continuous time -----------------------------------------------------------------------------------------
-
-
 def leaky(own, x, s, dt, a):
     """Leaky integrators: tau dh/dt = -h + u, solved for a u that is constant during a step."""
     u = np.tanh(shares(own, a, x, s["h"])["cell"])
@@ -319,8 +313,6 @@ def surnn(own, x, s, dt, a):
 
 
 # --- Cells whose gates read the input alone ---------------------------------------------------------------------------
-
-
 def mingru(own, x, s, dt, a):
     """Feng et al. 2024, minGRU: h = (1 - z) h + z u; 1 - z, here called forget, to the power of dt."""
     z = shares(own, a, x)
@@ -399,8 +391,6 @@ def indrnn(own, x, s, dt, a):
 
 
 # --- Orthogonal and unitary matrices ----------------------------------------------------------------------------------
-
-
 def exprnn(own, x, s, dt, a):
     """Lezcano-Casado & Martinez-Rubio 2019: modrelu(W_x x + exp(A) h), the exponential by its power series."""
     H = len(s["h"])
@@ -466,21 +456,17 @@ def eurnn(own, x, s, dt, a):
 def goru(own, x, s, dt, a):
     """Jing et al. 2019, section 3."""
     h, H = s["h"], len(s["h"])
-    W, U, b = own["weight_ih"].reshape(3, H, -1), own["weight_hh"].reshape(2, H, H), own["bias"].reshape(3, H)
+    W, U, bias = own["weight_ih"].reshape(3, H, -1), own["weight_hh"].reshape(2, H, H), own["bias"].reshape(3, H)
     turned = h.copy()
     for (i, j), theta in zip(pairs_of(H, a), own["theta"], strict=True):
-        turned[i], turned[j] = (
-            np.cos(theta) * turned[i] - np.sin(theta) * turned[j],
-            np.sin(theta) * turned[i] + np.cos(theta) * turned[j],
-        )
-    f, r = (sigmoid(W[k] @ x + U[k] @ h + b[k]) for k in range(2))
+        cos, sin, a, b = np.cos(theta), np.sin(theta), turned[i], turned[j]
+        turned[i], turned[j] = cos * a - sin * b, sin * a + cos * b
+    f, r = (sigmoid(W[k] @ x + U[k] @ h + bias[k]) for k in range(2))
     z = W[2] @ x + r * turned
-    return {"h": f * h + (1 - f) * np.sign(z) * np.maximum(np.abs(z) + b[2], 0)}
+    return {"h": f * h + (1 - f) * np.sign(z) * np.maximum(np.abs(z) + bias[2], 0)}
 
 
 # --- Memories beside the units ----------------------------------------------------------------------------------------
-
-
 def nru(own, x, s, dt, a):
     """Chandar et al. 2019, with the mean over the heads."""
     K, M, memory = a["heads"], a["memory_size"], s["memory"]
@@ -553,38 +539,13 @@ def rmc(own, x, s, dt, a):
 
 
 STEPS = {
-    cells.LSTMCell: lstm,
-    cells.URLSTMCell: ur_lstm,
-    cells.PLSTMCell: plstm,
-    cells.GatedLSTMCell: gated_lstm,
-    cells.GatedGRUCell: gated_gru,
-    cells.GRUCell: gru,
-    cells.PGRUCell: pgru,
-    cells.JANETCell: janet,
-    cells.ELSTMCell: elstm,
-    cells.LeakyRNNCell: leaky,
-    cells.MinGRUCell: mingru,
-    cells.MinLSTMCell: minlstm,
-    cells.PLScanCell: plscan,
-    cells.LRUCell: lru,
-    cells.IndRNNCell: indrnn,
-    cells.PhasedLSTMCell: phased,
-    cells.NRUCell: nru,
-    cells.SRUCell: sru,
-    cells.URNNCell: urnn,
-    cells.EURNNCell: eurnn,
-    cells.GORUCell: goru,
-    cells.ExpRNNCell: exprnn,
-    cells.RMCCell: rmc,
-    cells.SLSTMCell: slstm,
-    cells.RGLRUCell: rglru,
-    cells.SignedMinGRUCell: signed_mingru,
-    cells.LEMCell: lem,
-    cells.CoRNNCell: cornn,
-    cells.CfCCell: cfc,
-    cells.ParaGRUCell: paragru,
-    cells.ParaLSTMCell: paralstm,
-    cells.HGRNCell: hgrn,
-    cells.GRUDCell: grud,
-    cells.SuRNNCell: surnn,
-}
+    cells.LSTMCell: lstm, cells.URLSTMCell: ur_lstm, cells.PLSTMCell: plstm, cells.GatedLSTMCell: gated_lstm,
+    cells.GatedGRUCell: gated_gru, cells.GRUCell: gru, cells.PGRUCell: pgru, cells.JANETCell: janet,
+    cells.ELSTMCell: elstm, cells.LeakyRNNCell: leaky, cells.MinGRUCell: mingru, cells.MinLSTMCell: minlstm,
+    cells.PLScanCell: plscan, cells.LRUCell: lru, cells.IndRNNCell: indrnn, cells.PhasedLSTMCell: phased,
+    cells.NRUCell: nru, cells.SRUCell: sru, cells.URNNCell: urnn, cells.EURNNCell: eurnn,
+    cells.GORUCell: goru, cells.ExpRNNCell: exprnn, cells.RMCCell: rmc, cells.SLSTMCell: slstm,
+    cells.RGLRUCell: rglru, cells.SignedMinGRUCell: signed_mingru, cells.LEMCell: lem, cells.CoRNNCell: cornn,
+    cells.CfCCell: cfc, cells.ParaGRUCell: paragru, cells.ParaLSTMCell: paralstm, cells.HGRNCell: hgrn,
+    cells.GRUDCell: grud, cells.SuRNNCell: surnn,
+}  # fmt: skip

@@ -1,7 +1,5 @@
 """What the engines read is what the sizes of a call say: a state or weight of another shape is broadcast or refused."""
 
-from __future__ import annotations
-
 import collections
 import os
 import re
@@ -55,12 +53,11 @@ def numbers(*shape):
     return torch.linspace(0.1, 0.9, torch.Size(shape).numel()).view(shape)
 
 
+KINDS = (cells.LSTMCell, cells.MinGRUCell)
 FITS = [(H,), (1, H), (B, 1), (), (1, 1), (B, H)]
 
 
-@pytest.mark.parametrize(
-    ("kind", "shape"), [((cells.LSTMCell, cells.MinGRUCell)[k % 2], v) for k, v in enumerate(FITS)]
-)
+@pytest.mark.parametrize(("kind", "shape"), [(KINDS[k % 2], shape) for k, shape in enumerate(FITS)])
 def test_a_learned_state_of_any_shape_that_broadcasts(kind, shape):
     """The numbers, and the gradient of `start`, are those of the same state written out as (B, H)."""
     start = numbers(*shape)
@@ -94,9 +91,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize("name", ENGINES)
-@pytest.mark.parametrize(
-    ("kind", "start", "line"), [((cells.LSTMCell, cells.MinGRUCell)[k % 2], *case) for k, case in enumerate(WRONG)]
-)
+@pytest.mark.parametrize(("kind", "start", "line"), [(KINDS[k % 2], *case) for k, case in enumerate(WRONG)])
 def test_a_state_that_does_not_broadcast_is_one_line(name, kind, start, line):
     with pytest.raises(ValueError, match=f"^Own: the state's {line}") as raised:
         run(with_start(kind, start), name)
@@ -133,10 +128,9 @@ def test_a_cell_for_the_eager_engine_alone_may_carry_other_shapes():
     assert output.shape == (S, B, H)
 
 
-@pytest.mark.parametrize(
-    ("kind", "name"),
-    [(cells.LSTMCell, "fused"), (cells.GRUCell, "compiled"), (cells.MinGRUCell, "fused"), (cells.GRUCell, "eager")],
-)
+@pytest.mark.parametrize(("kind", "name"), [
+    (cells.LSTMCell, "fused"), (cells.GRUCell, "compiled"), (cells.MinGRUCell, "fused"), (cells.GRUCell, "eager"),
+])  # fmt: skip
 def test_a_bias_of_one_number_is_one_for_every_row(kind, name):
     for key in kind(I, H).bias_names():
         whole, one = (with_start(kind, numbers(H)) for _ in range(2))
@@ -148,19 +142,10 @@ def test_a_bias_of_one_number_is_one_for_every_row(kind, name):
 
 
 @pytest.mark.parametrize("name", ENGINES)
-@pytest.mark.parametrize(
-    ("key", "shape"),
-    [
-        ("weight_hh", (4 * H, H - 1)),
-        ("weight_hh", (4 * H, 1)),
-        ("weight_hh", (5 * H, H)),
-        ("weight_hh", (H,)),
-        ("weight_ih", (4 * H, I + 1)),
-        ("bias_ih", (H,)),
-        ("bias_hh", (2, 4 * H)),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize(("key", "shape"), [
+    ("weight_hh", (4 * H, H - 1)), ("weight_hh", (4 * H, 1)), ("weight_hh", (5 * H, H)), ("weight_hh", (H,)),
+    ("weight_ih", (4 * H, I + 1)), ("bias_ih", (H,)), ("bias_hh", (2, 4 * H)),
+], ids=str)  # fmt: skip
 def test_a_weight_of_another_shape_is_one_line(name, key, shape):
     rnn = with_start(cells.LSTMCell, 0.0)
     setattr(rnn.layers[0], key, nn.Parameter(torch.zeros(shape)))
@@ -170,8 +155,6 @@ def test_a_weight_of_another_shape_is_one_line(name, key, shape):
 
 
 # ------------------------------------------------------------------------------------------ the engine itself
-
-
 def test_called_directly_the_engine_refuses_what_its_library_would_misread():
     (cell,) = with_start(cells.PLSTMCell, 0.0).layers
     x, weights, state = torch.zeros(S, B, I), cell.weights(), cell.State(*torch.zeros(3, B, H))
@@ -204,51 +187,33 @@ def test_a_mask_of_floats_has_no_gradient():
     assert mask.grad is None
 
 
-def fuzz(cases, first=0, kinds=tuple(fuzzed_calls.KINDS)):
-    counts = collections.Counter(fuzzed_calls.check(number, kinds) for number in range(first, first + cases))
+MANY = int(os.environ.get("FUZZED_CALLS", "2500"))
+
+
+@pytest.mark.parametrize(("cases", "first"), [(120, 0), pytest.param(MANY, 120, marks=pytest.mark.slow)])
+def test_calls_of_random_tensors_have_the_eager_loops_numbers_or_one_line(cases, first):
+    counts = collections.Counter(map(fuzzed_calls.check, range(first, first + cases)))
     assert min(counts["numbers"], counts["refused"]) > cases / 8
 
 
-def test_calls_of_random_tensors_have_the_eager_loops_numbers_or_one_line():
-    fuzz(120)
+def library(name):
+    """The path of a library of g++; its name alone if g++ has none; nothing without g++."""
+    if not shutil.which("g++"):
+        return ""
+    return subprocess.run(["g++", f"-print-file-name={name}"], capture_output=True, text=True).stdout.strip()
 
 
 @pytest.mark.slow
-def test_thousands_of_calls_of_random_tensors():
-    fuzz(int(os.environ.get("FUZZED_CALLS", "2500")), first=120)
-
-
-def sanitized(tmp_path, *arguments):
-    """Run `fuzzed_calls.py` with a library that was compiled with the address sanitizer."""
-    preloaded = [
-        subprocess.run(["g++", f"-print-file-name={name}"], capture_output=True, text=True, check=True).stdout.strip()
-        for name in ("libasan.so", "libstdc++.so.6")
-    ]
+@pytest.mark.skipif(os.sep not in library("libasan.so"), reason="g++ has no address sanitizer")
+def test_the_address_sanitizer_sees_none_in_any_kind_of_cell(tmp_path):
+    """`fuzzed_calls.py` with kernels that were compiled with the address sanitizer."""
+    cases = os.environ.get("FUZZED_CALLS", "1000")
     environment = {
-        "CXX": "g++ -fsanitize=address -fno-omit-frame-pointer",
-        "LD_PRELOAD": " ".join(preloaded),
-        "ASAN_OPTIONS": "detect_leaks=0",
-        "OMP_NUM_THREADS": "1",
-        "XDG_CACHE_HOME": str(tmp_path),
-        "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests" / "support")]),
-    }
-    command = [sys.executable, "-W", "ignore", str(Path(__file__).with_name("fuzzed_calls.py")), *arguments]
+        "CXX": "g++ -fsanitize=address -fno-omit-frame-pointer", "ASAN_OPTIONS": "detect_leaks=0",
+        "LD_PRELOAD": f"{library('libasan.so')} {library('libstdc++.so.6')}", "OMP_NUM_THREADS": "1",
+        "XDG_CACHE_HOME": str(tmp_path), "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests' / 'support'}",
+    }  # fmt: skip
+    command = [sys.executable, "-W", "ignore", str(Path(__file__).with_name("fuzzed_calls.py")), cases, "0"]
     done = subprocess.run(command, env={**os.environ, **environment}, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     assert "'numbers': " in done.stdout
-
-
-def has_sanitizer():
-    """Whether g++ has the library: it prints a path then, and only the name otherwise."""
-    if not shutil.which("g++"):
-        return False
-    return os.sep in subprocess.run(["g++", "-print-file-name=libasan.so"], capture_output=True, text=True).stdout
-
-
-needs_sanitizer = pytest.mark.skipif(not has_sanitizer(), reason="g++ has no address sanitizer")
-
-
-@pytest.mark.slow
-@needs_sanitizer
-def test_the_address_sanitizer_sees_none_in_any_kind_of_cell(tmp_path):
-    sanitized(tmp_path, os.environ.get("FUZZED_CALLS", "1000"), "0")

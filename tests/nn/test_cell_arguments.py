@@ -11,6 +11,7 @@ FLAGS = [[2], [[0, 0]], [[0, -1]], [[True, 2]], [[0, 4]], 3, "ab", [[0, 1, 2]], 
 RMC_DOWNSIZE = "hidden_size / memories = 12 must be a multiple of downsize 16: give downsize=1, or 32 as hidden_size"
 RMC_HEADS = "hidden_size / memories = 65 must be a multiple of heads 4: give 128 or 136 as hidden_size"
 RMC_SIZE = "hidden_size is 128, but memories x memory_size is 2 x 512 = 1024: give that as hidden_size, or leave memory"
+PERIODS = ((), 4, "4", [4, 0], [-1.0], ["4"], [math.nan], [True])
 WRONG = [
     *(("PLSTM", {"epsilon": v}, "between 0 and 1") for v in (0, 1.0, -1e-3, math.nan, "small")),
     ("PLSTM", {"epsilon_form": "code"}, "paper or authors"),
@@ -41,6 +42,7 @@ WRONG = [
     ("LRU", {"r_min": 0.9, "r_max": 0.5}, "0 <= r_min <= r_max <= 1, not 0.9 and 0.5"),
     ("LRU", {"max_phase": 0.0}, "max_phase must be a number above 0 and at most 2 pi, not 0.0"),
     ("HGRN", {"lower_bound": 0.5}, "lower_bound"),
+    ("HGRNCell", {"lower_bound": 1.0}, "lower_bound must be a number of at least 0 and below 1"),
     *(("LEM", {"delta": v}, "delta must be a number above 0, at most 1") for v in (0.0, 1.5, True)),
     ("CoRNN", {"delta": 0.0}, "delta must be a number above 0"),
     ("CoRNN", {"gamma": -1.0}, "gamma must be a number of at least 0"),
@@ -72,10 +74,7 @@ WRONG = [
     ("PhasedLSTM", {"shift_init": 5}, "shift_init must be two numbers low <= high"),
     ("PhasedLSTM", {"open_ratio": 0}, "open_ratio must be a number above 0, at most 1"),
     ("PhasedLSTM", {"leak": -0.1}, "leak must be a number from 0 to 1"),
-    *(
-        ("SuRNN", {"periods": v}, "periods must be a list of numbers above 0")
-        for v in ((), 4, "4", [4, 0], [-1.0], ["4"], [math.nan], [True])
-    ),
+    *(("SuRNN", {"periods": v}, "periods must be a list of numbers above 0") for v in PERIODS),
     ("RMC", {"hidden_size": 130, "memories": 4}, "hidden_size 130 must be a multiple of memories 4: give 128 or 132"),
     ("RMC", {"hidden_size": 130, "heads": 4}, RMC_HEADS),
     ("RMC", {"hidden_size": 128, "memory_size": 512}, RMC_SIZE),
@@ -106,18 +105,13 @@ def test_wrong_arguments_say_what_to_write(layer, arguments, fix):
     assert "\n" not in str(raised.value)
 
 
-@pytest.mark.parametrize(
-    ("name", "arguments", "shown"),
-    [
-        ("GRUCell", {}, ""),
-        ("CoRNNCell", {"gamma": 1.0}, ", delta=0.042, gamma=1.0, epsilon=4.7"),
-        ("EURNNCell", {"capacity": 3}, ", capacity=3"),
-        ("EURNNCell", {"style": "fft"}, ", style=fft"),  # which has no capacity
-        ("GORUCell", {}, ", capacity=2"),
-        ("GORUCell", {"style": "fft"}, ", style=fft"),
-        ("PhasedLSTMCell", {"leak": 0.0}, ", leak=0, peephole=True"),
-    ],
-)
+@pytest.mark.parametrize(("name", "arguments", "shown"), [
+    ("GRUCell", {}, ""), ("CoRNNCell", {"gamma": 1.0}, ", delta=0.042, gamma=1.0, epsilon=4.7"),
+    ("EURNNCell", {"capacity": 3}, ", capacity=3"),
+    ("EURNNCell", {"style": "fft"}, ", style=fft"),  # which has no capacity
+    ("GORUCell", {}, ", capacity=2"), ("GORUCell", {"style": "fft"}, ", style=fft"),
+    ("PhasedLSTMCell", {"leak": 0.0}, ", leak=0, peephole=True"),
+])  # fmt: skip
 def test_a_cell_shows_its_sizes_and_settings(name, arguments, shown):
     assert repr(getattr(timescales, name)(I, 8, **arguments)) == f"{name}(4, 8{shown})"
 
@@ -143,8 +137,3 @@ INITIALIZERS = [
 def test_wrong_initializers_say_what_to_write(spec, fix):
     with pytest.raises(ValueError, match=fix):
         timescales.LSTMCell(2, 3, forget_init=spec)
-
-
-def test_wrong_bounds_of_a_cell():
-    with pytest.raises(ValueError, match="lower_bound must be a number of at least 0 and below 1"):
-        timescales.HGRNCell(I, H, lower_bound=1.0)

@@ -41,7 +41,7 @@ def test_equals_the_reference(name, timed, masked):
         close(value, torch.from_numpy(last[field]), tolerance)
 
 
-# The suRNN's switch has a gradient that no difference has: test_timed_cells.py.
+# The suRNN's switch has a gradient that no difference has: test_special_cells.py.
 DIFFERENTIABLE = [name for name in CELLS if name != "surnn"]
 DIFFERENTIABLE += ["lstm_frozen", "plstm_separate", "plstm_authors", "phased_ratio", "slstm_heads", "slstm_exp"]
 DIFFERENTIABLE += ["hgrn_bound", "rglru_signed", "eurnn_fft", "grud_two", "gated_gru_om", "rmc_um"]
@@ -230,8 +230,7 @@ def test_act_names_the_gates_in_order_and_step_uses_them(name):
 
 @pytest.mark.parametrize("name", ["elstm", "leaky", "mingru", "minlstm"])
 def test_two_short_steps_are_a_long_one_and_short_ones_keep_their_digits(name):
-    """Without recurrent weights gates do not depend on the state, and time can be divided at will. At dt = 1e-6,
-    1 - exp(...) in float32 would be off by percents."""
+    """Without recurrent weights time can be divided at will. At dt = 1e-6, 1 - exp(...) would be off by percents."""
     torch.manual_seed(0)
     cell = ALL[name][0](I, H).double()
     with torch.no_grad():

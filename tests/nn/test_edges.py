@@ -58,8 +58,7 @@ def each(values):
 
 @pytest.mark.parametrize(("name", "model", "bad"), each((math.nan, math.inf, -math.inf)))
 def test_what_is_no_number_stays_in_its_sequence(model, name, bad):
-    """NaN goes through from where it is; an infinity ends as NaN, or saturates a gate; nothing reaches other sequences,
-    and nothing that came before."""
+    """NaN goes on from where it is; an infinity ends as NaN or saturates a gate. Nothing reaches other sequences."""
     made = on(rnn(model, 3, layers=2), name)
     x = torch.randn(5, 3, 2)
     sound, _ = made(x)

@@ -1,10 +1,7 @@
 """`timescales.explain`, and the renderer that writes expressions in every language, from tables of operations."""
 
-from __future__ import annotations
-
 import math
 import re
-from typing import NamedTuple
 
 import pytest
 import torch
@@ -27,12 +24,8 @@ def test_the_equations_give_the_step(capsys):
         text = printed(capsys, rnn, dt=True)
         block = re.search(r"for each unit\n(.*?)\nwhere", text, re.S)[1]
         once = re.search(r"from the parameters\n(.*?)\n\n", text, re.S)
-        lines = [
-            line.strip().replace("'", "_new")
-            for part in (once and once[1], block)
-            if part
-            for line in part.splitlines()
-        ]
+        text = f"{once[1]}\n{block}" if once else block
+        lines = [line.strip().replace("'", "_new") for line in text.splitlines()]
         gx, gh = torch.randn(2, 1, sum(map(cell.height, cell.gates)), dtype=torch.float64)
         state = cell.State(*torch.rand(len(cell.State._fields), 1, 1, dtype=torch.float64))
         expected = cell.step(gx, gh, state, torch.tensor([[1.7]], dtype=torch.float64))
@@ -92,11 +85,8 @@ def test_what_cannot_be_explained():
             self.body = torch.nn.ModuleDict({"rnn": timescales.PLSTM(2, 3)})
 
     takes = "explain needs a layer or a cell of this package, such as timescales.LSTM; "
-    for module, found in (
-        (torch.nn.LSTM(2, 3), "not torch.nn.LSTM"),
-        (Net(), "not Net: give it the layer inside, .body.rnn"),
-        (3, "not int"),
-    ):
+    inside = "not Net: give it the layer inside, .body.rnn"
+    for module, found in ((torch.nn.LSTM(2, 3), "not torch.nn.LSTM"), (Net(), inside), (3, "not int")):
         with pytest.raises(ValueError, match=f"^{re.escape(takes + found)}$"):
             timescales.explain(module)
     with pytest.raises(ValueError, match=r"^dt must be True or False, .*; not Tensor$"):
@@ -106,10 +96,7 @@ def test_what_cannot_be_explained():
 class Constants(timescales.Cell):
     """A step with much that depends on the parameter alone."""
 
-    gates = ("cell",)
-
-    class State(NamedTuple):
-        h: torch.Tensor
+    gates, State = ("cell",), timescales.GRUCell.State
 
     def __init__(self, input_size, hidden_size):
         super().__init__(input_size, hidden_size)
@@ -137,7 +124,5 @@ def test_what_is_computed_once_is_written_as_in_python(capsys):
 
 def test_numbers_of_each_language():
     values = (0.1, 3.0, 1e-40, math.inf, -math.inf, math.nan)
-    assert [CPP.number(value) for value in values] == [
-        *("0.1f", "3.0f", "1e-40f"),
-        *("__builtin_inff()", "-__builtin_inff()", '__builtin_nanf("")'),
-    ]
+    written = ["0.1f", "3.0f", "1e-40f", "__builtin_inff()", "-__builtin_inff()", '__builtin_nanf("")']
+    assert [CPP.number(value) for value in values] == written

@@ -1,7 +1,5 @@
 """Kernels that are generated from a `Cell.step` of one's own: what they may read, and what is refused, and why."""
 
-from __future__ import annotations
-
 import importlib
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -10,16 +8,16 @@ from typing import Any
 
 import pytest
 import torch
-from engine_cases import CELL_TOLERANCE, compare, some_state
+from engine_cases import CELL_TOLERANCE, close, compare, some_state
 from torch import Tensor, nn
 from torch.nn import functional
 
+from timescales import RNN, Cell, GRUCell
 from timescales.nn import cells
 from timescales.nn import engine as engines
 from timescales.nn.engine import eager, equations
 from timescales.nn.engine.cpu import fused
 from timescales.nn.engine.recorder import NotTraceable
-from timescales.nn.rnn import RNN
 
 S, B, INPUTS, H = 6, 5, 4, 20
 
@@ -96,11 +94,6 @@ class Activations(cells.LSTMCell):
         return self.State(o.sigmoid() * c.tanh(), c)
 
 
-def test_activations():
-    torch.manual_seed(0)
-    check(Activations(INPUTS, H), False, False)
-
-
 def test_the_first_use_may_be_in_several_threads_at_once():
     """They get the same numbers; the cell is traced, compiled and tried once or more often, and none fails."""
     torch.manual_seed(0)
@@ -118,17 +111,17 @@ def test_the_first_use_may_be_in_several_threads_at_once():
 
 
 class FirstUse(cells.LSTMCell):
-    def step(self, gx: Tensor, gh: Tensor, state: Any, dt: Any = None, noise: Any = None) -> Any:
+    def step(self, gx, gh, state, dt=1.0):
         i, f, z, o = (gx + gh).chunk(4, -1)
         c = f.sigmoid() * state.c + i.sigmoid() * z.tanh() * 0.875
         return self.State(o.sigmoid() * c.tanh(), c)
 
 
-@pytest.mark.parametrize("kind", [WithoutGradient, WithItsOwnGradient, WithAModule])
+@pytest.mark.parametrize("kind", [WithoutGradient, WithItsOwnGradient, WithAModule, Activations])
 def test_gradients_are_torchs(kind):
     """Those that torch.autograd gives the step, not those of a table."""
     torch.manual_seed(0)
-    check(kind(INPUTS, H), False, True)
+    check(kind(INPUTS, H), False, kind is not Activations)
 
 
 class WithParts(cells.GRUCell):
@@ -151,16 +144,11 @@ def test_what_a_step_depends_on_may_change():
     torch.manual_seed(0)
     cell = WithParts(INPUTS, H)
     for change in (
-        lambda: None,
-        lambda: setattr(cell, "bent", nn.Sigmoid()),
-        lambda: setattr(cell, "also", torch.tanh),
-        lambda: cell.rates.update(a=0.7),
-        lambda: setattr(cell, "tensor", torch.rand(H)),
-        lambda: setattr(cell, "scale", torch.rand(H)),
-        lambda: cell.scale.mul_(0.5),
-        lambda: cell.weight.requires_grad_(False),
-        cell.eval,
-    ):
+        lambda: None, lambda: setattr(cell, "bent", nn.Sigmoid()), lambda: setattr(cell, "also", torch.tanh),
+        lambda: cell.rates.update(a=0.7), lambda: setattr(cell, "tensor", torch.rand(H)),
+        lambda: setattr(cell, "scale", torch.rand(H)), lambda: cell.scale.mul_(0.5),
+        lambda: cell.weight.requires_grad_(False), cell.eval,
+    ):  # fmt: skip
         change()
         check(cell, False, False)
 
@@ -298,9 +286,8 @@ def test_a_wrong_kernel_is_found_by_its_trial(monkeypatch):
     cell, x = Mine(INPUTS, H), torch.zeros(S, B, INPUTS)
     with pytest.raises(ValueError, match=r"the fused engine cannot run here: its compiled Mine is wrong: the gradient"):
         engines.pick("fused", cell, x)
-    with pytest.warns(
-        UserWarning, match="Mine.* runs on the eager engine, which is slower: its compiled Mine is wrong"
-    ):
+    line = "Mine.* runs on the eager engine, which is slower: its compiled Mine is wrong"
+    with pytest.warns(UserWarning, match=line):
         assert engines.pick("auto", cell, x) is eager.run
 
 
@@ -316,11 +303,12 @@ def refused(change):
 
 def after(change):
     """The step of an LSTM, with another h."""
-    return refused(lambda cell, gx, gh, s: new_h(cell, plain(cell, gx, gh, s), change))
 
+    def changed(cell, gx, gh, s):
+        new = plain(cell, gx, gh, s)
+        return cell.State(change(cell, new.h), new.c)
 
-def new_h(cell, new, change):
-    return cell.State(change(cell, new.h), new.c)
+    return refused(changed)
 
 
 def before(change):
@@ -365,10 +353,7 @@ REFUSED = [
     (before(lambda gx: gx.mul_(2.0)), "in place"),
     (before(lambda gx: gx + torch.randn_like(gx)), "random"),
     (after(lambda cell, h: torch.cat([h[..., :1], 2.0 * h[..., 1:]], -1)), "treats units differently"),
-    (
-        after(lambda cell, h: h @ cell.weight_hh[: cell.hidden_size]),
-        "uses a parameter of shape (20, 20); a step takes one number per unit",
-    ),
+    (after(lambda c, h: h @ c.weight_hh[:H]), "uses a parameter of shape (20, 20); a step takes one number per unit"),
     (after(lambda cell, h: h.half()), "changes the type"),
     (before(torch.special.bessel_j0), "special_bessel_j0, which this engine does not know"),
     (refused(lambda cell, gx, gh, s: plain(cell, gx, gh, s).h), "returns Tensor, not its State"),
@@ -408,9 +393,8 @@ def test_a_cell_may_opt_out(recwarn):
     rnn(x)
     assert not recwarn
     rnn.engine = "fused"
-    with pytest.raises(
-        ValueError, match="Mine has no kernel, since its class sets compiled = False; use engine='eager'"
-    ):
+    line = "Mine has no kernel, since its class sets compiled = False; use engine='eager'"
+    with pytest.raises(ValueError, match=line):
         rnn(x)
 
 
@@ -441,3 +425,76 @@ def test_a_step_without_dt_is_refused_when_its_class_is_made():
         class Untimed(cells.LSTMCell):
             def step(self, gx, gh, state):
                 return state
+
+
+N = 6  # units of the cells below
+
+
+class Own(Cell):
+    """A step that adds one number per unit, which `function` computes from parameters of several shapes."""
+
+    gates, State = ("a",), GRUCell.State
+    function = staticmethod(lambda cell: cell.v)
+
+    def __init__(self, input_size: int, hidden_size: int) -> None:
+        super().__init__(input_size, hidden_size)
+        self.w, self.v = nn.Parameter(torch.randn(N, N)), nn.Parameter(torch.randn(N))
+        self.m, self.row = nn.Parameter(torch.randn(N, 1)), nn.Parameter(torch.randn(1, N))
+        self.layer = nn.Linear(N, N)
+        self.register_buffer("place", torch.randperm(N))
+        self.register_buffer("kept", torch.zeros(N))
+
+    def step(self, gx, gh, state, dt=1.0):
+        return self.State((gx + gh + type(self).function(self)).tanh())
+
+
+# Several of these write in place to a tensor that they have made, or read its numbers.
+ANY = {
+    "v @ w": lambda c: c.v @ c.w, "w @ m": lambda c: (c.w @ c.m).squeeze(-1),
+    "F.linear": lambda c: functional.linear(c.v, c.w), "nn.Linear": lambda c: c.layer(c.v),
+    "einsum": lambda c: torch.einsum("ij,j->i", c.w, c.v), "solve": lambda c: torch.linalg.solve(c.w, c.v),
+    "rms_norm": lambda c: functional.rms_norm(c.v, (N,)),
+    "conv1d": lambda c: functional.conv1d(c.row[None], c.w[:1, None, :3], padding=1)[0, 0],
+    "one_hot": lambda c: functional.one_hot(c.place, N).float() @ c.v,
+}  # fmt: skip
+
+
+def rnn(function):
+    torch.manual_seed(0)
+    return RNN([type("Own", (Own,), {"function": staticmethod(function)})(3, N)])
+
+
+@pytest.mark.parametrize("name", ANY)
+def test_its_numbers_and_gradients_are_those_of_the_function(name):
+    """At each call, from the parameters as they are then."""
+    cell = rnn(ANY[name]).layers[0]
+    found = equations.known(cell, False)
+    assert isinstance(found, equations.Equations), found
+    for _ in range(2):
+        (vector,), expected = found.vector_values(cell, cell.weight_ih), ANY[name](cell).reshape(N)
+        close(vector, expected, 1e-6)
+        wanted = [p for p in cell.parameters() if p.requires_grad]
+        weights = torch.linspace(-1.0, 1.0, N)
+        gradients = [torch.autograd.grad((v * weights).sum(), wanted, allow_unused=True) for v in (vector, expected)]
+        assert any(g is not None for g in gradients[1])
+        for a, b in zip(*gradients, strict=True):
+            assert (a is None) == (b is None)
+            if a is not None:
+                close(a, b, 1e-6)
+        with torch.no_grad():
+            cell.v.mul_(1.5)
+            cell.w.mul_(-0.7)
+
+
+@pytest.mark.parametrize(("function", "reason"), [
+    (lambda c: c.v.clone().mul_(2.0), "writes in place with mul_"),
+    (lambda c: c.kept.add_(1.0) + c.v, "writes in place with add_"),
+    (lambda c: torch.where(c.v > 0, c.v, c.kept.__setitem__(0, 1.0) or c.v), "writes in place with"),
+    (lambda c: functional.dropout(c.v, 0.5, training=True), "draws random numbers with bernoulli_"),
+    (lambda c: c.v * c.v.sum().item(), "reads numbers with item"),
+    (lambda c: c.v if torch.allclose(c.v, c.v) else -c.v, "reads a number from a tensor"),
+])  # fmt: skip
+def test_what_has_an_effect_or_reads_is_still_refused(function, reason):
+    found = equations.known(rnn(function).layers[0], False)
+    assert isinstance(found, str)
+    assert reason in found

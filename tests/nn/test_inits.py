@@ -10,22 +10,9 @@ from cell_cases import same_distribution
 from scipy import stats
 
 import timescales
-from timescales.nn import cells
-from timescales.nn.inits import (
-    Assigned,
-    Chrono,
-    ChronoUnknown,
-    Constant,
-    InverseGamma,
-    Uniform,
-    bias_of_timescale,
-    forget_initializer,
-    inverse_gamma_isf,
-    timescale_of_bias,
-    timescale_of_gate,
-)
+from timescales.nn import cells, inits
+from timescales.nn.inits import Assigned, Chrono, ChronoUnknown, Constant, InverseGamma, Uniform, timescale_of_bias
 
-WIDTHS = [1, 2, 1151]
 CHRONO = {"forget_init": {"law": "chrono", "T_max": 50}}
 
 
@@ -42,14 +29,12 @@ def test_chrono_is_the_log_of_a_uniform(width, T_max):
 
 @pytest.mark.parametrize("width", [2, 1151])
 def test_chrono_reaches_the_cells_biases(width):
-    def cell():
-        return cells.LSTMCell(1, width, forget_init={"law": "chrono", "T_max": 50})
-
-    same_distribution(draws(width, lambda: cell().bias_total("forget").exp()), stats.uniform(1, 48))
-    same_distribution(draws(width, lambda: (-cell().bias_total("input")).exp()), stats.uniform(1, 48))
+    for gate, sign in (("forget", 1), ("input", -1)):
+        drawn = draws(width, lambda g=gate, s=sign: (s * cells.LSTMCell(1, width, **CHRONO).bias_total(g)).exp())
+        same_distribution(drawn, stats.uniform(1, 48))
 
 
-@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("width", [1, 2, 1151])
 def test_uniform_gate_init(width):
     """f = sigmoid(b) uniform on [1/n, 1 - 1/n]; one or two units leave no width, f = 1/2."""
     f = draws(width, lambda: Uniform().bias(width).sigmoid())
@@ -63,10 +48,7 @@ def test_uniform_gate_init(width):
 
 @pytest.mark.parametrize(("width", "low", "high"), [(2, 0.0, 1.0), (1151, 0.0, 1.0), (1151, 0.2, 0.4)])
 def test_powers_are_uniform(width, low, high):
-    def powers():
-        return cells.PLSTMCell(1, width, power_init=(low, high)).p
-
-    p = draws(width, powers)
+    p = draws(width, lambda: cells.PLSTMCell(1, width, power_init=(low, high)).p)
     same_distribution(p, stats.uniform(low, high - low))
     assert p.min() >= max(low, 1e-4) * (1 - 1e-4)
     assert p.max() <= min(high, 1 - 1e-4) + 1e-6
@@ -103,24 +85,17 @@ def test_inverse_gamma_quantiles_are_the_distribution(width, alpha):
     assert stats.kstest(T.numpy(), stats.invgamma(alpha, scale=2.0).cdf).statistic <= 1 / (width + 1) + 1e-9
 
 
-@pytest.mark.parametrize(
-    ("alpha", "scale"),
-    [(0.05, 1.0), (0.1, 0.25), (0.56, 30.0), (1.0, 1.0), (5.0, 0.25), (20.0, 1.0), (50.0, 1.0), (1e4, 30.0)],
-)
+@pytest.mark.parametrize(("alpha", "scale"), [
+    (0.05, 1.0), (0.1, 0.25), (0.56, 30.0), (1.0, 1.0), (5.0, 0.25), (20.0, 1.0), (50.0, 1.0), (1e4, 30.0),
+])  # fmt: skip
 def test_isf_equals_scipys(alpha, scale):
     q = torch.cat([torch.logspace(-8, -1, 30), torch.linspace(0.1, 0.999, 50)]).double()
-    ours, theirs = inverse_gamma_isf(q, alpha, scale), stats.invgamma.isf(q.numpy(), alpha, scale=scale)
+    ours, theirs = inits.inverse_gamma_isf(q, alpha, scale), stats.invgamma.isf(q.numpy(), alpha, scale=scale)
     # For shapes above 20 torch's gammainc is a short asymptotic series near its middle: 2e-9 against SciPy's.
     torch.testing.assert_close(ours, torch.from_numpy(theirs), rtol=1e-10 if alpha <= 20 else 1e-9, atol=0)
 
 
-def test_isf_at_the_ends():
-    assert inverse_gamma_isf(torch.tensor([0.0, 1.0]), 0.56).tolist() == [math.inf, 0.0]
-
-
 # --- printed values ----------------------------------------------------------------------------------------------
-
-
 def test_language_model_layer_2_as_published():
     init = InverseGamma(0.56, quantiles="authors")
     T, b = init.timescales(1150), init.bias(1150)
@@ -166,30 +141,29 @@ def test_assigned_shares(width, threes):
 
 def test_eq5_and_its_inverse():
     T = torch.logspace(-2, 6, 200, dtype=torch.float64)
-    b = bias_of_timescale(T)
+    b = inits.bias_of_timescale(T)
     torch.testing.assert_close(-1 / torch.sigmoid(b[40:120]).log(), T[40:120], rtol=1e-9, atol=0)
     torch.testing.assert_close(timescale_of_bias(b), T, rtol=1e-10, atol=0)
-    assert bias_of_timescale(torch.tensor([0.0, math.inf])).tolist() == [-math.inf, math.inf]
-    assert timescale_of_bias(torch.tensor([-math.inf, math.inf])).tolist() == [0.0, math.inf]
 
 
 def test_ends_of_the_time_scales():
+    ends = torch.tensor([0.0, math.inf])
+    assert inits.inverse_gamma_isf(torch.tensor([0.0, 1.0]), 0.56).tolist() == [math.inf, 0.0]
+    assert inits.bias_of_timescale(ends).tolist() == [-math.inf, math.inf]
+    assert timescale_of_bias(torch.tensor([-math.inf, math.inf])).tolist() == ends.tolist()
     f = torch.tensor([0.0, math.exp(-1.0), 1.0], dtype=torch.float64)
-    assert timescale_of_gate(f).tolist() == [0.0, pytest.approx(1.0), math.inf]
+    assert inits.timescale_of_gate(f).tolist() == [0.0, pytest.approx(1.0), math.inf]
 
 
 @pytest.mark.parametrize("b", [1.0, -2.5, 0])
 def test_constant(b):
     cell = cells.LSTMCell(2, 3, forget_init=b)
     assert cell.bias_total("forget").tolist() == [b] * 3
-    same_distribution(
-        draws(3, lambda: cells.LSTMCell(2, 3, forget_init=b).bias_ih[:3]), stats.uniform(-(3**-0.5), 2 * 3**-0.5)
-    )
+    others = draws(3, lambda: cells.LSTMCell(2, 3, forget_init=b).bias_ih[:3])
+    same_distribution(others, stats.uniform(-(3**-0.5), 2 * 3**-0.5))
 
 
 # --- where the bias goes -----------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     "init", [{"law": "chrono", "T_max": 20}, {"law": "inverse_gamma"}, {"law": "assigned"}], ids=lambda x: x["law"]
 )
@@ -250,11 +224,9 @@ def test_mts_layers_with_another_timescale():
     assert not published.layers[2].frozen
 
 
-@pytest.mark.parametrize(
-    ("size", "hidden", "layers", "count"),
-    [(4, 256, 1, 2 * 4 * 256), (5, [115, 115, 4], 3, 1_840)],
-    ids=["dyck", "small_language_model"],
-)
+@pytest.mark.parametrize(("size", "hidden", "layers", "count"), [
+    (4, 256, 1, 2 * 4 * 256), (5, [115, 115, 4], 3, 1_840),
+], ids=["dyck", "small_language_model"])  # fmt: skip
 def test_the_authors_code_freezes_whole_biases(size, hidden, layers, count):
     """2,048 of Dyck-2's 268,802 parameters, 1,840 of a language model of a tenth of the units get no gradient."""
     rnn = timescales.MTSLSTM(size, hidden, layers, freeze_gates="ifgo")
@@ -280,11 +252,8 @@ def test_an_infinite_last_unit_stays_finite(frozen):
     assert torch.isfinite(output).all()
     assert torch.isfinite(state.c).all()
     # f = 0 and i = 1: its cell is the last candidate.
-    gates = rnn.layers[0].act(
-        torch.nn.functional.linear(x[-1], rnn.layers[0].weight_ih, rnn.layers[0].weights().bias_ih),
-        torch.nn.functional.linear(output[-2], rnn.layers[0].weight_hh, rnn.layers[0].weights().bias_hh),
-        state,
-    )
+    ih, hh, bias_ih, bias_hh = rnn.layers[0].weights()
+    gates = rnn.layers[0].act(x[-1] @ ih.T + bias_ih, output[-2] @ hh.T + bias_hh, state)
     assert (gates.forget[:, -1] == 0).all()
     assert (gates.input[:, -1] == 1).all()
     torch.testing.assert_close(state.c[:, -1], gates.cell[:, -1])
@@ -304,37 +273,18 @@ def test_an_infinite_last_unit_leaves_no_nan_in_the_parameters(optimizer):
 
 
 # --- what a configuration may say --------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("spec", "expected"),
-    [
-        (None, None),
-        ("default", None),
-        (1, Constant(1.0)),
-        (-0.5, Constant(-0.5)),
-        ("uniform", Uniform()),
-        ("chrono_unknown", ChronoUnknown()),
-        ("inverse_gamma", InverseGamma()),
-        ({"law": "chrono", "T_max": 750}, Chrono(750)),
-        ({"law": "inverse_gamma", "alpha": 1.5, "quantiles": "authors"}, InverseGamma(1.5, 1.0, "authors")),
-        ({"law": "assigned", "timescales": [3, 4]}, Assigned((3, 4))),
-        (Chrono(9), Chrono(9)),
-    ],
-)
+@pytest.mark.parametrize(("spec", "expected"), [
+    (None, None), ("default", None), (1, Constant(1.0)), (-0.5, Constant(-0.5)), ("uniform", Uniform()),
+    ("chrono_unknown", ChronoUnknown()), ("constant", Constant(1.0)), ({"law": "chrono", "T_max": 750}, Chrono(750)),
+    ("inverse_gamma", InverseGamma(0.56, 1.0, "interior")), ("assigned", Assigned((3.0, 4.0), "eq5")),  # the papers'
+    ({"law": "inverse_gamma", "alpha": 1.5, "quantiles": "authors"}, InverseGamma(1.5, 1.0, "authors")),
+    ({"law": "assigned", "timescales": [3, 4]}, Assigned((3, 4))), (Chrono(9), Chrono(9)),
+])  # fmt: skip
 def test_forget_initializer_reads(spec, expected):
-    assert forget_initializer(spec) == expected
-
-
-def test_an_initializer_without_arguments_is_the_papers():
-    assert forget_initializer("inverse_gamma") == InverseGamma(0.56, 1.0, "interior")
-    assert forget_initializer("assigned") == Assigned((3.0, 4.0), "eq5")
-    assert forget_initializer("constant") == Constant(1.0)
+    assert inits.forget_initializer(spec) == expected
 
 
 # --- what other cells draw ---------------------------------------------------------------------------------------
-
-
 def uniform(low, high):
     return stats.uniform(low, high - low)
 
@@ -347,24 +297,19 @@ def decays(cell):
 BOUND = 190**-0.5
 URNN = functools.partial(cells.URNNCell, 20, 600)
 NRU = functools.partial(cells.NRUCell, 3, 90, memory_size=100, heads=4)
+MINLSTM = functools.partial(cells.MinLSTMCell, 1, 1151, **CHRONO)
+RGLRU = functools.partial(cells.RGLRUCell, 3, 20_000, decay_init=(0.2, 0.7))
+PHASED = functools.partial(cells.PhasedLSTMCell, 1, 1_000, period_init=(1, 3), shift_init=(0, 100))
 # The cell, the numbers of it, and their distribution.
 DRAWN = {
     "janet": (lambda: cells.JANETCell(1, 1151, **CHRONO), lambda c: c.bias_total("forget").exp(), uniform(1, 49)),
     "elstm": (lambda: cells.ELSTMCell(1, 1151, **CHRONO), lambda c: c.bias_total("forget").exp(), uniform(1, 49)),
     "mingru": (lambda: cells.MinGRUCell(1, 1151, **CHRONO), lambda c: c.bias_total("forget").exp(), uniform(1, 49)),
-    "minlstm": (
-        lambda: cells.MinLSTMCell(1, 1151, **CHRONO),
-        lambda c: 1.0 / torch.expm1(1.0 / c.timescales()),
-        uniform(1, 49),
-    ),
+    "minlstm": (MINLSTM, lambda c: 1.0 / torch.expm1(1.0 / c.timescales()), uniform(1, 49)),
     "slstm": (lambda: cells.SLSTMCell(1, 1151, **CHRONO), lambda c: c.bias_total("forget").exp(), uniform(1, 49)),
     "leaky": (lambda: cells.LeakyRNNCell(1, 2001, T_max=400.0), lambda c: c.log_tau, uniform(0, math.log(400))),
     "indrnn": (lambda: cells.IndRNNCell(3, 20_000, u_init=(0.2, 0.7)), lambda c: c.u, uniform(0.2, 0.7)),
-    "rglru": (
-        lambda: cells.RGLRUCell(3, 20_000, decay_init=(0.2, 0.7)),
-        lambda c: c.decay.double().sigmoid() ** 8,
-        uniform(0.2, 0.7),
-    ),
+    "rglru": (RGLRU, lambda c: c.decay.double().sigmoid() ** 8, uniform(0.2, 0.7)),
     "paragru": (lambda: cells.ParaGRUCell(2, 10_000), lambda c: c.diagonal, stats.norm(0, 0.01)),
     "paralstm": (lambda: cells.ParaLSTMCell(2, 10_000), lambda c: c.diagonal, stats.norm(0, 0.01)),
     "paralstm's peephole": (lambda: cells.ParaLSTMCell(2, 10_000), lambda c: c.peephole, stats.norm(0, 0.01)),
@@ -388,11 +333,7 @@ DRAWN = {
     "phased": (lambda: cells.PhasedLSTMCell(1, 1_000), lambda c: c.period.log(), uniform(0, 3)),
     "phased's shift": (lambda: cells.PhasedLSTMCell(1, 1_000), lambda c: c.shift / c.period, uniform(0, 1)),
     "phased's peephole": (lambda: cells.PhasedLSTMCell(1, 1_000), lambda c: c.peephole_forget, stats.norm(0, 0.1)),
-    "phased, other arguments": (
-        lambda: cells.PhasedLSTMCell(1, 1_000, period_init=(1, 3), shift_init=(0, 100)),
-        lambda c: c.shift,
-        uniform(0, 100),
-    ),
+    "phased, other arguments": (PHASED, lambda c: c.shift, uniform(0, 100)),
     "surnn": (lambda: cells.SuRNNCell(1, 500), lambda c: c.amplitude, stats.norm(0, 1)),
     "surnn's phase": (lambda: cells.SuRNNCell(1, 500), lambda c: c.phase, uniform(0, 2 * math.pi)),
 }

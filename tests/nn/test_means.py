@@ -1,16 +1,13 @@
 """Layer norms and other means over the units within a step: compiled, and compared with the eager engine and NumPy."""
 
-from __future__ import annotations
-
-from typing import NamedTuple
-
 import pytest
 import torch
 from engine_cases import compare, some_state
-from torch import Tensor, nn
+from torch import nn
 from torch.nn import functional as F
 
 from timescales import RNN, Cell
+from timescales.nn.cells import GRUCell, LSTMCell
 from timescales.nn.cells.gates import cumax
 from timescales.nn.engine import equations
 from timescales.nn.engine.cpu import fused
@@ -18,11 +15,7 @@ from timescales.nn.engine.recorder import NotTraceable
 
 
 class Gated(Cell):
-    gates = ("input", "forget", "cell", "output")
-
-    class State(NamedTuple):
-        h: Tensor
-        c: Tensor
+    gates, State = ("input", "forget", "cell", "output"), LSTMCell.State
 
 
 class LayerNormLSTM(Gated):
@@ -69,11 +62,8 @@ class Statistics(Gated):
 class OfInputs(Cell):
     """Without a recurrent product."""
 
-    gates = ("forget", "cell")
+    gates, State = ("forget", "cell"), GRUCell.State
     recurrent = False
-
-    class State(NamedTuple):
-        h: Tensor
 
     def __init__(self, input_size, hidden_size):
         super().__init__(input_size, hidden_size)
@@ -89,32 +79,24 @@ CELLS = [LayerNormLSTM, EachGate, Statistics, OfInputs]
 SHAPES = [(2, 5, 3, 17), (9, 3, 1, 64), (4, 33, 40, 30)]  # S, B, inputs, H
 
 
-@pytest.mark.parametrize(
-    ("kind", "shape"),
-    [(kind, SHAPES[k % 3]) for k, kind in enumerate(CELLS)] + [(LayerNormLSTM, v) for v in SHAPES[1:]],
-)
+@pytest.mark.parametrize(("kind", "shape"), [
+    *((kind, SHAPES[k % 3]) for k, kind in enumerate(CELLS)), *((LayerNormLSTM, shape) for shape in SHAPES[1:]),
+])  # fmt: skip
 def test_results_and_gradients_are_those_of_plain_torch(kind, shape):
     S, B, inputs, H = shape
     torch.manual_seed(0)
     model, x = RNN([kind(inputs, H), kind(H, H)]), torch.randn(S, B, inputs)
     assert not isinstance(fused.compiled(model.layers[0], timed=True), str)
     mask, reset = torch.rand(S, B) > 0.3, torch.rand(S, B) > 0.7
-    for more in (
-        {},
-        {"last": True},
-        {"dt": torch.rand(S, B) + 0.5, "mask": mask},
-        {"mask": mask, "reset": reset, "states": True},
-    ):
+    both = [{"dt": torch.rand(S, B) + 0.5, "mask": mask}, {"mask": mask, "reset": reset, "states": True}]
+    for more in ({}, {"last": True}, *both):
         compare("fused", model, x, some_state(model, B), tolerance=5e-5, **more)
 
 
 class Deviations(Cell):
     """Standard deviations of a gate and of the state before, both of which may be those of equal numbers."""
 
-    gates = ("cell",)
-
-    class State(NamedTuple):
-        h: Tensor
+    gates, State = ("cell",), GRUCell.State
 
     def step(self, gx, gh, state, dt=1.0):
         a = gx + gh

@@ -11,7 +11,6 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 MINE = "docs/tutorial"
 (COMMAND, _) = re.findall(r"^PYTHONPATH=.*$", (ROOT / "README.md").read_text(), re.M)
-
 SHORT = ["task.batch_size=4", "task.train_size=8", "task.valid_size=4", "task.test_size=4"]
 SHORT += ["loop.max_steps=2", "logger=none", "device=cpu"]
 

@@ -59,15 +59,12 @@ def test_a_pruned_weight_is_refused(kind):
     rnn = getattr(timescales, kind)(I, H)
     place = (rnn, "weight_hh_l0") if kind == "LSTM" else (rnn.layers[0], "weight_hh")  # where the parameter is
     prune.l1_unstructured(*place, amount=0.5)
-    with pytest.raises(
-        ValueError,
-        match=r"weight_hh is parametrized, pruned .* call reset_parameters\(\) before that, or make it permanent",
-    ):
+    reason = r"weight_hh is parametrized, pruned .* call reset_parameters\(\) before that, or make it permanent"
+    with pytest.raises(ValueError, match=reason):
         rnn.reset_parameters()
 
 
 # --- dtype= of a constructor ---
-
 DTYPES = [torch.float64, torch.bfloat16]
 
 
@@ -117,7 +114,6 @@ def test_other_threads_do_not_see_it():
 
 
 # --- averages of models: a moving average moves by (new - old), which is NaN between two infinities ---
-
 AVERAGES = {
     "default": {},
     "ema": {"multi_avg_fn": get_ema_multi_avg_fn(0.9)},

@@ -1,7 +1,5 @@
 """`rnn(x, reset=reset)`: each sequence as if it was cut at its resets and each part read by itself; in every engine."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest
@@ -37,16 +35,14 @@ def by_parts(rnn, x, state, dt, mask, reset):
             state_after, own = own, None
         rows.append(torch.cat(parts))
         ends.append(state_after)
-    last = [
-        type(layer[0])(*(torch.cat(field) for field in zip(*layer, strict=True))) for layer in zip(*ends, strict=True)
-    ]
+    by_layer = zip(*ends, strict=True)
+    last = [type(layer[0])(*map(torch.cat, zip(*layer, strict=True))) for layer in by_layer]
     return torch.cat(rows, 1), last
 
 
 def loss_of(tensors):
-    return sum(
-        (torch.linspace(-1.0, k + 1.5, v.numel(), dtype=v.dtype).view_as(v) * v).sum() for k, v in enumerate(tensors)
-    )
+    factors = [torch.linspace(-1.0, k + 1.5, v.numel(), dtype=v.dtype) for k, v in enumerate(tensors)]
+    return sum((factor.view_as(v) * v).sum() for factor, v in zip(factors, tensors, strict=True))
 
 
 @pytest.mark.parametrize("kind", ["LSTM", "PLSTM", "GRU", "MinGRU", "LRU", "RMC", "PhasedLSTM", "URNN", "SLSTM", "NRU"])
@@ -102,14 +98,11 @@ def test_any_numbers_and_batch_first(kind):
     assert all(map(torch.equal, tree_leaves(state), tree_leaves(last)))
 
 
-@pytest.mark.parametrize(
-    ("reset", "line"),
-    [
-        (torch.zeros(S), r"reset must be \(6, 3\), like x without its features: it is \(6,\)"),
-        (torch.zeros(B, S), r"reset must be \(6, 3\), like x without its features: it is \(3, 6\)"),
-        ([0] * S, "reset must be a tensor, not list"),
-    ],
-)
+@pytest.mark.parametrize(("reset", "line"), [
+    (torch.zeros(S), r"reset must be \(6, 3\), like x without its features: it is \(6,\)"),
+    (torch.zeros(B, S), r"reset must be \(6, 3\), like x without its features: it is \(3, 6\)"),
+    ([0] * S, "reset must be a tensor, not list"),
+])  # fmt: skip
 def test_another_shape_is_one_line(reset, line):
     with pytest.raises(ValueError, match=line):
         LSTM(I, H)(torch.zeros(S, B, I), reset=reset)

@@ -1,7 +1,5 @@
 """The compilation of the fused engine: cache, damaged files, compilers and their flags."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import shutil
@@ -67,17 +65,9 @@ def test_a_library_is_of_its_source_flags_compiler_and_processor(tmp_path, monke
     for file in compilers.PRODUCTS.parent.glob("*.h"):
         shutil.copy(file, headers)
     (headers / "products.cpp").touch()
-    names = [
-        shared_library.build("code", "Mine"),
-        shared_library.build("code", "Mine"),
-        shared_library.build("other code", "Mine"),
-    ]
-    changes = {
-        "FLAGS": ("-O2",),
-        "processor": lambda: "another",
-        "find_compiler": lambda: ["true"],
-        "PRODUCTS": headers / "products.cpp",
-    }
+    names = [shared_library.build(code, "Mine") for code in ("code", "code", "other code")]
+    changes = {"FLAGS": ("-O2",), "processor": lambda: "another", "find_compiler": lambda: ["true"]}
+    changes["PRODUCTS"] = headers / "products.cpp"
     for name, value in changes.items():
         with monkeypatch.context() as changed:
             changed.setattr(compilers, name, value)
@@ -131,9 +121,7 @@ def test_a_library_of_any_compiler_is_of_its_source_flags_and_processor(tmp_path
     monkeypatch.setattr(compilers, "cache_dir", lambda: tmp_path)
     assert compilers.of_any_compiler("code") is None
     digest = hashlib.sha256(b"").digest()
-    older, newer = (
-        compilers.in_cache("code", [command], lambda file: file.write_bytes(digest)) for command in ("true", "echo")
-    )
+    older, newer = (compilers.in_cache("code", [name], lambda f: f.write_bytes(digest)) for name in ("true", "echo"))
     assert older != newer
     os.utime(older, (1, 1))
     assert compilers.of_any_compiler("code") == newer
@@ -169,18 +157,25 @@ def test_a_cache_that_cannot_be_written_names_the_variable(tmp_path):
     assert "; XDG_CACHE_HOME=DIRECTORY moves the cache of compiled layers; engine='eager' silences this" in said
 
 
-@pytest.mark.parametrize(
-    ("unknown", "kept"), [((), 2), (("-fopenmp",), 1), (("-fopenmp", "-march=native"), 0)], ids=str
-)
+def program(folder, script):
+    """Write a shell script that stands for a compiler; its path."""
+    path = folder / "compiler"
+    path.write_text(f"#!/bin/sh\n{script.strip()}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+UNKNOWN = [((), 2), (("-fopenmp",), 1), (("-fopenmp", "-march=native"), 0)]
+
+
+@pytest.mark.parametrize(("unknown", "kept"), UNKNOWN, ids=str)
 def test_a_compiler_is_spared_only_the_flags_it_does_not_know(tmp_path, unknown, kept):
-    compiler = tmp_path / "compiler"
     refused = "|".join(unknown) or "none"
-    compiler.write_text(f"""#!/bin/sh
+    compiler = program(tmp_path, f"""
 for word; do case $word in {refused}) echo "error: unknown flag $word" >&2; exit 1;; esac; out=$word; done
 echo "$@" > "$out"
-""")
-    compiler.chmod(0o755)
-    compilers.write_compiled(tmp_path / "cell.so", [str(compiler)], [])
+""")  # fmt: skip
+    compilers.write_compiled(tmp_path / "cell.so", [compiler], [])
     used = (tmp_path / "cell.so").read_bytes()[:-32].decode().split()
     assert [flag in used for flag in ("-fopenmp", "-march=native")].count(True) == kept
     assert not set(unknown) & set(used)
@@ -188,15 +183,13 @@ echo "$@" > "$out"
 
 def test_a_full_disk_does_not_leave_a_library_with_fewer_flags(tmp_path):
     """It is another library, with other sums: a run that continues on a larger disk would differ in the last bits."""
-    compiler = tmp_path / "compiler"
-    compiler.write_text("""#!/bin/sh
+    compiler = program(tmp_path, """
 for word; do case $word in -march=native) native=1;; esac; out=$word; done
 case $out in *probe.so) ;; *) test -z "$native" || { echo "fatal error: No space left on device" >&2; exit 1; };; esac
 echo "$@" > "$out"
-""")
-    compiler.chmod(0o755)
+""")  # fmt: skip
     with pytest.raises(compilers.BuildError, match="No space left"):
-        compilers.write_compiled(tmp_path / "cell.so", [str(compiler)], [])
+        compilers.write_compiled(tmp_path / "cell.so", [compiler], [])
     assert not (tmp_path / "cell.so").exists()
 
 
@@ -205,10 +198,8 @@ EMPTY_FILE = 'for word; do out=$word; done; case $out in /*) : > "$out";; esac'
 
 @pytest.mark.parametrize("does", ["exit 0", EMPTY_FILE], ids=["nothing", "an empty file"])
 def test_a_compiler_that_succeeds_and_writes_nothing_is_named(tmp_path, monkeypatch, does):
-    compiler = tmp_path / "compiler"
-    compiler.write_text(f"#!/bin/sh\n{does}\n")
-    compiler.chmod(0o755)
-    monkeypatch.setenv("CXX", str(compiler))
+    compiler = program(tmp_path, does)
+    monkeypatch.setenv("CXX", compiler)
     monkeypatch.setattr(compilers, "cache_dir", lambda: tmp_path / "cache")
     monkeypatch.setattr(shared_library, "LOADED", {})
     reason = rf"{compiler} reported success and wrote nothing: set CXX to a C\+\+ compiler"
@@ -220,17 +211,12 @@ def test_a_compiler_that_succeeds_and_writes_nothing_is_named(tmp_path, monkeypa
 
 def test_a_compiler_that_a_signal_ends_has_refused_no_flag(tmp_path):
     """As a Ctrl-C does, which reaches the compiler, too, and need not end this process."""
-    compiler = tmp_path / "compiler"
-    compiler.write_text(f"""#!/bin/sh
-echo >> {tmp_path}/calls
-test "$(wc -l < {tmp_path}/calls)" = 1 && kill -INT $$
-exit 0
-""")
-    compiler.chmod(0o755)
+    calls = tmp_path / "calls"
+    compiler = program(tmp_path, f'echo >> {calls}\ntest "$(wc -l < {calls})" = 1 && kill -INT $$\nexit 0')
     with pytest.raises(compilers.Stopped, match="ended by signal 2"):
-        compilers.write_compiled(tmp_path / "cell.so", [str(compiler)], [])
-    assert (tmp_path / "calls").read_text() == "\n"
-    assert compilers.accepted_flags(str(compiler)) == [*compilers.FLAGS]  # it is asked again
+        compilers.write_compiled(tmp_path / "cell.so", [compiler], [])
+    assert calls.read_text() == "\n"
+    assert compilers.accepted_flags(compiler) == [*compilers.FLAGS]  # it is asked again
 
 
 def test_a_forked_process_runs_the_loaded_kernels():

@@ -1,20 +1,25 @@
-"""Tensors that are no plain memory, and weights that hooks bring: the engines read what the cell really uses."""
-
-from __future__ import annotations
+"""Tensors that are no plain memory, marks on them, hooks on saved ones and on weights, and checkpointing."""
 
 import copy
+import gc
 import warnings
 
 import pytest
 import torch
+from engine_cases import MODELS
 from rnn_cases import close
 from torch import distributed, nn
+from torch.autograd.graph import save_on_cpu, saved_tensors_hooks
 from torch.nn.utils import parametrize
 from torch.testing._internal.two_tensor import TwoTensor
+from torch.utils.checkpoint import checkpoint
 
 import timescales
+from timescales import LSTM, PLSTM
+from timescales.nn import engine as engines
 from timescales.nn.engine import caches, eager
 from timescales.nn.engine.cpu import fused
+from timescales.nn.engine.cpu.workspace import Workspace
 
 
 @pytest.fixture(autouse=True)
@@ -43,40 +48,29 @@ def twice(value):
     return TwoTensor(value.clone(), value.clone())
 
 
-def with_a_wrapped(what, rnn):
-    """A call of `rnn` in which one tensor is a subclass: the arguments of forward."""
-    x, dt, mask = torch.randn(6, 2, 3), torch.rand(6, 2), torch.ones(6, 2, dtype=torch.bool)
-    (cell,) = rnn.layers
-    state = cell.State(*(torch.rand(2, 5) for _ in cell.State._fields))
-    plain = (x, [state], dt, mask)
-    if what == "x":
-        return plain, (twice(x), *plain[1:])
-    if what == "state":
-        return plain, (x, [cell.State(*map(twice, state))], dt, mask)
-    if what == "dt":
-        return plain, (x, [state], twice(dt), mask)
-    if what == "mask":
-        return plain, (x, [state], dt, twice(mask))
-    return plain, plain
-
-
 @pytest.mark.parametrize("what", ["x", "state", "dt", "mask", "weight_hh", "power"])
 def test_a_subclass_goes_to_the_eager_engine(what, monkeypatch):
     rnn = timescales.PLSTM(3, 5)
-    plain, wrapped = with_a_wrapped(what, rnn)
-    expected = rnn(*plain)[0]
-    if plain is wrapped:
-        setattr(rnn.layers[0], what, nn.Parameter(twice(getattr(rnn.layers[0], what).detach())))
+    (cell,) = rnn.layers
+    state = cell.State(*(torch.rand(2, 5) for _ in cell.State._fields))
+    given = {"x": torch.randn(6, 2, 3), "dt": torch.rand(6, 2), "mask": torch.ones(6, 2, dtype=torch.bool)}
+    expected = rnn(**given, state=[state])[0]
+    if what in given:
+        given[what] = twice(given[what])
+    elif what == "state":
+        state = cell.State(*map(twice, state))
+    else:
+        setattr(cell, what, nn.Parameter(twice(getattr(cell, what).detach())))
     names = used(monkeypatch)
     with pytest.warns(UserWarning, match=r"runs on the eager engine.* not TwoTensor; use engine='eager'"):
-        found = rnn(*wrapped)[0]
+        found = rnn(**given, state=[state])[0]
     assert names == ["eager"]
     found = found.a if isinstance(found, TwoTensor) else found
     close(found, expected, 1e-5)
     for engine in ("fused", "compiled"):
         rnn.engine = engine
         with pytest.raises(ValueError, match=rf"the {engine} engine cannot run here: .* use engine='eager'"):
-            rnn(*wrapped)
+            rnn(**given, state=[state])
 
 
 @pytest.mark.parametrize("what", ["mask", "dt"])
@@ -172,3 +166,108 @@ def test_a_parametrization_that_no_kernel_reads_says_so_once():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         rnn(x)
+
+
+def negated(value):
+    """The same numbers, marked as negated: the memory has the other sign."""
+    marked = torch._neg_view(-value.detach())
+    assert marked.is_neg()
+    assert torch.equal(marked, value)
+    return marked
+
+
+def gradients(model, *arguments):
+    """Output and gradients of all parameters and of x."""
+    model.zero_grad()
+    x = arguments[0].detach().requires_grad_()
+    output, _ = model(x, *arguments[1:])
+    output.square().sum().backward()
+    return [output.detach(), x.grad, *(p.grad for p in model.parameters())]
+
+
+def test_a_gradient_of_a_subclass_is_refused():
+    output, _ = LSTM(3, 5, engine="fused")(torch.randn(6, 2, 3))
+    with pytest.raises(RuntimeError, match=r"cannot read a TwoTensor in backward: use engine='eager'"):
+        output.backward(TwoTensor(torch.ones(6, 2, 5), torch.ones(6, 2, 5)))
+
+
+# In other strides and in half precision: tests/dropin.
+UNPACKED = {
+    "expanded": lambda v: v.unsqueeze(0).expand(3, *v.shape)[1],
+    "negated": lambda v: negated(v) if v.is_floating_point() else v,
+    "double": torch.Tensor.double,
+}
+
+
+@pytest.mark.parametrize(("how", "masked"), [(how, k % 2 == 0) for k, how in enumerate(UNPACKED)])
+def test_unpacked_in_another_form(how, masked):
+    rnn, x, dt = PLSTM(3, 5, engine="fused"), torch.randn(6, 4, 3), torch.rand(6, 4)
+    mask = torch.rand(6, 4) < 0.7 if masked else None
+    expected = gradients(rnn, x, None, dt, mask)
+    with saved_tensors_hooks(lambda v: v.clone(), UNPACKED[how]):
+        found = gradients(rnn, x, None, dt, mask)
+    for a, b in zip(found, expected, strict=True):
+        close(a, b, 1e-6)
+
+
+def test_unpacked_in_another_shape():
+    rnn = LSTM(3, 5, engine="fused")
+    with saved_tensors_hooks(lambda v: v, lambda v: v[:1]):
+        output, _ = rnn(torch.randn(6, 4, 3))
+        with pytest.raises(RuntimeError, match=r"hooks returned a saved tensor in another shape: .* engine='eager'"):
+            output.sum().backward()
+
+
+def kept_workspaces():
+    """Sizes of the workspaces that a backward pass waits for, in bytes."""
+    return [len(v._memory[0]) for v in gc.get_objects() if type(v) is Workspace and v._memory is not None]
+
+
+@pytest.mark.usefixtures("own_objects")
+@pytest.mark.parametrize(("name", "masked"), [("lstm", False), ("plstm", True)])
+def test_checkpointing_keeps_no_workspace(name, masked):
+    """Non-reentrant, so under hooks: of two of four layers nothing stays, and the gradients are the same numbers."""
+    rnns = [MODELS[name](5, 5) for _ in range(4)]
+    for rnn in rnns:
+        rnn.engine = "fused"
+    x, mask = torch.randn(20, 3, 5), torch.rand(20, 3) < 0.7 if masked else None
+
+    def run(checkpointed):
+        for rnn in rnns:
+            rnn.zero_grad()
+        y = x
+        for k, rnn in enumerate(rnns):
+            arguments = (y, None, None, mask)
+            y, _ = checkpoint(rnn, *arguments, use_reentrant=False) if k in checkpointed else rnn(*arguments)
+        kept = len(kept_workspaces())
+        y.square().sum().backward()
+        return kept, [y.detach(), *(p.grad for rnn in rnns for p in rnn.parameters())]
+
+    gc.collect()
+    assert kept_workspaces() == []
+    kept, expected = run(())
+    assert kept == 4
+    for checkpointed in ((1, 2), (0, 1, 2, 3)):
+        kept, found = run(checkpointed)
+        assert kept == 4 - len(checkpointed)
+        assert all(map(torch.equal, found, expected))
+    assert kept_workspaces() == []
+
+
+def test_forward_under_hooks_takes_little_memory(monkeypatch):
+    """Not the activations of all steps, which only backward needs."""
+    taken, create = [], Workspace.__init__
+    rnn, x = LSTM(3, 32, engine="fused"), torch.randn(500, 4, 3)
+    rnn(x)  # makes the kernel, with a short sequence as its trial
+    monkeypatch.setattr(Workspace, "__init__", lambda self, floats: (taken.append(floats), create(self, floats))[1])
+    rnn(x)
+    with save_on_cpu():
+        output, _ = rnn(x)
+    whole, under_hooks = taken
+    assert under_hooks < whole / 20
+    output.sum().backward()
+    assert taken[2:] == [whole]
+
+
+def test_a_negated_input_keeps_its_engine():
+    assert engines.pick("auto", LSTM(3, 5).layers[0], negated(torch.randn(6, 2, 3))) is engines.fused.run

@@ -52,11 +52,9 @@ def test_torch_fx_takes_a_layer_as_a_leaf():
     assert torch.equal(traced(x), model(x))
 
 
-@pytest.mark.parametrize(
-    ("kind", "options"),
-    [("LSTM", {}), ("LSTM", {"states": True}), ("GRU", {"reset": True}), ("GRU", {"mask": True}), ("JANET", {})],
-    ids=str,
-)
+@pytest.mark.parametrize(("kind", "options"), [
+    ("LSTM", {}), ("LSTM", {"states": True}), ("GRU", {"reset": True}), ("GRU", {"mask": True}), ("JANET", {}),
+], ids=str)  # fmt: skip
 def test_the_fused_engine_has_second_and_batched_derivatives(kind, options):
     """Of cells without parameters in their step."""
     rnn = getattr(timescales, kind)(I, H, 2, engine="fused")

@@ -1,8 +1,5 @@
 """Numbers and functions from outside a cell: a change counts in the next call, forward and in every gradient."""
 
-from __future__ import annotations
-
-import dataclasses
 import functools
 import gc
 import inspect
@@ -12,7 +9,7 @@ import threading
 import time
 import types
 import weakref
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
@@ -35,10 +32,7 @@ slope_of_this_module = FIRST
 class Gate(Cell):
     """A gate with a slope, which `slope` reads from anywhere. All slopes of one value have one kernel."""
 
-    gates = ("rate", "cell")
-
-    class State(NamedTuple):
-        h: Tensor
+    gates, State = ("rate", "cell"), cells.GRUCell.State
 
     def slope(self) -> Any:
         return FIRST
@@ -78,9 +72,8 @@ def check(cell: Cell, change: Any, engine: str) -> None:
     assert close(results(rnn, engine), after)
 
 
-@dataclasses.dataclass
-class Config:
-    value: float = FIRST
+class Namespace(types.SimpleNamespace):
+    """One that allows weak references, as most objects do."""
 
 
 def other_step(self: Any, gx: Tensor, gh: Tensor, state: Any, dt: Any = 1.0, slope: float = SECOND) -> Any:
@@ -89,56 +82,35 @@ def other_step(self: Any, gx: Tensor, gh: Tensor, state: Any, dt: Any = 1.0, slo
     return self.State(f * state.h + (1 - f) * u.tanh())
 
 
-def of_a_branch() -> Any:
-    cell = reading(lambda cell: FIRST if cell.config.value > 1 else SECOND)
-    cell.config = Config()
-    return cell, lambda: setattr(cell.config, "value", SECOND)
+CONFIG, VALUES = Namespace(value=FIRST), np.full(H, FIRST, dtype=np.float32)
 
 
-def of_a_whole_array() -> Any:
-    values = np.full(H, FIRST, dtype=np.float32)
-    return reading(lambda cell: torch.tensor(values)), lambda: values.fill(SECOND)
+def without_gradients(cell: Any) -> Tensor:
+    with torch.no_grad():
+        return torch.full((H,), 2.0) * CONFIG.value
 
 
-def without_gradients() -> Any:
-    config = Config()
-
-    def slope(cell):
-        with torch.no_grad():
-            return torch.full((H,), 2.0) * config.value
-
-    return reading(slope), lambda: setattr(config, "value", SECOND)
-
-
-def of_code_that_is_reloaded() -> Any:
-    """As IPython's autoreload does it: the function stays and gets other code."""
-    cell = reading(lambda cell: FIRST)
-    return cell, lambda: setattr(type(cell).slope, "__code__", (lambda cell: SECOND).__code__)
+# How a slope is read, and changed. A step is replayed and its calls compared, so it does not matter where a number is
+# read: a global stands for all. As IPython's autoreload does it, a function stays and gets other code.
+CHANGES = {
+    "global": (lambda cell: slope_of_this_module, lambda cell: globals().update(slope_of_this_module=SECOND)),
+    "branch": (lambda cell: FIRST if cell.config.value > 1 else SECOND, lambda cell: setattr(CONFIG, "value", SECOND)),
+    "array": (lambda cell: torch.tensor(VALUES), lambda cell: VALUES.fill(SECOND)),
+    "without gradients": (without_gradients, lambda cell: setattr(CONFIG, "value", SECOND)),
+    "code": (lambda cell: FIRST, lambda cell: setattr(type(cell).slope, "__code__", (lambda cell: SECOND).__code__)),
+    "class's step": (lambda cell: FIRST, lambda cell: setattr(type(cell), "step", other_step)),
+    "own step": (lambda cell: FIRST, lambda cell: setattr(cell, "step", types.MethodType(other_step, cell))),
+}
 
 
-def of_another_step_of_the_class() -> Any:
-    cell = reading(lambda cell: FIRST)
-    return cell, lambda: setattr(type(cell), "step", other_step)
-
-
-def of_another_step_of_the_instance() -> Any:
-    cell = reading(lambda cell: FIRST)
-    return cell, lambda: setattr(cell, "step", types.MethodType(other_step, cell))
-
-
-def of_a_global() -> Any:
-    return reading(lambda cell: slope_of_this_module), lambda: globals().update(slope_of_this_module=SECOND)
-
-
-# A step is replayed and its calls compared, so it does not matter where a number is read: a global stands for all.
-KINDS = (of_a_global, of_a_branch, of_a_whole_array, without_gradients, of_code_that_is_reloaded)
-KINDS = (*KINDS, of_another_step_of_the_class, of_another_step_of_the_instance)
-
-
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", CHANGES)
 def test_a_change_counts_in_the_next_call(kind, monkeypatch):
     monkeypatch.setitem(globals(), "slope_of_this_module", FIRST)
-    check(*kind(), "fused")
+    monkeypatch.setattr(CONFIG, "value", FIRST)
+    read, change = CHANGES[kind]
+    cell = reading(read)
+    cell.config = CONFIG
+    check(cell, lambda: change(cell), "fused")
 
 
 class Spike(torch.autograd.Function):
@@ -162,7 +134,7 @@ class SpikingBy(Gate):
 
     def step(self, gx, gh, state, dt=1.0):
         new = super().step(gx, gh, state, dt)
-        return self.State(0.9 * state.h + 0.1 * Spike.apply(new.h, types.SimpleNamespace(value=outside), True))
+        return self.State(0.9 * state.h + 0.1 * Spike.apply(new.h, Namespace(value=outside), True))
 
 
 class Spiking(Gate):
@@ -170,7 +142,7 @@ class Spiking(Gate):
 
     def __init__(self, inputs, hidden):
         super().__init__(inputs, hidden)
-        self.config = Config()
+        self.config = Namespace(value=FIRST)
 
     def step(self, gx, gh, state, dt=1.0):
         new = super().step(gx, gh, state, dt)
@@ -222,17 +194,10 @@ def test_a_change_of_the_gradient_alone(kind, early):
 
 def test_the_form_of_a_call_counts():
     """The same numbers in another place, of another sign or of another type; one that is not a number is equal."""
-    config, traced = Config(), []
+    config, traced = Namespace(), []
     cell = reading(lambda cell: config.value(torch.ones(H)))
-    values = [
-        lambda v: v.clamp(min=0.25),
-        lambda v: v.clamp(max=0.25),
-        lambda v: v.clamp(0.25),
-        lambda v: v + 0.0,
-        lambda v: v + -0.0,
-        lambda v: v + 0,
-        lambda v: v * float("nan"),
-    ]
+    values = [lambda v: v.clamp(min=0.25), lambda v: v.clamp(max=0.25), lambda v: v.clamp(0.25)]
+    values += [lambda v: v + 0.0, lambda v: v + -0.0, lambda v: v + 0, lambda v: v * float("nan")]
     for config.value in values:
         traced += [equations.known(cell, False) for _ in range(2)]
     assert not any(isinstance(found, str) for found in traced)
@@ -264,7 +229,7 @@ def test_hooks_on_saved_tensors_see_nothing_of_it():
 def test_a_value_that_comes_again_is_not_traced_again(monkeypatch):
     traced, real = [], equations.trace
     monkeypatch.setattr(equations, "trace", lambda *arguments: (traced.append(1), real(*arguments))[1])
-    config = Config()
+    config = Namespace()
     cell = reading(lambda cell: config.value)
     found = []
     for config.value in (FIRST, SECOND, FIRST, SECOND):
@@ -303,7 +268,7 @@ def test_looking_for_changes_draws_and_computes_nothing():
 
 
 def test_a_step_that_fails_in_the_middle_leaves_no_mode_behind():
-    config = Config()
+    config = Namespace()
 
     class Middle(Gate):
         def step(self, gx, gh, state, dt=1.0):
@@ -322,7 +287,7 @@ def test_a_step_that_fails_in_the_middle_leaves_no_mode_behind():
 
 def test_a_cell_is_freed():
     cell = reading(lambda cell: FIRST)
-    cell.config = Config(cell)
+    cell.config = Namespace(value=cell)
     cell.step = types.MethodType(other_step, cell)
     assert not isinstance(equations.known(cell, False), str)
     alive = weakref.ref(cell)
@@ -342,16 +307,11 @@ def keeping(cell: Any) -> float:
     return FIRST
 
 
+DRAWS = "draws random numbers outside of torch"
 REFUSED = {
     "random": (lambda: reading(lambda cell: random.random()), "for random ones use torch.rand_like"),
-    "a random number that rarely counts": (
-        lambda: reading(lambda cell: FIRST if random.random() < 2.0 else SECOND),
-        "draws random numbers outside of torch",
-    ),
-    "a number of numpy's that rarely counts": (
-        lambda: reading(lambda cell: FIRST if np.random.rand() < 2.0 else SECOND),  # noqa: NPY002
-        "draws random numbers outside of torch",
-    ),
+    "a random number that rarely counts": (lambda: reading(lambda cell: FIRST if random.random() < 2 else 0), DRAWS),
+    "a number of numpy's": (lambda: reading(lambda cell: FIRST if np.random.rand() < 2 else 0), DRAWS),  # noqa: NPY002
     "the time": (lambda: reading(lambda cell: time.perf_counter()), "numbers that change by themselves"),
     "a counter": (lambda: reading(lambda cell: next(counter)), "numbers that change by themselves"),
     "a thread's number": (lambda: reading(lambda cell: local.slope), "no attribute 'slope'"),

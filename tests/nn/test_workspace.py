@@ -1,7 +1,5 @@
 """The memory of the fused engine: garbage collection at any moment, what is kept, and what is freed."""
 
-from __future__ import annotations
-
 import gc
 import os
 import signal
@@ -156,8 +154,7 @@ output, _ = rnn(torch.randn(6, 2, 3))
 
 
 def test_a_model_of_a_class_of_ones_own_is_freed_with_the_names_beside_it():
-    """As of a script that runpy runs: what the engines keep of a cell must not keep the cell's class or its functions,
-    which keep all names beside their definition."""
+    """What the engines keep of a cell must not keep its class or functions: these keep all names beside them."""
     names = {"__name__": "own"}
     exec(OWN, names)
     rnn, output = weakref.ref(names["rnn"]), weakref.ref(names["output"])

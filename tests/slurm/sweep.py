@@ -24,13 +24,9 @@ NODE = HERE / "node.sh"
 TABLE = ["--config-dir", "user", "table=paced_copy", "logger=csv", "device=cpu"]
 # SLURM's shortest time limit is a minute. It looks at the time twice in that, so warns 5 to 35 seconds before the end.
 SLURM = [
-    "hydra/launcher=slurm",
-    "hydra.launcher.gpus_per_node=0",
-    "hydra.launcher.cpus_per_task=1",
-    "hydra.launcher.timeout_min=1",
-    "hydra.launcher.signal_delay_s=5",
-    "hydra.launcher.array_parallelism=4",
-]
+    "hydra/launcher=slurm", "hydra.launcher.gpus_per_node=0", "hydra.launcher.cpus_per_task=1",
+    "hydra.launcher.timeout_min=1", "hydra.launcher.signal_delay_s=5", "hydra.launcher.array_parallelism=4",
+]  # fmt: skip
 PACE = 0.3  # seconds a step, times the seed: the 120 steps of seed 2 take more than the minute
 JOBS = [("lstm", 1), ("plstm", 1), ("lstm", 2), ("plstm", 2)]  # in the table's order
 CANCELLED, LATE = 1, 2
@@ -44,21 +40,10 @@ def say(line):
 def start(place, script, *words, pace=0.0):
     if not place.exists():
         shutil.copytree(HERE / "table", place / "user" / "table")
-    env = {
-        **os.environ,
-        "PYTHONPATH": f"{ROOT / 'tests' / 'support'}:{ROOT}",
-        "PACE": str(pace),
-        "OMP_NUM_THREADS": "1",
-    }
+    own = {"PYTHONPATH": f"{ROOT / 'tests' / 'support'}:{ROOT}", "PACE": str(pace), "OMP_NUM_THREADS": "1"}
     say(f"$ python {script} {' '.join(words)}")
-    return subprocess.Popen(
-        [sys.executable, str(ROOT / script), *words],
-        cwd=place,
-        env=env,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    )
+    command, env = [sys.executable, str(ROOT / script), *words], os.environ | own
+    return subprocess.Popen(command, cwd=place, env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
 
 
 def lines_of(process):
@@ -124,9 +109,8 @@ def hurry(ended):
     """SLURM holds a requeued job for two minutes; start it after ten seconds, in which the rest of it is killed."""
     known = {}  # requeued jobs: not to be looked at before that time
     while not ended.wait(1.0):
-        waiting = subprocess.run(
-            ["squeue", "-h", "-r", "-t", "PD", "-o", "%i %r"], capture_output=True, text=True, check=False
-        )
+        command = ["squeue", "-h", "-r", "-t", "PD", "-o", "%i %r"]
+        waiting = subprocess.run(command, capture_output=True, text=True, check=False)
         for line in waiting.stdout.splitlines():
             job = line.split()[0]
             if line.endswith("BeginTime") and time.monotonic() > known.get(job, 0.0):
@@ -151,10 +135,9 @@ def cluster(folder):
             subprocess.run(["scancel", f"{array}_{CANCELLED}"], check=True)
     assert process.returncode == 1, "a job was cancelled"
     assert any(f"job {array}_{CANCELLED} was cancelled or killed: the same command continues" in line for line in lines)
-    jobs = subprocess.run(
-        ["scontrol", "show", "job", "--oneliner", array], capture_output=True, text=True, check=True
-    ).stdout.splitlines()
-    (late,) = [one for one in jobs if re.search(rf"ArrayTaskId={LATE}\b", one)]
+    command = ["scontrol", "show", "job", "--oneliner", array]
+    jobs = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    (late,) = [one for one in jobs.splitlines() if re.search(rf"ArrayTaskId={LATE}\b", one)]
     assert int(re.search(r"Restarts=(\d+)", late)[1]) > 0
     assert json.loads((run_of(folder, CANCELLED) / "record.json").read_text())["status"] == "interrupted"
     rows, claim = report(folder)

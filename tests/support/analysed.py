@@ -91,9 +91,8 @@ def waves(n=4):
 
 
 def words(root, **more):
-    return Words(
-        **{"data_root": str(root), "embedding": 5, "batch_size": 3, "length": 9, "allow_partial": True, **more}
-    )
+    small = {"embedding": 5, "batch_size": 3, "length": 9, "allow_partial": True}
+    return Words(data_root=str(root), **small | more)
 
 
 def language_model(task, kind=LSTM, hidden=(6, 7, 5), **more):

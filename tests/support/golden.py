@@ -5,8 +5,6 @@ curve changes, the numbers of that model and task change, and their committed re
 has a curve: see `pairs`.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 import sys
@@ -63,8 +61,7 @@ def curve(task: str, model: str, data_root: str) -> list[float]:
 def pairs() -> list[tuple[str, str]]:
     """All pairs of a task and a model that have a curve.
 
-    These are every task with the LSTM and the pLSTM, every model on two tasks, and five models on the digits. The
-    numbers of another pair change only if those of its task with the LSTM or of its model on the copy task change
+    The numbers of another pair change only if those of its task with the LSTM or of its model on the copy task change
     (`provenance.golden`).
     """
     tasks, models = folders.choices("task"), folders.choices("model")

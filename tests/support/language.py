@@ -7,6 +7,8 @@ from timescales.models.awd import AWDModel
 from timescales.models.sequence import SequenceModel
 from timescales.tasks import Characters, WikiText103, Words
 
+SMALL = {"embedding": 8, "batch_size": 3, "length": 12, "allow_partial": True}
+
 
 def characters(root, **more):
     """A task over characters of a small text under a data root."""
@@ -15,14 +17,12 @@ def characters(root, **more):
 
 def words(root, **more):
     """A task over words of a small text under a data root."""
-    small = {"embedding": 8, "batch_size": 3, "length": 12, "allow_partial": True}
-    return Words(**{"data_root": str(root), **small, **more})
+    return Words(**{"data_root": str(root), **SMALL, **more})
 
 
 def wikitext103(root, **more):
     """A task over articles of a small text under a data root."""
-    small = {"embedding": 8, "batch_size": 3, "length": 12, "cutoffs": (20,), "allow_partial": True}
-    return WikiText103(**{"data_root": str(root), **small, **more})
+    return WikiText103(**{"data_root": str(root), **SMALL, "cutoffs": (20,), **more})
 
 
 def model_for(task, rnn=LSTM, hidden=8, layers=1, seed=0, **more):

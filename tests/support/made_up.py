@@ -1,7 +1,5 @@
 """A made-up table, its runs, and what is judged of them."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
@@ -18,28 +16,16 @@ from timescales.runs.metrics import threshold
 from timescales.runs.store import Row
 
 TABLE = {
-    "name": "made_up",
-    "title": "Made up",
-    "source": "nobody 2021, table 0",
-    "metric": "test/accuracy",
-    "select": "last",
-    "better": "higher",
-    "unit": "percent",
-    "tolerance": 0.5,
-    "claims": [],
-    "assumed": {},
+    "name": "made_up", "title": "Made up", "source": "nobody 2021, table 0", "metric": "test/accuracy",
+    "select": "last", "better": "higher", "unit": "percent", "tolerance": 0.5, "claims": [], "assumed": {},
     "runs": [{"task": "copy", "model": ["lstm", "plstm"], "seed": [0, 1, 2]}],
     "cells": [{"where": {"model": "plstm"}, "value": 90.0}],
-}
+}  # fmt: skip
 # A ladder of two rungs, of three seeds each, for a table with the claim "plstm > lstm".
 LADDER = {
-    "over": "task.T",
-    "claims": [{"claim": "plstm > lstm", "of": "plstm > lstm"}],
-    "rungs": {
-        "t5": {"set": {"task.T": 5}, "seeds": 3, "differs": "T = 5"},
-        "t20": {"set": {"task.T": 20}, "seeds": 3, "differs": "T = 20"},
-    },
-}
+    "over": "task.T", "claims": [{"claim": "plstm > lstm", "of": "plstm > lstm"}],
+    "rungs": {f"t{T}": {"set": {"task.T": T}, "seeds": 3, "differs": f"T = {T}"} for T in (5, 20)},
+}  # fmt: skip
 ORIGIN = {"seconds": 6.0, "machine": "abacus", "threads": 1, "commit": "c0ffee", "partial": ""}
 FAILING = {"success": "valid/accuracy > 0.5"}
 
@@ -63,17 +49,12 @@ def made_row(told: Mapping[str, Any] | None = None, like: Row | None = None, **m
 
 def rows(values, model="plstm", status="finished", stale=False, first=0, **axes):
     """Rows of runs.csv with these accuracies (fractions), of consecutive seeds."""
-    return [
-        made_row(
-            {"last test/accuracy": value, "last valid/accuracy": value},
-            id=f"{model}{seed}{axes}",
-            axes={"task": "copy", "model": model, "seed": seed, **axes},
-            seed=seed,
-            stale=stale,
-            status=status,
-        )
-        for seed, value in enumerate(values, first)
-    ]
+    found = []
+    for seed, value in enumerate(values, first):
+        accuracies = {"last test/accuracy": value, "last valid/accuracy": value}
+        own = {"axes": {"task": "copy", "model": model, "seed": seed, **axes}, "seed": seed, "stale": stale}
+        found.append(made_row(accuracies, id=f"{model}{seed}{axes}", **own, status=status))
+    return found
 
 
 def measure_of(table: dict[str, Any]) -> dict[str, Any]:
@@ -113,24 +94,13 @@ def made_record(directory, run_id, seed, model, accuracy, **changes):
     """Write a record as train.py leaves it."""
     directory.mkdir(parents=True)
     record = {
-        "id": run_id,
-        "status": "finished",
-        "config": {"task": {"name": "copy"}, "model": {"name": model}, "seed": seed},
-        "seed": seed,
-        "steps": 300,
-        "diverged_at": None,
-        "metrics": {"test/accuracy": accuracy},
+        "config": {"task": {"name": "copy"}, "model": {"name": model}, "seed": seed}, "id": run_id, "seed": seed,
+        "status": "finished", "steps": 300, "diverged_at": None, "metrics": {"test/accuracy": accuracy},
         "last": {"test/accuracy": accuracy, "valid/accuracy": accuracy},
         "curve": [{"step": k, "epoch": k / 10, "valid/accuracy": accuracy * k / 300} for k in range(1, 301)],
-        "seconds": 60.0,
-        "parameters": 10,
-        "device": "cpu",
-        "threads": 1,
-        "machine": "abacus",
-        "commit": "abc",
-        "golden": None,
-        "partial": [],
-    }
+        "seconds": 60.0, "parameters": 10, "device": "cpu", "threads": 1, "machine": "abacus", "commit": "abc",
+        "golden": None, "partial": [],
+    }  # fmt: skip
     (directory / "record.json").write_text(json.dumps(record | changes))
 
 

@@ -30,8 +30,6 @@ def curve(directory):
 
 
 # --- The lock of a process on another machine -------------------------------------------------------------------------
-
-
 def lock_from_elsewhere(directory, silence, **more):
     """Write a lock whose owner is not seen from here, last touched so many seconds ago."""
     directory.mkdir(exist_ok=True)

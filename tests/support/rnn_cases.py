@@ -10,12 +10,9 @@ S, B, I, H = 6, 3, 4, 6  # noqa: E741
 
 
 ARGUMENTS = {
-    "ChronoLSTM": {"T_max": 20},
-    "JANET": {"T_max": 20},
-    "MinGRU": {"T_max": 20},
-    "RMC": {"memories": 1},
+    "ChronoLSTM": {"T_max": 20}, "JANET": {"T_max": 20}, "MinGRU": {"T_max": 20}, "RMC": {"memories": 1},
     "GRUD": {"flags": [[0, I - 1]]},
-}
+}  # fmt: skip
 VARIANTS = {
     "PLSTM": {"PLSTM_separate": {"coupled": False}},
     "GatedRNN": {"GatedRNN_um_gru": {"gate": "um", "core": "gru", "downsize": H}},

@@ -7,27 +7,18 @@ from timescales import tasks
 from timescales.tasks.task import IGNORED
 
 SMALL = {"train_size": 70, "valid_size": 40, "test_size": 30, "batch_size": 16}
-
+REVIEWS = {"allow_partial": True, "steps": 20}
 TASKS = {
-    "copy": (tasks.Copy, {"T": 6}),
-    "copy_authors": (tasks.Copy, {"T": 6, "layout": "authors"}),
+    "copy": (tasks.Copy, {"T": 6}), "copy_authors": (tasks.Copy, {"T": 6, "layout": "authors"}),
     "copy_tallec": (tasks.Copy, {"T": 6, "layout": "tallec"}),
     "copy_gu": (tasks.Copy, {"T": 6, "layout": "gu", "score": "answers"}),
-    "copy_fresh": (tasks.Copy, {"T": 6, "fresh": True}),
-    "variable_copy": (tasks.VariableCopy, {"low": 3, "high": 9}),
-    "adding": (tasks.Adding, {"T": 10}),
-    "dyck2": (tasks.Dyck2, {}),
-    "dyck2_short": (tasks.Dyck2, {"longest": 20}),
-    "scifar": (tasks.SCIFAR, {"allow_partial": True}),
-    "imdb": (tasks.IMDB, {"allow_partial": True, "steps": 20}),
-    "imdb_variant": (
-        tasks.IMDB,
-        {"allow_partial": True, "steps": 20, "pad": "front", "readout": "true_length", "outputs": 2, "lower": True},
-    ),
-    "smnist": (tasks.Digits, {}),
-    "pmnist": (tasks.Digits, {"permutation": "bit_reversal"}),
-    "pmnist_random": (tasks.Digits, {"permutation": "random"}),
-    "frequency_async": (tasks.Frequency, {}),
+    "copy_fresh": (tasks.Copy, {"T": 6, "fresh": True}), "variable_copy": (tasks.VariableCopy, {"low": 3, "high": 9}),
+    "adding": (tasks.Adding, {"T": 10}), "dyck2": (tasks.Dyck2, {}),
+    "dyck2_short": (tasks.Dyck2, {"longest": 20}), "scifar": (tasks.SCIFAR, {"allow_partial": True}),
+    "imdb": (tasks.IMDB, REVIEWS),
+    "imdb_variant": (tasks.IMDB, REVIEWS | {"pad": "front", "readout": "true_length", "outputs": 2, "lower": True}),
+    "smnist": (tasks.Digits, {}), "pmnist": (tasks.Digits, {"permutation": "bit_reversal"}),
+    "pmnist_random": (tasks.Digits, {"permutation": "random"}), "frequency_async": (tasks.Frequency, {}),
     "frequency_sync_1": (tasks.Frequency, {"sampling": "sync_1", "time_input": True}),
     "frequency_sync_01": (tasks.Frequency, {"sampling": "sync_01"}),
     "frequency_uniform": (tasks.Frequency, {"negatives": "uniform", "time_input": True}),
@@ -47,9 +38,8 @@ TASKS = {
     "contextual_match": (tasks.ContextualMatch, {"delay": 5, "features": 3}),
     "contextual_match_last": (tasks.ContextualMatch, {"delay": 5, "features": 3, "cue": "last"}),
     "rescaling": (tasks.TimeRescaling, {"unit": 2, "test_units": [1, 3], "letters": 5}),
-    "word_problem": (tasks.WordProblem, {"T": 6}),
-    "word_problem_S3": (tasks.WordProblem, {"T": 6, "group": "S3"}),
-}
+    "word_problem": (tasks.WordProblem, {"T": 6}), "word_problem_S3": (tasks.WordProblem, {"T": 6, "group": "S3"}),
+}  # fmt: skip
 
 COPIES = [name for name, (kind, _) in TASKS.items() if issubclass(kind, tasks.Copy)]
 

@@ -143,33 +143,22 @@ WORD_MODEL = ["task.allow_partial=true", "task.length=12", "task.embedding=${mod
 
 # What makes a task small, apart from its number of sequences.
 SMALL = {
-    "copy": ["task.T=5"],
-    "variable_copy": ["task.low=2", "task.high=6"],
-    "adding": ["task.T=12"],
-    "linear_functional": ["task.T=12"],
-    "delayed_match": ["task.delay=8", "task.distractors=0.5"],
-    "program": ["task.length=2", "task.nesting=2"],
-    "selective_copy": ["task.T=10", "task.length=3"],
-    "word_problem": ["task.T=6"],
-    "mqar": ["task.T=10", "task.pairs=2"],
-    "contextual_match": ["task.delay=5"],
-    "rescaling": ["task.unit=1", "task.test_units=[1,2]"],
-    "scifar": ["task.allow_partial=true"],
-    "imdb": ["task.allow_partial=true", "task.steps=12"],
-    "ptb_char": ["task.allow_partial=true", "task.length=12"],
-    "text8": ["task.allow_partial=true", "task.length=12"],
-    "ptb_word": WORD_MODEL,
+    "copy": ["task.T=5"], "variable_copy": ["task.low=2", "task.high=6"],
+    "adding": ["task.T=12"], "linear_functional": ["task.T=12"],
+    "delayed_match": ["task.delay=8", "task.distractors=0.5"], "program": ["task.length=2", "task.nesting=2"],
+    "selective_copy": ["task.T=10", "task.length=3"], "word_problem": ["task.T=6"],
+    "mqar": ["task.T=10", "task.pairs=2"], "contextual_match": ["task.delay=5"],
+    "rescaling": ["task.unit=1", "task.test_units=[1,2]"], "scifar": ["task.allow_partial=true"],
+    "imdb": ["task.allow_partial=true", "task.steps=12"], "ptb_char": ["task.allow_partial=true", "task.length=12"],
+    "text8": ["task.allow_partial=true", "task.length=12"], "ptb_word": WORD_MODEL,
     "wt2": WORD_MODEL,
-    "wt103": [
-        *("task.allow_partial=true", "task.length=12", "task.embedding=${model.hidden_size}", "task.cutoffs=[10]"),
-        "task.dropout_embedding=0.0",
-    ],
+    "wt103": [*WORD_MODEL[:3], "task.cutoffs=[10]", "task.dropout_embedding=0.0"],
     "text": ["task.data=own.txt", "task.length=12", "task.embedding=8"],
     "series": [
         *("task.data=own.csv", "task.time=time", "task.id=name", "task.inputs=[x,y]", "task.target=y"),
         *("task.window=8", "task.horizon=2", "task.valid_fraction=0.2", "task.test_fraction=0.2"),
     ],
-}
+}  # fmt: skip
 
 
 def unpack(tar, folder):

@@ -1,34 +1,12 @@
 """Construction, the call, and the state."""
 
 import torch
-from rnn_cases import KINDS, NEEDS_NO_BIAS
+from rnn_cases import KINDS, NEEDS_NO_BIAS, B, H, I, S
 from torch import nn
 
-from uses.registry import (
-    BIASES,
-    FROM_BIAS,
-    LSTMS,
-    NAMED,
-    NOT_RUN,
-    OF_TORCH,
-    POWER_LAW,
-    TORCHS,
-    B,
-    Differs,
-    H,
-    I,
-    Layer,
-    Refused,
-    S,
-    close,
-    data,
-    fields,
-    group,
-    plain,
-    trained,
-    use,
-    with_fields,
-)
+from uses.layers import FROM_BIAS, LSTMS, NAMED, OF_TORCH, OTHERS, POWER_LAW, Layer
+from uses.registry import BIASES, NOT_RUN, TORCHS, Differs, Refused, group, refused_here, use
+from uses.tensors import close, data, fields, plain, trained, with_fields
 
 group("Arguments and calls")
 
@@ -89,13 +67,10 @@ def one_tensor(layer: Layer) -> None:
     assert not torch.allclose(rnn(x)[0], output)
 
 
-@use(
+@refused_here(
     "`output, (h_n, c_n) = rnn(x)` of a power-law layer, whose state has an age",
-    torch=NOT_RUN,
-    ours=Refused("this state is not unpacked: read state.h"),
-    only=POWER_LAW,
-    why="such a state has three fields",
-)
+    "this state is not unpacked: read state.h", POWER_LAW, "such a state has three fields",
+)  # fmt: skip
 def two_tensors_of_three(layer: Layer) -> None:
     _, (_, _) = layer.make()(data())
 
@@ -135,49 +110,22 @@ def bidirectional(layer: Layer) -> None:
     assert layer.make(bidirectional=True)(data())[0].shape == (S, B, 2 * H)
 
 
+@refused_here("`proj_size=2` of other layers", "put an nn.Linear after it", LSTMS - {"LSTM"}, TORCHS)
 @use("`proj_size=2`", only={"LSTM"})
 def projection(layer: Layer) -> None:
     assert layer.make(proj_size=2)(data())[0].shape == (S, B, 2)
 
 
-@use(
-    "`proj_size=2` of other layers",
-    torch=NOT_RUN,
-    ours=Refused("put an nn.Linear after it"),
-    only=LSTMS - {"LSTM"},
-    why=TORCHS,
-)
-def projection_of_others(layer: Layer) -> None:
-    layer.make(proj_size=2)
-
-
+@refused_here(
+    "`bias=False`, where the equations need a bias",
+    "the biases are part of its cell's equations", KINDS.keys() - NEEDS_NO_BIAS - FROM_BIAS, BIASES,
+)  # fmt: skip
+@refused_here("`bias=False`, where a bias is the start of the memory", "leave out its initializer", FROM_BIAS, BIASES)
 @use("`bias=False`", only=NEEDS_NO_BIAS)
 def no_bias(layer: Layer) -> None:
     rnn = layer.make(bias=False)
     assert not any(name.rpartition(".")[2].startswith("bias") for name, _ in rnn.named_parameters())
     assert rnn(data())[0].isfinite().all()
-
-
-@use(
-    "`bias=False`, where a bias is the start of the memory",
-    torch=NOT_RUN,
-    ours=Refused("leave out its initializer"),
-    only=FROM_BIAS,
-    why=BIASES,
-)
-def no_bias_to_begin_from(layer: Layer) -> None:
-    layer.make(bias=False)
-
-
-@use(
-    "`bias=False`, where the equations need a bias",
-    torch=NOT_RUN,
-    ours=Refused("the biases are part of its cell's equations"),
-    only=KINDS.keys() - NEEDS_NO_BIAS - FROM_BIAS,
-    why=BIASES,
-)
-def no_bias_in_equations(layer: Layer) -> None:
-    layer.make(bias=False)
 
 
 @use("`dtype=` (and so `device=`), and what follows `num_layers` by position, as torch's `LSTM(I, H, 1, True, True)`")
@@ -186,11 +134,7 @@ def torchs_arguments(layer: Layer) -> None:
     assert layer.construct(I, H, 1, True, True).batch_first
 
 
-@use(
-    '`batch_first="False"`',
-    torch=Refused("batch_first should be of type bool"),
-    ours=Refused("batch_first should be of type bool"),
-)
+@use('`batch_first="False"`', everywhere=Refused("batch_first should be of type bool"))
 def text_for_a_truth_value(layer: Layer) -> None:
     assert layer.make(batch_first="False")(data())[1] is None
 
@@ -220,54 +164,33 @@ def reset_parameters(layer: Layer) -> None:
 
 @use(
     "an input of another dtype than the weights",
-    torch=Refused("dtype", torchs=True),
-    ours=Refused("give x.to(torch.float32)"),
-    as_torch=True,
-)
+    torch=Refused("dtype", torchs=True), ours=Refused("give x.to(torch.float32)"), as_torch=True,
+)  # fmt: skip
 def other_dtype(layer: Layer) -> None:
     layer.make()(data().double())
 
 
 @use(
     "an input with another number of features",
-    torch=Refused("Expected 4", torchs=True),
-    ours=Refused("this RNN reads 4"),
-    as_torch=True,
-)
+    torch=Refused("Expected 4", torchs=True), ours=Refused("this RNN reads 4"), as_torch=True,
+)  # fmt: skip
 def other_features(layer: Layer) -> None:
     layer.make()(data(S, B, I + 1))
 
 
 @use(
     "a state of another batch size",
-    torch=Refused("Expected hidden", torchs=True),
-    ours=Refused("h of layer 0 is (3, 6), not (4, 6)"),
-    as_torch=True,
-)
+    torch=Refused("Expected hidden", torchs=True), ours=Refused("h of layer 0 is (3, 6), not (4, 6)"), as_torch=True,
+)  # fmt: skip
 def other_batch(layer: Layer) -> None:
     rnn = layer.make()
     _, state = rnn(data())
     rnn(data(S, B + 1, I), state)
 
 
-@use(
-    "`hidden_size=0` of torch's class",
-    torch=Refused("greater than zero"),
-    ours=Refused("greater than zero"),
-    only=OF_TORCH,
-)
+@refused_here("`hidden_size=0`", "a whole number of at least 1", OTHERS, "a layer without units has no output")
+@use("`hidden_size=0` of torch's class", everywhere=Refused("greater than zero"), only=OF_TORCH)
 def no_units(layer: Layer) -> None:
-    layer.construct(I, 0)
-
-
-@use(
-    "`hidden_size=0`",
-    torch=NOT_RUN,
-    ours=Refused("a whole number of at least 1"),
-    only=KINDS.keys() - OF_TORCH,
-    why="a layer without units has no output",
-)
-def no_units_of_others(layer: Layer) -> None:
     layer.construct(I, 0)
 
 
@@ -278,6 +201,7 @@ def attributes(layer: Layer) -> None:
     assert (rnn.bidirectional, rnn.proj_size) == (False, 0)
 
 
+@refused_here("the attribute `weight_hh_l0` of other layers", "it is layers[0].weight_hh", OTHERS, TORCHS)
 @use("the attribute `weight_hh_l0`", only=OF_TORCH)
 def attribute_weight(layer: Layer) -> None:
     rnn = layer.make(3)
@@ -286,29 +210,11 @@ def attribute_weight(layer: Layer) -> None:
 
 
 @use(
-    "the attribute `weight_hh_l0` of other layers",
-    torch=NOT_RUN,
-    ours=Refused("it is layers[0].weight_hh"),
-    only=KINDS.keys() - OF_TORCH,
-    why=TORCHS,
-)
-def attribute_weight_of_others(layer: Layer) -> None:
-    _ = layer.make().weight_hh_l0
-
-
+    "code that looks for torch's class by `isinstance`, with other layers",
+    torch=NOT_RUN, ours=Differs("it is not found"), only=OTHERS, why=TORCHS,
+)  # fmt: skip
 @use("code that looks for torch's class by `isinstance`", only=OF_TORCH)
 def torchs_class(layer: Layer) -> None:
-    assert isinstance(layer.make(), nn.RNNBase)
-
-
-@use(
-    "code that looks for torch's class by `isinstance`, with other layers",
-    torch=NOT_RUN,
-    ours=Differs("it is not found"),
-    only=KINDS.keys() - OF_TORCH,
-    why=TORCHS,
-)
-def torchs_class_of_others(layer: Layer) -> None:
     assert isinstance(layer.make(), nn.RNNBase)
 
 

@@ -2,37 +2,17 @@
 
 import torch
 import torch.autograd.forward_ad as forward_mode
+from rnn_cases import KINDS, B, S
 from torch import Tensor
 from torch.backends import mkldnn
 from torch.func import functional_call, grad, jacrev, jvp, stack_module_state, vmap
 from torch.utils.checkpoint import checkpoint
 
-from uses.registry import (
-    ELEMENTWISE,
-    KINDS,
-    NOT_RUN,
-    SECOND,
-    WITHOUT_PARAMETERS,
-    B,
-    Differs,
-    Layer,
-    Refused,
-    S,
-    close,
-    close_in_size,
-    data,
-    fields,
-    group,
-    loss_of,
-    plain,
-    same,
-    trained,
-    use,
-    with_fields,
-)
+from uses.layers import ELEMENTWISE, WITH_PARAMETERS, WITHOUT_PARAMETERS, Layer
+from uses.registry import EAGER, MODIFIED, NOT_RUN, SECOND, Differs, Refused, group, use
+from uses.tensors import close, close_in_size, data, fields, loss_of, plain, same, trained, with_fields
 
 group("Derivatives")
-EAGER = Refused("use engine='eager'")
 
 
 # The suRNN's switch jumps: what stands for its derivative is no limit of differences.
@@ -43,6 +23,10 @@ def numerical(layer: Layer) -> None:
     assert torch.autograd.gradcheck(lambda *_: rnn(x)[0], [x, *rnn.parameters()])
 
 
+@use(
+    "second derivatives where the step has parameters or random numbers",
+    torch=NOT_RUN, fused=EAGER, only=WITH_PARAMETERS, why=SECOND,
+)  # fmt: skip
 @use("second derivatives, `create_graph=True`", only=WITHOUT_PARAMETERS)
 def second_derivatives(layer: Layer) -> None:
     rnn, x = layer.make(), data().requires_grad_()
@@ -56,16 +40,9 @@ def second_derivatives(layer: Layer) -> None:
 
 
 @use(
-    "second derivatives where the step has parameters or random numbers",
-    torch=NOT_RUN,
-    fused=EAGER,
-    only=KINDS.keys() - WITHOUT_PARAMETERS,
-    why=SECOND,
-)
-def second_derivatives_of_parameters(layer: Layer) -> None:
-    second_derivatives(layer)
-
-
+    "`is_grads_batched=True` where the step has parameters or random numbers",
+    torch=NOT_RUN, fused=EAGER, only=WITH_PARAMETERS, why=SECOND,
+)  # fmt: skip
 @use("`is_grads_batched=True`", only=WITHOUT_PARAMETERS)
 def batched_gradients(layer: Layer) -> None:
     rnn, x = layer.make(), data().requires_grad_()
@@ -74,17 +51,6 @@ def batched_gradients(layer: Layer) -> None:
     (found,) = torch.autograd.grad(output, x, directions, is_grads_batched=True, retain_graph=True)
     for k in range(2):
         close(found[k], torch.autograd.grad(output, x, directions[k], retain_graph=True)[0])
-
-
-@use(
-    "`is_grads_batched=True` where the step has parameters or random numbers",
-    torch=NOT_RUN,
-    fused=EAGER,
-    only=KINDS.keys() - WITHOUT_PARAMETERS,
-    why=SECOND,
-)
-def batched_gradients_of_parameters(layer: Layer) -> None:
-    batched_gradients(layer)
 
 
 @use("forward-mode derivatives, `torch.autograd.forward_ad`", torch=Refused("forward AD", torchs=True), fused=EAGER)
@@ -176,11 +142,7 @@ def some_frozen(layer: Layer) -> None:
     close(found, expected)
 
 
-@use(
-    "a weight changed in place between forward and backward",
-    ours=Refused("has been modified", torchs=True),
-    torch=Refused("has been modified", torchs=True),
-)
+@use("a weight changed in place between forward and backward", everywhere=MODIFIED)
 def changed_in_place(layer: Layer) -> None:
     rnn, x = layer.make(), data().requires_grad_()
     output, _ = rnn(x)
@@ -190,11 +152,7 @@ def changed_in_place(layer: Layer) -> None:
     output.sum().backward()
 
 
-@use(
-    "x changed in place between forward and backward",
-    ours=Refused("has been modified", torchs=True),
-    torch=Refused("has been modified", torchs=True),
-)
+@use("x changed in place between forward and backward", everywhere=MODIFIED)
 def input_changed_in_place(layer: Layer) -> None:
     rnn, x = layer.make(), data()
     output, _ = rnn(x)
@@ -203,11 +161,10 @@ def input_changed_in_place(layer: Layer) -> None:
 
 
 @use(
-    "the output changed in place before backward",
-    torch=Refused("has been modified", torchs=True),
-    fused=Refused("has been modified", torchs=True),
-    only=KINDS.keys() - {"GRU"},
-)
+    "the output of a GRU changed in place before backward", fused=MODIFIED, only=["GRU"],
+    why="backward reads the output, beside which torch's GRU keeps the states",
+)  # fmt: skip
+@use("the output changed in place before backward", torch=MODIFIED, fused=MODIFIED, only=KINDS.keys() - {"GRU"})
 def output_changed_in_place(layer: Layer) -> None:
     rnn, x = layer.make(), data()
     wanted = list(rnn.parameters())
@@ -216,44 +173,25 @@ def output_changed_in_place(layer: Layer) -> None:
     close(torch.autograd.grad(loss_of(output.mul_(2)), wanted), expected)
 
 
-@use(
-    "the output of a GRU changed in place before backward",
-    fused=Refused("has been modified", torchs=True),
-    only=["GRU"],
-    why="backward reads the output, beside which torch's GRU keeps the states",
-)
-def output_of_a_gru_changed_in_place(layer: Layer) -> None:
-    output_changed_in_place(layer)
-
-
 hooks = torch.autograd.graph
 
 
 @use(
+    "saved tensors that come back in other strides, with layer norms",
+    torch=NOT_RUN, ours=Differs("the gradients of torch's layer norm are wrong"), only={"RMC"},
+    why="torch's layer norm, which it calls, has this fault",
+)  # fmt: skip
+@use(
     "saved tensors that come back in other strides, `saved_tensors_hooks`",
-    torch=Differs("the gradients are wrong"),
-    only=KINDS.keys() - {"RMC"},
-)
+    torch=Differs("the gradients are wrong"), only=KINDS.keys() - {"RMC"},
+)  # fmt: skip
 def saved_in_other_strides(layer: Layer) -> None:
     rnn, x = layer.make(), data().requires_grad_()
     expected = trained(rnn, x)
-
-    def in_other_strides(saved: Tensor) -> Tensor:
-        return saved.movedim(0, -1).contiguous().movedim(-1, 0) if saved.dim() > 1 else saved
-
-    with hooks.saved_tensors_hooks(in_other_strides, lambda saved: saved):
+    with hooks.saved_tensors_hooks(
+        lambda v: v.movedim(0, -1).contiguous().movedim(-1, 0) if v.dim() > 1 else v, lambda v: v
+    ):
         close(trained(rnn, x), expected)
-
-
-@use(
-    "saved tensors that come back in other strides, with layer norms",
-    torch=NOT_RUN,
-    ours=Differs("the gradients of torch's layer norm are wrong"),
-    only={"RMC"},
-    why="torch's layer norm, which it calls, has this fault",
-)
-def saved_in_other_strides_of_rmc(layer: Layer) -> None:
-    saved_in_other_strides(layer)
 
 
 @use("saved tensors on the CPU, `save_on_cpu`, and packed to half precision, `saved_tensors_hooks`")
@@ -262,14 +200,8 @@ def saved_elsewhere(layer: Layer) -> None:
     expected = trained(rnn, x)
     with hooks.save_on_cpu():
         close(trained(rnn, x), expected)
-
-    def halved(saved: Tensor) -> Tensor:
-        return saved.half() if saved.is_floating_point() else saved
-
-    def restored(saved: Tensor) -> Tensor:
-        return saved.float() if saved.is_floating_point() else saved
-
-    with hooks.saved_tensors_hooks(halved, restored):
+    half, single = (lambda v, t=t: v.to(t) if v.is_floating_point() else v for t in (torch.half, torch.float))
+    with hooks.saved_tensors_hooks(half, single):
         found = trained(rnn, x)
     for a, b in zip(found, expected, strict=True):
         close(a / b.abs().max(), b / b.abs().max(), 0.02)
@@ -336,11 +268,8 @@ def autocast(layer: Layer) -> None:
 
 @use(
     "`torch.autocast` to bfloat16 on the CPU, x in float32: the C++ engine computes in float32, bitwise as without",
-    torch=Differs("products in bfloat16"),
-    eager=NOT_RUN,
-    as_torch=True,
-    only=ELEMENTWISE,
-)
+    torch=Differs("products in bfloat16"), eager=NOT_RUN, as_torch=True, only=ELEMENTWISE,
+)  # fmt: skip
 def autocast_of_float32(layer: Layer) -> None:
     rnn, x = layer.make(), data().requires_grad_()
     expected = trained(rnn, x)

@@ -3,30 +3,14 @@
 import math
 
 import torch
+from rnn_cases import KINDS, B, H, I, S
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.testing._internal.two_tensor import TwoTensor
 
-from uses.registry import (
-    BOUNDED,
-    ELEMENTWISE,
-    KINDS,
-    NOT_RUN,
-    B,
-    Differs,
-    H,
-    I,
-    Layer,
-    Refused,
-    S,
-    close,
-    data,
-    fields,
-    group,
-    trained,
-    use,
-    with_fields,
-)
+from uses.layers import BOUNDED, ELEMENTWISE, Layer
+from uses.registry import NOT_RUN, Differs, Refused, group, use
+from uses.tensors import close, data, fields, trained, with_fields
 
 group("Inputs")
 
@@ -134,10 +118,10 @@ def not_a_number(layer: Layer) -> None:
 
 # An exponential gate of an infinite input is no number, nor are the sum of two infinite preactivations and a remembered
 # infinity that fades.
-@use(
-    "x = inf in one sequence: the gradients of the recurrent weights are finite",
-    only=BOUNDED - {"CfC", "SLSTM", "GRUD"},
-)
+FINITE = BOUNDED - {"CfC", "SLSTM", "GRUD"}
+
+
+@use("x = inf in one sequence: the gradients of the recurrent weights are finite", only=FINITE)
 def infinity(layer: Layer) -> None:
     rnn, x = layer.make(), data()
     x[2, 1, 0] = math.inf
@@ -158,11 +142,9 @@ GATED = frozenset(KINDS) - {"IndRNN", "NRU", "SRU"}
 
 
 @use(
-    "gradients of the output of size 1e-30",
-    fused=Differs("below 1e-30 they are set to zero"),
-    only=GATED,
+    "gradients of the output of size 1e-30", fused=Differs("below 1e-30 they are set to zero"), only=GATED,
     why="products of numbers near 1e-38 are slow on processors",
-)
+)  # fmt: skip
 def tiny_gradients(layer: Layer) -> None:
     check_small(layer, 1e-30)
 
@@ -176,18 +158,16 @@ def check_small(layer: Layer, size: float) -> None:
     close([g / size for g in found], list(torch.autograd.grad(output, wanted, ones)), layer.tolerance)
 
 
-@use("x is sparse", torch=Refused("sparse", torchs=True), ours=Refused("sparse", torchs=True))
+@use("x is sparse", everywhere=Refused("sparse", torchs=True))
 def sparse(layer: Layer) -> None:
     rnn, x = layer.make(), data().relu()
     close(rnn(x.to_sparse())[0], rnn(x)[0])
 
 
-@use(
-    "the gradient of the output is sparse",
-    torch=Refused("Sparse", torchs=True),
-    eager=Refused("Sparse", torchs=True),
-    only=ELEMENTWISE & GATED,
-)
+SPARSE = Refused("Sparse", torchs=True)
+
+
+@use("the gradient of the output is sparse", torch=SPARSE, eager=SPARSE, only=ELEMENTWISE & GATED)
 def sparse_gradient(layer: Layer) -> None:
     rnn, direction = layer.make(), data(S, B, H).relu()
     output, wanted = rnn(data())[0], list(rnn.parameters())

@@ -7,12 +7,15 @@ import os
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
 from torch import multiprocessing
 
-from uses.registry import ELEMENTWISE, NOT_RUN, SHARDS, Layer, Refused, close, data, group, loss_of, same, trained, use
+from uses.layers import ELEMENTWISE, Layer
+from uses.registry import NOT_RUN, SHARDS, Refused, Run, group, refused_here, use
+from uses.tensors import close, data, loss_of, same, trained
 
 group("Threads and processes")
 WORKER = Path(__file__).with_name("worker.py")
@@ -74,18 +77,14 @@ def step(rnn: torch.nn.Module, x: torch.Tensor) -> None:
 
 # What needs two processes: uses and layers. Who runs several says so first: worker.py is started once for all of them.
 CASES: list[tuple[str, Layer]] = []
-CHECKS = {
-    name: name
-    for name in ("ddp", "ddp_accelerated", "ddp_frozen", "fsdp", "fsdp_reset", "fsdp2", "fsdp2_reset", "dtensor")
-}
-CHECKS["dtensor_refused"] = "dtensor"  # the check of worker.py for each such use
+CHECKS = ("ddp", "ddp_accelerated", "ddp_frozen", "fsdp", "fsdp_reset", "fsdp2", "fsdp2_reset", "dtensor")
 
 
 @functools.cache
 def two_processes(cases: tuple[tuple[str, Layer], ...]) -> list[str]:
     """What worker.py reports of each case from two processes: an error, or nothing."""
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-    given = json.dumps([(CHECKS[use], layer.name, layer.column) for use, layer in cases])
+    given = json.dumps([(check, layer.name, layer.column) for check, layer in cases])
     done = subprocess.run(
         [sys.executable, WORKER, given], capture_output=True, text=True, env=environment, timeout=300, check=False
     )
@@ -94,69 +93,46 @@ def two_processes(cases: tuple[tuple[str, Layer], ...]) -> list[str]:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def in_processes(use: str, layer: Layer) -> None:
-    case = (use, layer)
-    cases = tuple(CASES) if case in CASES else (case,)
-    if error := two_processes(cases)[cases.index(case)]:
-        raise RuntimeError(error)
+def in_processes(check: str, register: Callable[[Run], Run]) -> None:
+    """Put a check of worker.py into the list of uses, by its name."""
+
+    def run(layer: Layer) -> None:
+        case = (check, layer)
+        cases = tuple(CASES) if case in CASES else (case,)
+        if error := two_processes(cases)[cases.index(case)]:
+            raise RuntimeError(error)
+
+    run.__name__ = check
+    register(run)
 
 
-@use("`DistributedDataParallel` on two processes: the gradients of the whole batch")
-def ddp(layer: Layer) -> None:
-    in_processes("ddp", layer)
-
-
-@use("`DistributedDataParallel` of torch's layer after `timescales.accelerate`", ours=NOT_RUN, only=("LSTM", "GRU"))
-def ddp_accelerated(layer: Layer) -> None:
-    in_processes("ddp_accelerated", layer)
-
-
-@use("`DistributedDataParallel` of layers with frozen gates", torch=NOT_RUN, only={"LSTM", "URLSTM"})
-def ddp_frozen(layer: Layer) -> None:
-    in_processes("ddp_frozen", layer)
-
-
-@use("`FullyShardedDataParallel` (FSDP1) on two processes: a step as on one")
-def fsdp(layer: Layer) -> None:
-    in_processes("fsdp", layer)
-
-
-@use("`fully_shard` (FSDP2), of single layers where they are modules, on two processes: a step as on one")
-def fsdp2(layer: Layer) -> None:
-    in_processes("fsdp2", layer)
-
-
-@use(
+MIXED = "mixed torch.Tensor and DTensor"
+in_processes("ddp", use("`DistributedDataParallel` on two processes: the gradients of the whole batch"))
+in_processes("ddp_accelerated", use(
+    "`DistributedDataParallel` of torch's layer after `timescales.accelerate`", ours=NOT_RUN, only=("LSTM", "GRU"),
+))  # fmt: skip
+in_processes("ddp_frozen", use(
+    "`DistributedDataParallel` of layers with frozen gates", torch=NOT_RUN, only={"LSTM", "URLSTM"},
+))  # fmt: skip
+in_processes("fsdp", use("`FullyShardedDataParallel` (FSDP1) on two processes: a step as on one"))
+in_processes("fsdp2", use(
+    "`fully_shard` (FSDP2), of single layers where they are modules, on two processes: a step as on one",
+))  # fmt: skip
+in_processes("fsdp2_reset", use(
     "a layer on the meta device, `fully_shard`, `to_empty` and `reset_parameters()`: the weights of a new layer",
     torch=NOT_RUN,
-)
-def fsdp2_reset(layer: Layer) -> None:
-    in_processes("fsdp2_reset", layer)
-
-
-@use("`reset_parameters()` under FSDP1", torch=NOT_RUN, ours=Refused("call reset_parameters() before"), why=SHARDS)
-def fsdp_reset(layer: Layer) -> None:
-    in_processes("fsdp_reset", layer)
-
-
-@use(
+))  # fmt: skip
+in_processes("fsdp_reset", refused_here(
+    "`reset_parameters()` under FSDP1", "call reset_parameters() before", why=SHARDS,
+))  # fmt: skip
+in_processes("dtensor", use(
     "weights distributed as `DTensor` (`distribute_module`): results as without",
-    torch=Refused("mixed torch.Tensor and DTensor"),
-    only=ELEMENTWISE,
-)
-def dtensor(layer: Layer) -> None:
-    in_processes("dtensor", layer)
-
-
-@use(
+    torch=Refused(MIXED), only=ELEMENTWISE,
+))  # fmt: skip
+in_processes("dtensor", refused_here(
     "weights distributed as `DTensor`, where the layer computes recurrent weights or starts from an identity matrix",
-    torch=NOT_RUN,
-    ours=Refused("mixed torch.Tensor and DTensor"),
-    only={"ExpRNN", "RMC"},
-    why=SHARDS,
-)
-def dtensor_refused(layer: Layer) -> None:
-    in_processes("dtensor_refused", layer)
+    MIXED, {"ExpRNN", "RMC"}, SHARDS,
+))  # fmt: skip
 
 
 COLLECTED = """
@@ -176,10 +152,8 @@ print("done")
 
 @use(
     "the garbage collector frees graphs while others are built (reference cycles)",
-    torch=NOT_RUN,
-    eager=NOT_RUN,
-    only={"LSTM"},
-)
+    torch=NOT_RUN, eager=NOT_RUN, only={"LSTM"},
+)  # fmt: skip
 def collected(layer: Layer) -> None:
     done = subprocess.run([sys.executable, "-c", COLLECTED], capture_output=True, text=True, timeout=60, check=False)
     assert done.stdout.strip() == "done", done.stderr

@@ -5,24 +5,12 @@ import io
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from uses.registry import (
-    KINDS,
-    NOT_RUN,
-    OF_TORCH,
-    READERS,
-    Differs,
-    Layer,
-    Refused,
-    close,
-    data,
-    fields,
-    group,
-    loss_of,
-    use,
-)
+from uses.layers import OF_TORCH, OTHERS, Layer
+from uses.registry import NOT_RUN, READERS, Differs, Refused, group, use
+from uses.tensors import close, data, fields, loss_of
 
 group("Compilers and exporters")
-EAGER = Refused("use engine='eager'")
+UNKNOWN = Refused("Dynamo does not support", torchs=True)
 
 
 def compiled(layer: Layer, **options: bool) -> None:
@@ -45,23 +33,11 @@ def compile_(layer: Layer) -> None:
 
 
 @use(
-    "`torch.compile(fullgraph=True)` of torch's class",
-    torch=Refused("Dynamo does not support", torchs=True),
-    ours=Refused("Dynamo does not support", torchs=True),
-    only=OF_TORCH,
-)
-def compile_whole(layer: Layer) -> None:
-    compiled(layer, fullgraph=True)
-
-
-@use(
     "`torch.compile(fullgraph=True)`",
-    torch=NOT_RUN,
-    fused=Refused("use engine='eager'", torchs=True),
-    only=KINDS.keys() - OF_TORCH,
-    why=READERS,
-)
-def compile_whole_of_others(layer: Layer) -> None:
+    torch=NOT_RUN, fused=Refused("use engine='eager'", torchs=True), only=OTHERS, why=READERS,
+)  # fmt: skip
+@use("`torch.compile(fullgraph=True)` of torch's class", torch=UNKNOWN, ours=UNKNOWN, only=OF_TORCH)
+def compile_whole(layer: Layer) -> None:
     compiled(layer, fullgraph=True)
 
 
@@ -128,9 +104,8 @@ def scripted(layer: Layer) -> None:
 @use(
     "`torch.ao.quantization.quantize_dynamic`, which torch deprecates",
     ours=Differs("the layer stays as it is; `rnn.to_torch()`, or `timescales.restore(model)`, can be quantized"),
-    only=("LSTM", "GRU"),
-    why=READERS,
-)
+    only=("LSTM", "GRU"), why=READERS,
+)  # fmt: skip
 def quantized(layer: Layer) -> None:
     model = torch.nn.Sequential(layer.make()).eval()
     found = torch.ao.quantization.quantize_dynamic(model, {torch.nn.LSTM, torch.nn.GRU})

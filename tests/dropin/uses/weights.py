@@ -7,28 +7,15 @@ import pickle
 import warnings
 
 import torch
+from rnn_cases import B, H, I
 from torch import nn
 from torch.nn.utils import parametrizations, parametrize, prune
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from timescales.nn.inits import INFINITE
-from uses.registry import (
-    NOT_RUN,
-    B,
-    H,
-    I,
-    Layer,
-    close,
-    close_in_size,
-    data,
-    fields,
-    group,
-    loss_of,
-    plain,
-    same,
-    trained,
-    use,
-)
+from uses.layers import Layer
+from uses.registry import NOT_RUN, group, use
+from uses.tensors import close, close_in_size, data, fields, loss_of, plain, same, trained
 
 group("Weights")
 
@@ -302,9 +289,8 @@ def saved_state(layer: Layer) -> None:
 
 @use(
     "a `state_dict` of an earlier version: booleans for frozen biases, and infinite biases",
-    torch=NOT_RUN,
-    only={"MTSLSTM"},
-)
+    torch=NOT_RUN, only={"MTSLSTM"},
+)  # fmt: skip
 def former_state_dict(layer: Layer) -> None:
     rnn, other = layer.make(quantiles="authors"), layer.make(quantiles="authors", seed=5)
     former = {}

@@ -19,7 +19,8 @@ from torch.distributed.tensor import DTensor, Replicate, distribute_module, dist
 from torch.nn.parallel import DistributedDataParallel
 
 import timescales
-from uses.registry import Layer, close, data, same
+from uses.layers import Layer
+from uses.tensors import close, data, same
 
 PROCESSES = 2
 
@@ -124,9 +125,6 @@ def dtensor(layer: Layer) -> None:
 
 
 MESH: list = []
-CHECKS = {
-    check.__name__: check for check in (ddp, ddp_accelerated, ddp_frozen, fsdp, fsdp_reset, fsdp2, fsdp2_reset, dtensor)
-}
 
 
 def work(rank: int, port: int, cases: list[list[str]]) -> None:
@@ -137,7 +135,7 @@ def work(rank: int, port: int, cases: list[list[str]]) -> None:
     found = []
     for check, name, column in cases:
         try:
-            CHECKS[check](Layer(name, column))
+            globals()[check](Layer(name, column))
             error = ""
         except Exception as raised:
             error = f"{type(raised).__name__}: {raised}"

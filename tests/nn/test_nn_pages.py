@@ -1,13 +1,17 @@
-"""The code in docs/library.md does what the page says of it."""
+"""The code of docs/library.md and docs/gates.md does what the pages say; the example of the latter trains."""
 
 import re
+import shlex
 from pathlib import Path
 
+import own_pages
 import pytest
 import torch
 from torch import Tensor
 
 import timescales
+from timescales import analysis
+from timescales.analysis.gate_gradients import observed
 
 PAGE = (Path(__file__).parents[2] / "docs/library.md").read_text()
 S, B, I, H = 7, 3, 4, 5  # noqa: E741
@@ -71,3 +75,39 @@ def test_a_policys_loop_over_steps_is_one_call_with_resets():
     found = run("outputs, now", rnn=rnn, x=x, state=before, reset=reset)
     torch.testing.assert_close(found["output"], torch.cat(found["outputs"]))
     torch.testing.assert_close(found["state"], found["now"])
+
+
+BLOCKS = own_pages.blocks("gates.md")
+FILES = own_pages.files(BLOCKS)
+(COMMAND,) = [text for language, text in BLOCKS if language == "bash"]
+SMALL = ["task.batch_size=4", "task.train_size=8", "task.valid_size=4", "task.test_size=4", "loop.max_steps=2"]
+
+
+@pytest.fixture
+def mine(tmp_path, monkeypatch):
+    with own_pages.written(FILES, tmp_path, monkeypatch, "leak") as folder:
+        yield folder
+
+
+def test_every_block_runs():
+    names = {"__name__": "gates"}
+    for language, text in BLOCKS:
+        if language == "python":
+            exec(compile(text, "docs/gates.md", "exec"), names)
+    assert names["output"].shape == (200, 32, 128)
+    x = torch.randn(5, 2, 3)
+    assert names["RNN"]([names["Average"](3, 4)])(x)[0].shape == (5, 2, 4)
+
+
+@pytest.mark.slow
+def test_the_complete_example_trains_and_is_analysed(mine, train):
+    assert sorted(FILES) == ["mine/leak.py", "mine/model/leak.yaml"]
+    words = shlex.split(COMMAND)
+    assert words[:3] == ["PYTHONPATH=mine", ".venv/bin/python", "train.py"]
+    done = train(*words[3:], *SMALL, "logger=none", "device=cpu", "seeds=2", "run_dir=out")
+    assert done.status == 0, done
+    (directory, _) = sorted(path.parent for path in mine.rglob("record.json"))
+    run = analysis.load(directory)
+    assert analysis.study_run(run, "one_over_e").values["median"] > 0
+    assert observed(run.model, run.task).gate.numel() > 0
+    assert "note:" not in done.out
