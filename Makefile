@@ -86,8 +86,10 @@ test: .venv/installed lint ## check code and types and run the quick tests, whic
 
 # The faults fork the test's process. Two of them hung in a worker that had run other files, so they have workers of their own.
 # Most of a sweep on SLURM is waiting, and the tour is one process: they run beside the tests. SLURM needs apt and root.
+# The shell has them ignore Ctrl-C, as it does with whatever runs in the background: the trap ends them.
 test-slow: .venv/installed ## run the slow tests, a sweep on a SLURM of one node and the tour
 	@mkdir -p runs; { $(PY) tests/slurm/sweep.py && $(PY) scripts/notebooks.py; } > runs/beside.log 2>&1 & beside=$$!; \
+	trap 'pkill -P $$beside' INT TERM; \
 	$(PYTEST) -m slow --no-loadscope-reorder --ignore=tests/faults && $(PYTEST) --dist load -m slow tests/faults; \
 	status=$$?; wait $$beside || { cat runs/beside.log; exit 1; }; cat runs/beside.log; exit $$status
 

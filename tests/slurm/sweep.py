@@ -9,6 +9,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -152,6 +153,7 @@ def cluster(folder):
 
 
 def main():
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that SLURM is ended, too
     with tempfile.TemporaryDirectory(prefix="timescales-slurm-") as name:
         folder = Path(name)
         ended = threading.Event()
