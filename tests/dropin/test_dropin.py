@@ -78,6 +78,11 @@ def test_every_layer_is_used_on_each_of_its_engines():
     assert ours <= {str(layer) for _, layer in CASES}
 
 
+def test_every_use_has_a_line_of_its_own():
+    assert len({use.text for use in USES}) == len(USES)
+    assert set(parallel.CHECKS) <= {use.run.__name__ for use in USES}
+
+
 @pytest.mark.parametrize("kind", ["timescales.LSTM", "torch.nn.LSTM"])
 def test_the_pages_models(kind):
     """The code of docs/dropin.md, with either class in the place of the other."""

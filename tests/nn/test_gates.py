@@ -258,7 +258,7 @@ def plstm_gate(age, r, p, epsilon, dt=1.0, form="paper", dtype=torch.float64):
     return cell.act(gx, torch.zeros_like(gx), cell.State(zero, zero, age.reshape(-1)), dt)
 
 
-PRINTED = [
+PAPER = [
     (0, 1, 0.5, 0.5, 1e-3, 0.5, 0.57792733), (0, 1, 0, 0.3, 1e-3, 1, 0.81249599), (0, 1, 1, 0.3, 1e-3, 0, 0.12589254),
     (199, 1, 0, 0.3, 1e-3, 200, 0.99850635), (199, 1, 0.01, 0.3, 1e-3, 198, 0.99849132),
     (9, 1, 0.9, 0.2, 1e-3, 1, 0.87072460), (0, 0.1, 0.5, 0.5, 1e-5, 0.05, 0.69007246),
@@ -266,7 +266,7 @@ PRINTED = [
     (50, 0.01, 1, 0.3, 1e-5, 0, 0.03162278),
 ]  # fmt: skip
 AUTHORS = [(0, 1, 0.5, 0.5, 1e-3, 0.5005, 0.57811930), (0, 1, 1, 0.3, 1e-3, 0.001, 0.15494543)]
-PRINTED = [*(("paper", *numbers) for numbers in PRINTED), *(("authors", *numbers) for numbers in AUTHORS)]
+PRINTED = [*(("paper", *numbers) for numbers in PAPER), *(("authors", *numbers) for numbers in AUTHORS)]
 
 
 @pytest.mark.parametrize(("form", "age", "dt", "r", "p", "epsilon", "new_age", "f"), PRINTED)
