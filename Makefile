@@ -79,7 +79,7 @@ atlas: .venv/installed ## the atlas of memory: choose learning rates, train ever
 	@touch $@
 
 # In three calls: a worker keeps what its tests have loaded, and so stays below 1 GB.
-test: .venv/installed lint ## check code and types and run the quick tests, which find faults of every kind
+test: .venv/installed lint ## check code and types and run the quick tests, which find faults of every kind: 2 to 8 minutes on two cores
 	$(PYTEST) -m "not slow" tests/nn
 	$(PYTEST) -m "not slow" tests/analysis tests/dropin tests/papers tests/reports tests/tasks
 	$(PYTEST) -m "not slow" $(addprefix --ignore=tests/,nn analysis dropin papers reports tasks)
@@ -87,7 +87,7 @@ test: .venv/installed lint ## check code and types and run the quick tests, whic
 # The faults fork the test's process. Two of them hung in a worker that had run other files, so they have workers of their own.
 # Most of a sweep on SLURM is waiting, and the tour is one process: they run beside the tests. SLURM needs apt and root.
 # The shell has them ignore Ctrl-C, as it does with whatever runs in the background: the trap ends them.
-test-slow: .venv/installed ## run the slow tests, a sweep on a SLURM of one node and the tour
+test-slow: .venv/installed ## run the slow tests, a sweep on a SLURM of one node and the tour: 5 to 15 minutes on two cores
 	@mkdir -p runs; { $(PY) tests/slurm/sweep.py && $(PY) scripts/notebooks.py; } > runs/beside.log 2>&1 & beside=$$!; \
 	trap 'pkill -P $$beside' INT TERM; \
 	$(PYTEST) -m slow --no-loadscope-reorder --ignore=tests/faults && $(PYTEST) --dist load -m slow tests/faults; \
