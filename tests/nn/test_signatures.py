@@ -6,14 +6,11 @@ import sys
 from pathlib import Path
 
 import pytest
+import stub
 from rnn_cases import H, I
 
 import timescales
 from timescales.nn import registry, signatures
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
-
-import stub
 
 OF_TORCH = ("input_size", "hidden_size", "num_layers", "bias", "batch_first", "dropout", "bidirectional", "proj_size")
 OF_TORCH = (*OF_TORCH, "device", "dtype")  # in torch's order
