@@ -54,7 +54,7 @@ class Wandb:
     def _send(self, counts: dict[str, tuple[list[int], list[float]]]) -> None:
         import wandb
 
-        drawn = {name: wandb.Histogram(np_histogram=pair) for name, pair in counts.items()}
+        drawn = {name: wandb.Histogram(np_histogram=pair) for name, pair in counts.items()}  # type: ignore[arg-type]
         self.run.log({"global_step": self.step, **self.waiting, **drawn})
         self.waiting = {}
 
