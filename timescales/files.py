@@ -46,7 +46,7 @@ def write_atomic(path: Path, data: bytes) -> None:
     """
     temporary = ""
     try:
-        handle, temporary = _temporary(path)
+        handle, temporary = new_temporary(path)
         with os.fdopen(handle, "wb") as file:
             file.write(data)
             file.flush()
@@ -67,11 +67,12 @@ def write_atomic(path: Path, data: bytes) -> None:
             abandoned.unlink()
 
 
-def _temporary(path: Path) -> tuple[int, str]:
+def new_temporary(path: Path) -> tuple[int, str]:
     """Make a new, locked temporary file for `path`. Return its handle and name."""
     while True:
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f"{TEMPORARY}{path.name}.")
-        fcntl.flock(handle, fcntl.LOCK_EX)
+        with contextlib.suppress(OSError):  # a file system without locks, where nothing is removed as abandoned
+            fcntl.flock(handle, fcntl.LOCK_EX)
         if os.path.exists(name):  # else another process removed it as abandoned, between the two lines above
             return handle, name
         os.close(handle)

@@ -1,10 +1,14 @@
 """The lock of a run's directory: one process at a time; a dead owner is seen at once, one elsewhere in time."""
 
 import contextlib
+import errno
 import fcntl
+import itertools
 import json
+import multiprocessing
 import os
 import resource
+import signal
 import subprocess
 import sys
 import time
@@ -83,6 +87,45 @@ def test_a_dead_owner_on_this_machine_is_seen_at_once(tmp_path):
     process.stdin.close(), process.stdout.close()
     with lock.hold(tmp_path):
         pass
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_a_kill_while_the_lock_is_taken_locks_nobody_out(tmp_path, monkeypatch, links):
+    """Before each of the operations on files in turn. Without hard links one of the kills leaves an empty lock."""
+
+    operations = ("open", "os.link", "os.listdir", "os.remove", "os.rename", "fcntl.flock")
+
+    def take_and_die(directory, at):
+        count = itertools.count(1)
+
+        def operation(event, _):
+            if event in operations and next(count) == at:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        sys.addaudithook(operation)
+        lock.Lock(directory)
+
+    def unsupported(*_):
+        raise OSError(errno.EPERM, "Operation not permitted")
+
+    if not links:
+        monkeypatch.setattr(os, "link", unsupported)
+    killed, waiting = 0, 0
+    for at in itertools.count(1):
+        (directory := tmp_path / str(at)).mkdir()
+        process = multiprocessing.get_context("fork").Process(target=take_and_die, args=(directory, at))
+        process.start()
+        process.join()
+        if not process.exitcode:
+            break
+        killed += 1
+        if lock.owner(directory):
+            waiting += 1
+            continue
+        with lock.hold(directory):
+            assert len(list(directory.iterdir())) == 1
+    assert killed > 6
+    assert waiting == (0 if links else 1)
 
 
 def test_an_owner_on_another_machine_counts_until_it_is_silent(tmp_path):

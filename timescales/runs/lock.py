@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import IO, TypedDict, cast
 
 from timescales.errors import ConfigError
-from timescales.files import TEMPORARY, make_folder
+from timescales.files import TEMPORARY, make_folder, new_temporary
 
 HEARTBEAT = 30.0  # seconds
 TIMEOUT = 300.0  # ten heartbeats: what a machine knows about files on a network may be a minute old
@@ -61,24 +61,33 @@ class Lock:
         self.thread = threading.Thread(target=self._keep_alive, daemon=True)
         self.thread.start()
 
-    def _create(self) -> IO[str]:
-        """Create the lock's file and write who holds it. While the file is open, this process has flock's lock."""
+    def _create(self) -> IO[bytes]:
+        """Create the lock's file and return it. While the file is open, this process has flock's lock.
+
+        The file says who holds it before it gets its name. Else a process that is killed in between would leave an
+        empty lock, which counts for TIMEOUT seconds.
+        """
         message = f"{self.directory} is being run by another process, which has just taken it"
+        written = ""
         try:
-            file = open(self.path, "x+")  # noqa: SIM115 (stays open)
+            handle, written = new_temporary(self.path)
+            file = os.fdopen(handle, "r+b", buffering=0)
+            file.write(json.dumps(_this_process()).encode())
+            try:
+                os.link(written, self.path)
+            except (FileExistsError, FileNotFoundError):  # an owner removes the temporary files of others
+                raise RunningElsewhere(message) from None
+            except OSError:  # a file system without hard links
+                os.close(os.open(self.path, os.O_CREAT | os.O_EXCL))
+                os.replace(written, self.path)
         except FileExistsError:
             raise RunningElsewhere(message) from None
-        with contextlib.suppress(OSError):  # a file system without locks, where only the heartbeat counts
-            fcntl.flock(file, fcntl.LOCK_EX)
-        try:
-            file.write(json.dumps(_this_process()))
-            file.flush()
-        except OSError as error:  # such as a full disk: an empty file would count as a lock for TIMEOUT seconds
-            self.path.unlink(missing_ok=True)
-            with contextlib.suppress(OSError):
-                file.close()
+        except OSError as error:  # such as a full disk
             error.filename = str(self.path)
             raise
+        finally:
+            if written:
+                Path(written).unlink(missing_ok=True)
         if _newest(self.directory) != self.number:  # another process was faster while this one slept
             self.path.unlink(missing_ok=True)
             file.close()
@@ -111,7 +120,7 @@ class Lock:
         try:
             with self.file:
                 self.file.seek(0)
-                self.file.write(RELEASED)
+                self.file.write(RELEASED.encode())
                 self.file.truncate()
         except OSError:  # on a full disk with copy-on-write (btrfs, ZFS), overwriting needs space, a time stamp not
             with contextlib.suppress(OSError):
