@@ -69,7 +69,7 @@ def test_a_report_that_is_killed_is_written_again(bench, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "code"), zip(RUNS, [errno.ENOSPC, errno.EIO, errno.EDQUOT, errno.EROFS, errno.ENOSPC], strict=True)
+    ("name", "code"), [*zip(RUNS, [errno.ENOSPC, errno.EIO, errno.EDQUOT, errno.EROFS, errno.ENOSPC], strict=True)]
 )
 def test_a_write_that_fails_is_one_line_and_the_run_continues(bench, tmp_path, name, code):
     at = random.Random(f"{name} {code}").randint(1, bench.undisturbed(name).operations)
