@@ -12,7 +12,7 @@ from quick import QUICK
 
 from timescales import paths
 from timescales.config import compose, folders, identity, schema, values
-from timescales.config.run import run_of
+from timescales.config.run import run_of, runs_of
 from timescales.errors import ConfigError
 from timescales.experiment import plan
 from timescales.papers import load
@@ -192,38 +192,25 @@ def test_a_group_is_added_to_the_runs_of_a_table(folder, capsys):
             requests("+experiment=long,lnog")
 
 
-def test_runs_that_differ_in_plain_values_are_those_that_hydra_would_compose():
-    """The first request is composed; the others are the first with other values, unless something refers to them."""
-    setting = ["model=plstm", "task=frequency", "loop.max_epochs=3"]
-    values = [("regular", 0.1, 1, 0), ("async", 1e-4, True, 7), ("regular", 1, "a", 2)]
-    keys = ("task.sampling", "optimizer.lr", "+model.own", "seed")
-    requests = [[*setting, *(f"{k}={v}" for k, v in zip(keys, each, strict=True))] for each in values]
-    requests += [["model=chrono", "task=variable_copy", f"task.high={high}"] for high in (20, 30)]  # sets T_max
-    requests += [["task=copy", "task.T=${seed}", f"seed={seed}"] for seed in (5, 6)]
-    requests += [["task=copy", "model.hidden_size=${task.T}", f"task.T={T}"] for T in (5, 6)]
+def test_seeds_of_a_setting_are_the_runs_that_hydra_would_compose():
+    """The setting is composed once, with one seed after another."""
+    settings = [["model=plstm", "task=frequency"], ["task=copy", "task.T=${seed}"], ["task=copy", "seeds=2"]]
+    seeds = (["seed=5"], ["seed=6"], [], ["seed=${task.batch_size}"], ["seed=7", "++seed=8"])
+    requests = [[*setting, *seed] for setting in settings for seed in seeds]
     with compose.composing() as composer:
         for request in requests:
-            (found,) = composer.runs(request)
-            expected = run_of(composer(request))
-            assert (found.config, found.id, found.directory) == (expected.config, expected.id, expected.directory)
-            assert repr(found.config) == repr(expected.config), "types are the same, too"
-    assert len(composer.settings) == 1
-
-
-@pytest.mark.parametrize(
-    "text", ["seed=true", "task.name=other", "task.T=null", "task.T='${seed}'", "~task.T", "loop.max_steps=5"]
-)
-def test_values_that_hydra_checks_or_converts_are_not_plain(text):
-    assert not compose._is_plain(text)
+            made, expected = composer.runs(request), runs_of(composer(request), several=True)
+            assert [(run.config, run.id) for run in made] == [(run.config, run.id) for run in expected], request
+            assert repr(made[0].config) == repr(expected[0].config), "types are the same, too"
 
 
 def test_of_a_key_that_is_given_twice_the_last_value_counts_and_a_seed_out_of_range_is_refused():
-    """The second request of a setting is not composed again, and its values are checked all the same."""
     with compose.composing() as composer:
         composer.runs(["task=copy", "model.hidden_size=5"])
         for last in ("null", "7"):
             (found,) = composer.runs(["task=copy", "model.hidden_size=6", f"model.hidden_size={last}"])
             assert found.config["model"]["hidden_size"] == (None if last == "null" else 7)
         composer.runs(["task=copy", "seed=1"])
-        with pytest.raises(ConfigError, match="seed must be at least 0"):
-            composer.runs(["task=copy", "seed=-1"])
+        for wrong in (-1, 2**63):
+            with pytest.raises(ConfigError, match="seed must be at least 0"):
+                composer.runs(["task=copy", f"seed={wrong}"])

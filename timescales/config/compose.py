@@ -28,7 +28,7 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from timescales.config import folders
-from timescales.config.run import Run, refers_to, runs_of
+from timescales.config.run import Run, runs_of
 from timescales.errors import ConfigError
 
 # What is wrong in a user's command line, files or folders: such an error is one line (`errors.one_line`).
@@ -65,7 +65,7 @@ class Composer:
         self.loader, self.repository = loader, Files(loader.repository)
         self.is_group = functools.cache(self.repository.group_exists)  # it looks into every folder of files
         self.composed: dict[tuple[str, ...], bytes] = {}  # pickled, by the overrides that choose files
-        self.settings: dict[tuple[str, ...], Run] = {}  # one of the runs that only differ in values, by the rest
+        self.latest: tuple[Sequence[str], DictConfig] | None = None  # the latest setting of `runs`, without its seed
 
     def __call__(self, overrides: Sequence[str]) -> DictConfig:
         cfg = self.of_files(overrides)
@@ -73,21 +73,15 @@ class Composer:
         return cfg
 
     def runs(self, overrides: Sequence[str]) -> list[Run]:
-        """Make the runs of overrides, one of many requests (`runs_of`).
-
-        Requests that only differ in values are composed once, as long as nothing refers to these values.
-        """
-        keys = [parse(text).get_key_element() for text in overrides]
-        given = dict(zip(keys, overrides, strict=True))
-        values = {key: parse(text).value() for key, text in given.items() if _is_plain(text) and keys.count(key) == 1}
-        request = (*(text for key, text in zip(keys, overrides, strict=True) if key not in values), *values)
-        if request in self.settings:
-            return [self.settings[request].with_values({key.lstrip("+"): value for key, value in values.items()})]
-        cfg = self(overrides)
-        made = runs_of(cfg, several=True)
-        if len(made) == 1 and not refers_to(cfg, *values):
-            self.settings[request] = made[0]
-        return made
+        """Make the runs of overrides, one of many requests (`runs_of`). Seeds of the same setting are composed once."""
+        keys = [parse(text).key_or_group for text in overrides]
+        setting = [text for text, key in zip(overrides, keys, strict=True) if key != "seed"]
+        if keys.count("seed") != 1 or not (seed := re.fullmatch(r"seed=(\d+)", overrides[keys.index("seed")])):
+            return runs_of(self(overrides), several=True)
+        if self.latest is None or self.latest[0] != setting:
+            self.latest = setting, self(setting)
+        self.latest[1].seed = int(seed[1])
+        return runs_of(self.latest[1], several=True)
 
     def of_files(self, overrides: Sequence[str]) -> DictConfig:
         """Compose what the overrides choose, without the values that they set."""
@@ -134,17 +128,6 @@ class Composer:
             raise ConfigError(f"{text}: a range is for hydra/sweeper=optuna; give values here")
         swept = replace(override, config_loader=self.loader)  # glob(*) asks for files
         return [f"{override.get_key_element()}={value}" for value in swept.sweep_string_iterator()]
-
-
-@functools.cache
-def _is_plain(text: str) -> bool:
-    """Whether an override only sets a number or a word that Hydra would neither check nor convert."""
-    override, value = parse(text), parse(text).value()
-    if override.key_or_group == "seed":
-        return type(value) is int
-    key = re.fullmatch(r"(model|task|optimizer)\.(\w+)", override.key_or_group)
-    word = isinstance(value, bool | int | float) or (isinstance(value, str) and re.fullmatch(r"[\w./-]+", value))
-    return bool(key and key[2] not in ("name", "_target_") and word and not override.is_delete())
 
 
 @functools.cache

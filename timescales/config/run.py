@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import functools
-import re
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from omegaconf import DictConfig
 
@@ -58,22 +56,6 @@ class Run:
         """Return the name that all seeds of a setting share."""
         return identity.family(self.config, self.id)
 
-    def with_values(self, values: Settings) -> Run:
-        """Return the same run with another seed, or other values of keys such as task.T, beside it.
-
-        Nothing else in the configuration may refer to these keys.
-        """
-        config: dict[str, Any] = {**self.config}
-        for key, value in values.items():
-            group, _, name = key.rpartition(".")
-            if group:
-                config[group] = {**config[group], name: value}
-            else:
-                schema.check_range(key, value)
-                config[key] = value
-        run = replace(self, config=config, id=identity.identity(config))
-        return run.within(self.directory.parent)
-
     def within(self, folder: Path) -> Run:
         """Return the same run in `folder`, under its own name."""
         directory = folder / self.name
@@ -106,9 +88,3 @@ def runs_of(cfg: DictConfig, several: bool = False) -> list[Run]:
         cfg.seed = seed
         runs.append(run_of(cfg))
     return [run.within(place) for run in runs] if place else runs
-
-
-def refers_to(cfg: DictConfig, *keys: str) -> bool:
-    """Return whether a value of a configuration may refer to a key or to its group, as in task.noise_seed=${seed}."""
-    names = "|".join({name for key in keys for name in key.lstrip("+").split(".")})
-    return re.search(rf"\$\{{[^}}]*(\$\{{|\b({names})\b)", str(cfg)) is not None

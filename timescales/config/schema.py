@@ -103,12 +103,6 @@ def refuse_environment(cfg: DictConfig) -> None:
             )
 
 
-def check_range(key: str, value: int | None) -> None:
-    """Raise ConfigError for a number out of the range of its key (`MINIMUM`)."""
-    if value is not None and not MINIMUM[key] <= value < 2**63:
-        raise ConfigError(f"{key} must be at least {MINIMUM[key]} and below 2^63; not {value}")
-
-
 def check(config: Config) -> None:
     """Raise ConfigError for what types do not say: ranges, and names that become those of files.
 
@@ -124,8 +118,10 @@ def check(config: Config) -> None:
         for key in part:
             if key not in of_part:
                 raise ConfigError(f"{prefix}{key}: no such key{nearest(str(key), of_part)}")
-    for key in MINIMUM:
-        check_range(key, loop[key.removeprefix("loop.")] if key.startswith("loop.") else config.get(key))
+    for key, least in MINIMUM.items():
+        value = loop[key.removeprefix("loop.")] if key.startswith("loop.") else config[key]
+        if value is not None and not least <= value < 2**63:
+            raise ConfigError(f"{key} must be at least {least} and below 2^63; not {value}")
     if config["seeds"] > MAX_SEEDS:
         raise ConfigError(f"seeds must be at most {MAX_SEEDS}; not {config['seeds']}")
     if loop["clip_norm"] is not None and not loop["clip_norm"] > 0:
