@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import signal
 import statistics
 import sys
@@ -77,7 +76,10 @@ class Sweep:
         self.say(len(asked) - len(runs), skipped, todo, states)
         for warning in plan.unequal(runs) if not self.of_table else ():
             print(warning, flush=True)
-        self.advise(todo)
+        devices = {run.config["device"] for run in todo}
+        if self.one_by_one and self.minutes is None and len(todo) > 1 and devices <= {"auto", "cpu"}:
+            line = "small runs on a CPU are fastest one on each core, with one thread each: hydra/launcher=joblib"
+            print(line, file=sys.stderr, flush=True)
         self.seconds = cost.known() if todo else {}
         price = {run.cost_key: self.seconds.get(run.cost_key, float("inf")) for run in todo}
         if self.minutes is None:
@@ -153,24 +155,6 @@ class Sweep:
         print(", ".join(parts), flush=True)
         if stale := [str(run.directory) for run in skipped if states[run.directory].stale]:
             print(f"{len(stale)} of them are stale (force=stale runs them again): {', '.join(stale)}", flush=True)
-
-    def advise(self, todo: Sequence[Run]) -> None:
-        """Say, on stderr, that several runs of at most 256 units on a CPU are trained fastest with one thread each."""
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        if min(cores, len(todo)) < 2 or not self.one_by_one or self.minutes is not None:
-            return
-        sizes = [run.config["model"].get("hidden_size") for run in todo]
-        devices = {run.config["device"] for run in todo}
-        if not all(isinstance(size, int) and size <= 256 for size in sizes) or devices - {"cpu", "auto"}:
-            return
-        if "auto" in devices:
-            import torch  # which the runs need anyway
-
-            if torch.cuda.is_available():
-                return
-        at_a_time = min(cores, len(todo))
-        line = f"small runs on a CPU are fastest {at_a_time} at a time with one thread each: hydra/launcher=joblib"
-        print(line, file=sys.stderr, flush=True)
 
     # --- the runs -----------------------------------------------------------------------------------------------------
 
