@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import signal
 import statistics
 import sys
@@ -29,8 +30,6 @@ from timescales.papers.table import varying
 from timescales.runs import cost, found, lock, store
 from timescales.runs.found import Action, Found
 from timescales.runs.record import Record, State
-
-CHOSEN = ("table", "rung")  # what a command line says of a table; the rest is about its runs
 
 
 class Sweep:
@@ -89,7 +88,7 @@ class Sweep:
         with stopping_after(self.minutes) as time_is_up:
             try:
                 self.train(todo)
-                self.measure(run for run in skipped if states[run.directory].state.ended)
+                self.measure(skipped)
                 left, self.elsewhere = self.elsewhere, []
                 self.train(
                     [run for run in left if found.action(run, found.read_state(run.directory)) is not Action.SKIP]
@@ -114,25 +113,22 @@ class Sweep:
 
     def planned(self) -> list[Run]:
         """List the runs that are asked for."""
-        chosen = {o.key_or_group: o for o in map(parse, self.asked) if o.key_or_group in (*CHOSEN, "extend")}
-        if "extend" in chosen:
-            raise ConfigError(f"{chosen['extend'].input_line} continues one run: give it without -m, table=")
-        if several := [override for override in chosen.values() if override.is_sweep_override()]:
-            raise ConfigError(f"{several[0].input_line}: give one value: a sweep is over settings of runs")
-        self.of_table = "table" in chosen
+        given = {text: parse(text).key_or_group for text in self.asked}
+        if several := [text for text, key in given.items() if key == "extend"]:
+            raise ConfigError(f"{several[0]} continues one run: give it without -m, table=")
+        self.of_table = "table" in given.values()
         if not self.of_table:
             requests = plan.combinations(self.asked, self.composer)
         else:
-            table = load.table(str(chosen["table"].value()))
-            given = [text for text in self.asked if parse(text).key_or_group not in CHOSEN]
-            narrow = [text for text in given if identity.is_of_identity(parse(text).key_or_group)]
-            shared = [text for text in given if text not in narrow]
-            if lists := [text for text in shared if parse(text).is_sweep_override()]:
+            narrow = [text for text, key in given.items() if identity.is_of_identity(key)]
+            shared = {key: text for text, key in given.items() if text not in narrow}
+            if lists := [text for text in shared.values() if parse(text).is_sweep_override()]:
                 raise ConfigError(f"{lists[0]}: give one value: the runs of a table do not differ in it")
-            shared.append(f"++logger.table={spell(table.name)}")  # only for W&B; no part of a run's identity
-            rung = str(chosen["rung"].value()) if "rung" in chosen else None
+            table = load.table(str(parse(shared.pop("table")).value()))
+            rung = str(parse(shared.pop("rung")).value()) if "rung" in shared else None
+            shared["logger.table"] = f"++logger.table={spell(table.name)}"  # only for W&B; no part of a run's identity
             of_table = plan.of_table(table, table.size_of(rung), self.composer, narrow)
-            requests, self.probe = [[*request, *shared] for request in of_table], table.probe
+            requests, self.probe = [[*request, *shared.values()] for request in of_table], table.probe
         runs = []
         for request in requests:
             axes = {override.key_or_group: override.value() for override in map(parse, request)}
@@ -233,21 +229,16 @@ def number_of_runs(n: int) -> str:
 @contextlib.contextmanager
 def stopping_after(minutes: float | None) -> Iterator[Callable[[], bool]]:
     """Interrupt what runs in it after some minutes as Ctrl-C would; yields whether that has happened."""
-    passed = False
 
     def ring(number: int, frame: FrameType | None) -> None:
-        nonlocal passed
-        passed = True
         handler = signal.getsignal(signal.SIGINT)  # ignored in a job in the background of a shell script
         (handler if callable(handler) else signal.default_int_handler)(number, frame)
 
-    if minutes is None:
-        yield lambda: False
-        return
+    end = math.inf if minutes is None else time.monotonic() + 60.0 * minutes
     before = signal.signal(signal.SIGALRM, ring)
-    signal.setitimer(signal.ITIMER_REAL, 60.0 * minutes)
+    signal.setitimer(signal.ITIMER_REAL, 60.0 * (minutes or 0.0))  # 0: never
     try:
-        yield lambda: passed
+        yield lambda: time.monotonic() >= end
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0.0)
         signal.signal(signal.SIGALRM, before)
