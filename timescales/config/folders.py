@@ -62,13 +62,6 @@ def no_such(group: str, wrong: str) -> str:
 
 
 @functools.cache
-def learning_rate(optimizer: str) -> float | None:
-    """Return the learning rate in an optimizer's file."""
-    path = file("optimizer", optimizer)
-    return None if path is None else OmegaConf.select(OmegaConf.load(path), "lr")
-
-
-@functools.cache
 def matched() -> dict[str, dict[str, int]]:
     """Return the units of each model, by task (conf/matched.yaml): with them all models have as many parameters."""
     return OmegaConf.to_container(OmegaConf.load(paths.conf() / "matched.yaml"))  # type: ignore[return-value]

@@ -39,8 +39,8 @@ def _lr_for(name: str, rate: float, *, _root_: DictConfig) -> float:
     chosen = _root_.optimizer.get("name")
     if chosen == name:
         return rate
-    own = folders.learning_rate(str(chosen))
-    if own is None:
+    path = folders.file("optimizer", str(chosen))
+    if path is None or (own := OmegaConf.select(OmegaConf.load(path), "lr")) is None:
         raise ConfigError(f"optimizer.name={chosen}: the learning rate here is for {name}; give optimizer.lr=...")
     return own
 
@@ -113,10 +113,6 @@ def slug(config: Config, run_id: str) -> str:
     return f"{config['task']['name']}-{config['model']['name']}-s{config['seed']}-{run_id}"
 
 
-def family(config: Config, run_id: str = "") -> str:
-    """Return the name that the seeds of a configuration share: task, model, identity of seed 0.
-
-    run_id: the identity of the configuration, if it is known.
-    """
-    of_first = run_id if run_id and config["seed"] == 0 else identity({**config, "seed": 0})
-    return f"{config['task']['name']}-{config['model']['name']}-{of_first}"
+def family(config: Config) -> str:
+    """Return the name that the seeds of a configuration share: task, model, identity of seed 0."""
+    return f"{config['task']['name']}-{config['model']['name']}-{identity({**config, 'seed': 0})}"

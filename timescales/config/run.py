@@ -54,7 +54,7 @@ class Run:
     @functools.cached_property
     def family(self) -> str:
         """Return the name that all seeds of a setting share."""
-        return identity.family(self.config, self.id)
+        return identity.family(self.config)
 
     def within(self, folder: Path) -> Run:
         """Return the same run in `folder`, under its own name."""
