@@ -23,7 +23,7 @@ import wandb_workspaces.workspaces as views  # noqa: E402
 from wandb_workspaces.expr import And, Config, Metric  # noqa: E402
 
 from timescales import errors, files, paths, plotting  # noqa: E402
-from timescales.config import compose, folders, identity  # noqa: E402
+from timescales.config import compose, folders, schema  # noqa: E402
 from timescales.papers import load  # noqa: E402
 from timescales.papers.table import PAPER, Table, expand, group, varying  # noqa: E402
 from timescales.reports import markdown, report  # noqa: E402
@@ -33,8 +33,8 @@ from timescales.reports.report import Report  # noqa: E402
 def groups(table: Table, size: str, composer: compose.Composer) -> list[str]:
     """Return the W&B groups that a table's runs belong to."""
     runs = {group(axes): axes for axes in expand(table, size)}.values()
-    configs = [identity.resolved(composer(load.request(axes))) for axes in runs]
-    return list(dict.fromkeys(map(identity.family, configs)))
+    configs = [schema.resolved(composer(load.request(axes))) for axes in runs]
+    return list(dict.fromkeys(map(schema.family, configs)))
 
 
 def runset(wanted: list[str], keys: list[str], columns: list[str]) -> views.RunsetSettings:
@@ -167,7 +167,7 @@ def main() -> None:
         try:
             names = options.table or folders.choices("table")
             reports = [report.make(name, composer, paths.RESULTS, paths.RUNS) for name in names]
-            logger = identity.resolved(composer(["logger=wandb"]))["logger"]
+            logger = schema.resolved(composer(["logger=wandb"]))["logger"]
             project = options.project or logger["project"]
             entity = options.entity or logger["entity"] or os.environ.get("WANDB_ENTITY") or _entity(options.out)
             made = [] if options.table else [front_page(entity, project)]

@@ -20,7 +20,7 @@ import yaml
 
 from timescales import paths
 from timescales.atlas.sizes import nearest
-from timescales.config import Config, compose, identity
+from timescales.config import Config, compose, schema
 from timescales.errors import ConfigError
 from timescales.nn import registry
 from timescales.tasks.data import text
@@ -71,7 +71,7 @@ def counted(task: str) -> tuple[Callable[[str, int | None], int | None], int]:
     def configured(model: str, units: int | None) -> Config:
         more = [] if units is None else [f"model.hidden_size={units}"]
         with compose.composing() as composer:
-            return identity.resolved(composer([f"task={task}", f"model={model}", *more]))
+            return schema.resolved(composer([f"task={task}", f"model={model}", *more]))
 
     def parameters(model: str, units: int | None) -> int | None:
         config = configured(model, units) | {"device": "meta", "engine": "auto"}

@@ -211,7 +211,7 @@ def test_shown_commands_are_real(page):
     from configs import composer
 
     from timescales import paths
-    from timescales.config import identity
+    from timescales.config import schema
     from timescales.config.compose import parse
     from timescales.config.run import run_of
     from timescales.experiment import plan
@@ -235,7 +235,7 @@ def test_shown_commands_are_real(page):
             given = [w.strip("'").partition("=")[0] + "=1" if "(" in w else first_of(w) for w in settings]
             made, chosen = composer((paths.conf(),)), {parse(text).key_or_group: parse(text).value() for text in given}
             if "table" in chosen:
-                narrow = [text for text in given if identity.is_of_identity(parse(text).key_or_group)]
+                narrow = [text for text in given if schema.is_of_identity(parse(text).key_or_group)]
                 table = load.table(chosen["table"])
                 assert plan.of_table(table, table.size_of(chosen.get("rung")), made, narrow), command
             else:

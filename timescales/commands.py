@@ -16,7 +16,7 @@ with extras.command():
     from tqdm import tqdm
 
     from timescales import paths
-    from timescales.config import compose, folders, identity, values
+    from timescales.config import compose, folders, schema, values
     from timescales.config.compose import Composer
     from timescales.errors import ConfigError, one_line
     from timescales.papers import load
@@ -149,7 +149,7 @@ def _publish(found: Report, composer: Composer) -> None:
     answers |= {
         wording.claim_in_words(c.claim): ", ".join(f"{s.name}: {s.word}" for s in c.steps) for c in found.ladder_claims
     }
-    logger = identity.resolved(composer(["logger=wandb"]))["logger"]
+    logger = schema.resolved(composer(["logger=wandb"]))["logger"]
     shown = [found.folder / file for file in ("table.md", "runs.csv", "verdicts.png", "ladder.png", "figure.png")]
     rows, columns = [astuple(line) for line in verdicts.lines(found)], [key.name for key in fields(verdicts.Line)]
     pictures = [path for path in shown if path.is_file()]

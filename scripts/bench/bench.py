@@ -48,7 +48,7 @@ from tqdm import tqdm  # noqa: E402
 
 import timescales  # noqa: E402
 from timescales import paths  # noqa: E402
-from timescales.config import compose, folders, identity, schema  # noqa: E402
+from timescales.config import compose, folders, schema  # noqa: E402
 from timescales.files import csv_rows  # noqa: E402
 from timescales.nn import registry  # noqa: E402
 from timescales.nn.cells.gates import MECHANISMS  # noqa: E402
@@ -231,7 +231,7 @@ def trained_rows(job: Job) -> Iterator[Row]:
     """Yield the time of a layer's forward and backward, and of the training step of a task with this layer."""
     with compose.composing() as composer:
         sizes = ("task.batch_size=32", "model.hidden_size=64")
-        config = identity.resolved(composer(["task=copy", "model=plstm", *sizes, "device=cpu", "run_dir=unused"]))
+        config = schema.resolved(composer(["task=copy", "model=plstm", *sizes, "device=cpu", "run_dir=unused"]))
     run = endless_run(*build.build(config), config)
     batch = run.draw_batch()
     assert batch is not None, "an endless run always has a batch"
@@ -287,7 +287,7 @@ def data_config(name: str) -> dict[str, Any]:
     overrides = [*DATA.get(name, (f"task={name}",)), "model=lstm", "device=cpu", "run_dir=unused"]
     with compose.composing() as composer:
         partial = ["task.allow_partial=true"] if "allow_partial" in composer(overrides).task else []
-        return identity.resolved(composer([*overrides, *partial]))
+        return schema.resolved(composer([*overrides, *partial]))
 
 
 def layer_jobs() -> Iterator[Job]:

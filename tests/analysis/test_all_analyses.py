@@ -16,7 +16,7 @@ from timescales import LSTM, Cell, ExpRNN, LeakyRNN, analysis, plotting
 from timescales.analysis import ablation, decay_factors, forgetting, gate_gradients, generalisation, reset_units
 from timescales.analysis.groups import groups, titles
 from timescales.analysis.run import Trained
-from timescales.config import identity
+from timescales.config import schema
 from timescales.errors import ConfigError
 from timescales.models.sequence import SequenceModel
 from timescales.nn import cells, registry
@@ -67,7 +67,7 @@ def test_every_analysis_gives_a_result_or_one_line(tmp_path, monkeypatch, model,
     monkeypatch.setattr(ablation, "ORDERS", 2)
     engine = "auto" if model in BASELINES else "eager"
     sizes = ["model.memories=2", "model.heads=2"] if model == "rmc" else []
-    cfg = identity.resolved(config(f"model={model}", *SMALL, *sizes, f"model.block={block}", f"engine={engine}"))
+    cfg = schema.resolved(config(f"model={model}", *SMALL, *sizes, f"model.block={block}", f"engine={engine}"))
     trained, task, _ = build.build(cfg)
     record = Record(id="a", status="finished", config=cfg, steps=4)
     run = Trained(tmp_path, record, trained.eval(), copy.deepcopy(trained), task)

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from timescales import LSTM, analysis
 from timescales.analysis import learning_curves, study
 from timescales.analysis.run import load
-from timescales.config import compose, folders, identity
+from timescales.config import compose, folders, schema
 from timescales.models.sequence import SequenceModel
 from timescales.papers import load as load_table
 from timescales.papers import printed
@@ -166,7 +166,7 @@ OFTEN = ["loop.eval_every=100", "loop.log_every=1", "loop.max_eval_batches=2"]
 )
 def test_what_papers_print_of_a_configuration(overrides, values):
     with compose.composing() as composer:
-        config = identity.resolved(composer(overrides))
+        config = schema.resolved(composer(overrides))
     build.fill_horizon(config["model"], 125)  # as a run records it
     found = printed.printed(config, 125)
     assert [(one.metric, pytest.approx(one.value), one.table) for one in found] == values

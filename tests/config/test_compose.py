@@ -10,7 +10,7 @@ from omegaconf import OmegaConf
 from quick import QUICK
 
 from timescales import paths
-from timescales.config import compose, folders, identity, schema, values
+from timescales.config import compose, folders, schema, values
 from timescales.config.run import run_of, runs_of
 from timescales.errors import ConfigError
 from timescales.experiment import plan
@@ -37,10 +37,10 @@ def test_kind_is_the_identity_without_what_costs_nothing():
 def test_what_may_change_a_number_changes_the_identity():
     plain = {"task": {}, "loop": {}}
     for key in vars(schema.LoopSettings()):
-        same = identity.identity(plain | {"loop": {key: 7}}) == identity.identity(plain)
+        same = schema.identity(plain | {"loop": {key: 7}}) == schema.identity(plain)
         assert same is (key in ("checkpoint_every", "log_one_over_e")), key
     for key, value in {"seed": 1, "precision": "tf32", "deterministic": True, "paper": {"name": "gu"}}.items():
-        assert identity.identity(plain | {key: value}) != identity.identity(plain), key
+        assert schema.identity(plain | {key: value}) != schema.identity(plain), key
 
 
 def test_compositions_do_not_change_one_another():

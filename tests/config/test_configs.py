@@ -10,7 +10,7 @@ from configs import config
 from omegaconf import OmegaConf
 
 from timescales import paths
-from timescales.config import folders, identity
+from timescales.config import folders, schema
 from timescales.nn import registry
 from timescales.training import build
 
@@ -101,7 +101,7 @@ DIFFERENT_SIZES |= {"text8": {"model.hidden_size", "model.num_layers"}}  # MTS h
 def test_like_is_compared_with_like(task):
     """Models differ in model.* alone, in one size. The learning rate of pLSTM on IMDB is the paper's own."""
     names = [model.name for model in registry.MODELS if model.family == registry.FIVE]
-    given = {name: identity.comparable(identity.resolved(config(f"task={task}", f"model={name}"))) for name in names}
+    given = {name: schema.comparable(schema.resolved(config(f"task={task}", f"model={name}"))) for name in names}
     shared = [{k: v for k, v in each.items() if not k.startswith("model.")} for each in given.values()]
     if task == "imdb":
         assert [each.pop("optimizer.lr") for each in shared] == [1e-3, 1e-3, 1e-3, 1e-3, 5e-4]

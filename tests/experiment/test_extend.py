@@ -8,7 +8,7 @@ import pytest
 import torch
 from quick import SIZES
 
-from timescales.config import identity
+from timescales.config import schema
 from timescales.tasks import Copy
 from timescales.training.run import TrainingRun, load_checkpoint
 
@@ -79,7 +79,7 @@ def test_two_epochs_extended_to_four_are_four(train, tmp_path, origin, of_epochs
     saved = record(longer)
     assert saved["config"]["extend"] == record(origin)["id"]
     assert saved["config"]["run_dir"] == f"runs/{longer.name}"
-    assert saved["id"] == identity.identity(saved["config"]) == longer.name[-12:]
+    assert saved["id"] == schema.identity(saved["config"]) == longer.name[-12:]
     assert len({record(path)["id"] for path in (origin, whole, longer)}) == 3
     assert saved["seconds"] >= record(origin)["seconds"]
     again = train(f"extend={origin.name}", "loop.max_epochs=4", "engine=eager")

@@ -11,7 +11,7 @@ from synthetic import sizes
 from trainings import fit, interrupted_and_resumed, parts, quiet
 
 from timescales import LSTM, PLSTM, SLSTM
-from timescales.config import identity
+from timescales.config import schema
 from timescales.config.schema import LoopSettings
 from timescales.errors import ConfigError
 from timescales.models.auxiliary import AuxiliaryModel
@@ -170,7 +170,7 @@ def test_the_second_loss_reaches_all_that_it_reads():
 def test_models_take_a_second_loss(model_name):
     more = [f"model.num_layers={3 if model_name == 'mts' else 1}", "model.hidden_size=8", "model.auxiliary=reconstruct"]
     cfg = config("task=frequency", f"model={model_name}", *more, *sizes("frequency", 40, 16, 16))
-    network, task, _ = build.build(identity.resolved(cfg))
+    network, task, _ = build.build(schema.resolved(cfg))
     assert (type(network), network.auxiliary_steps) == (AuxiliaryModel, 600)
     one = next(task.batches("train"))
     output = network(one)
@@ -221,7 +221,7 @@ def test_training_takes_the_sum_of_both_losses():
 ])  # fmt: skip
 def test_what_cannot_be_built_is_refused(overrides, message, corpora):
     with pytest.raises(ConfigError, match=message):
-        build.build(identity.resolved(config("model=lstm", *overrides, f"data_root={corpora}")))
+        build.build(schema.resolved(config("model=lstm", *overrides, f"data_root={corpora}")))
 
 
 @pytest.mark.parametrize("from_the_start", [True, False])
@@ -231,7 +231,7 @@ def test_sequences_that_begin_again_are_refused(from_the_start, monkeypatch):
     with pytest.raises(ValueError, match="needs batches without resets"):
         model_of()(one)
     assert model_of().eval()(one).auxiliary == 0.0
-    plain = identity.resolved(config("model=lstm", "task=adding", "model.auxiliary=predict"))
+    plain = schema.resolved(config("model=lstm", "task=adding", "model.auxiliary=predict"))
     if from_the_start:
         batches = Task.batches
         monkeypatch.setattr(Task, "batches", lambda *a: (b._replace(reset=b.x[..., 0] > 0) for b in batches(*a)))

@@ -11,7 +11,7 @@ from language import characters, model_for, words
 from torch.nn import functional as F
 
 from timescales import EURNN, GRUD, LSTM, MTSLSTM, RMC, URNN, ExpRNN, MinGRU
-from timescales.config import identity
+from timescales.config import schema
 from timescales.config.schema import LoopSettings
 from timescales.errors import ConfigError
 from timescales.models.awd import AWDModel, LockedDropout
@@ -170,10 +170,10 @@ def words_config(root, *settings):
     (["model.hidden_size=8", "model.num_layers=1"], [8]),
 ])  # fmt: skip
 def test_tied_weights_size_the_last_layer(text_root, settings, units):
-    plain = identity.resolved(words_config(text_root, *settings))
+    plain = schema.resolved(words_config(text_root, *settings))
     model, *_ = build.build(plain)
     assert [cell.hidden_size for cell in model.rnn.layers] == units
-    again = identity.resolved(words_config(text_root, *settings))
+    again = schema.resolved(words_config(text_root, *settings))
     assert plain["model"]["hidden_size"] == again["model"]["hidden_size"]
 
 
@@ -182,7 +182,7 @@ def test_tied_weights_size_the_last_layer(text_root, settings, units):
 )
 def test_a_size_that_does_not_fit_names_the_fix(text_root, settings):
     with pytest.raises(ConfigError, match=r"last layer of 8 units .*not 20: give model\.hidden_size=8 .*num_layers=3"):
-        build.build(identity.resolved(words_config(text_root, *settings)))
+        build.build(schema.resolved(words_config(text_root, *settings)))
 
 
 def test_a_step_uses_the_learning_rate_of_its_window_and_the_penalties(text_root):

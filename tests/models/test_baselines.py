@@ -15,7 +15,7 @@ from torch.nn import functional
 from torch.nn.utils import parametrize
 
 import timescales
-from timescales.config import folders, identity
+from timescales.config import folders, schema
 from timescales.config.schema import LoopSettings
 from timescales.errors import ConfigError
 from timescales.models import TCN, DilatedRNN, TorchGRU, TorchLSTM, Transformer, TrellisNet
@@ -282,7 +282,7 @@ def test_wrong_arguments(call, fix):
 ])  # fmt: skip
 def test_what_is_for_cells_is_refused_in_one_line(task, setting, fix, corpora):
     more = ["task.allow_partial=true", "task.embedding=8"] if task in WORDS else []
-    plain = identity.resolved(config(f"task={task}", "model=torch_lstm", setting, *more, f"data_root={corpora}"))
+    plain = schema.resolved(config(f"task={task}", "model=torch_lstm", setting, *more, f"data_root={corpora}"))
     with pytest.raises(ConfigError, match=fix) as error:
         build.build(plain)
     assert "\n" not in str(error.value)
@@ -296,7 +296,7 @@ def test_every_task_takes_two_steps(task, model, corpora):
     small = ["model.hidden_size=8", "task.batch_size=2", *sizes(task, 8), *SMALL.get(task, [])]
     # By default networks of layers that double their reach are for 784 steps, far more than there are here.
     small += ["model.num_layers=3"] * (model in DEEP)
-    plain = identity.resolved(config(f"task={task}", f"model={model}", f"data_root={corpora}", *small))
+    plain = schema.resolved(config(f"task={task}", f"model={model}", f"data_root={corpora}", *small))
     network, job, optimizer = build.build(plain)
     before = {name: p.detach().clone() for name, p in network.named_parameters()}
     losses = []

@@ -11,7 +11,7 @@ from synthetic import sizes
 from torch.nn import functional as F
 
 from timescales import LSTM, PLSTM, RNN
-from timescales.config import identity
+from timescales.config import schema
 from timescales.errors import ConfigError
 from timescales.models.blocks import last_existing
 from timescales.models.sequence import SequenceModel
@@ -200,7 +200,7 @@ def test_models_take_a_block_and_the_gap(model_name):
     more = ["model.hidden_size=8", "model.block=residual", "model.gap_input=true"]
     more += ["model.num_layers=3" if model_name == "mts" else "model.num_layers=2"]
     cfg = config("task=frequency", f"model={model_name}", *more, *sizes("frequency", 40, 16, 16))
-    network, task, _ = build.build(identity.resolved(cfg))
+    network, task, _ = build.build(schema.resolved(cfg))
     one = next(task.batches("train"))
     other = copy.deepcopy(network)
     other.rnn.engine = "eager"
@@ -235,12 +235,12 @@ def test_gap_is_the_last_input():
 def test_what_cannot_be_built_is_refused(overrides, message, corpora):
     cfg = config("model=lstm", *overrides, f"data_root={corpora}")
     with pytest.raises(ConfigError, match=message):
-        build.build(identity.resolved(cfg))
+        build.build(schema.resolved(cfg))
 
 
 def test_a_key_at_its_default_is_not_in_the_id():
     def of(*overrides):
-        return identity.identity(identity.resolved(config("task=frequency", "model=plstm", *overrides)))
+        return schema.identity(schema.resolved(config("task=frequency", "model=plstm", *overrides)))
 
     assert of() == "7eda5edfd218"  # the id that it had before there were these keys
     defaults = ["model.block=plain", "model.gap_input=false", "model.auxiliary=none", "model.auxiliary_steps=600"]
@@ -248,10 +248,10 @@ def test_a_key_at_its_default_is_not_in_the_id():
     other = ("model.block=residual", "model.gap_input=true", "task.time_unit=longest", "task.dt=false")
     more = ("model.auxiliary=predict", "model.auxiliary=reconstruct", "model.auxiliary_steps=5")
     assert len({of(), *map(of, (*other, *more))}) == 8
-    plain = identity.resolved(config("task=frequency", "model=plstm"))
+    plain = schema.resolved(config("task=frequency", "model=plstm"))
     for part, key in (("model", "block"), ("model", "gap_input"), ("task", "time_unit"), ("task", "dt")):
         del plain[part][key]
-    assert identity.identity(plain) == of()
+    assert schema.identity(plain) == of()
 
 
 def test_the_layer_norm_is_torchs_but_for_rounding():

@@ -8,7 +8,7 @@ import configs
 import pytest
 import torch
 
-from timescales.config import identity
+from timescales.config import schema
 from timescales.nn import cells, engine, registry
 from timescales.tasks import Copy
 from timescales.training import build
@@ -19,7 +19,7 @@ SHAPES = [(0, 3, 3), (1, 3, 3), (4, 1, 3), (4, 3, 1), (1, 1, 1), (4, 0, 3)]
 
 
 def config(*overrides):
-    return identity.resolved(configs.config("run_dir=unused", *overrides))
+    return schema.resolved(configs.config("run_dir=unused", *overrides))
 
 
 @functools.cache

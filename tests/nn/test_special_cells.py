@@ -12,7 +12,7 @@ from reference import schedule
 from torch.nn.functional import linear
 
 import timescales
-from timescales.config import identity
+from timescales.config import schema
 from timescales.errors import ConfigError
 from timescales.nn import cells
 from timescales.nn import engine as engines
@@ -468,7 +468,7 @@ def test_an_rmc_runs_on_the_eager_engine_alone(recwarn):
 def test_sizes_of_an_rmc_on_the_command_line():
     message = r"^model=rmc: hidden_size 130 must be a multiple of memories 4: give 128 or 132$"
     with pytest.raises(ConfigError, match=message):
-        builder.build(identity.resolved(config("model=rmc", "model.hidden_size=130", "model.memories=4")))
+        builder.build(schema.resolved(config("model=rmc", "model.hidden_size=130", "model.memories=4")))
     settings = ["model.hidden_size=24", "model.memories=3", "model.memory_size=8", "model.heads=2", "task.T=3"]
-    network, *_ = builder.build(identity.resolved(config("model=rmc", *settings)))
+    network, *_ = builder.build(schema.resolved(config("model=rmc", *settings)))
     assert (network.rnn.hidden_size, network.rnn.layers[0].units) == (24, 8)

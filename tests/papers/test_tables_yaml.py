@@ -11,7 +11,7 @@ from configs import config
 from made_up import made_row, report_of
 
 from timescales import analysis, paths
-from timescales.config import compose, identity
+from timescales.config import compose, schema
 from timescales.config.run import run_of
 from timescales.experiment import plan
 from timescales.papers import judge, load
@@ -174,9 +174,9 @@ RECORDS = [path for path in sorted(paths.RESULTS.rglob("record.json")) if path.p
 @pytest.mark.parametrize("path", RECORDS, ids=lambda path: path.parent.name)
 def test_a_committed_record_has_the_id_of_its_configuration(path):
     record = json.loads(path.read_text())
-    config, ids = record["config"], {identity.identity(record["config"])}
+    config, ids = record["config"], {schema.identity(record["config"])}
     if "T_max" in config["model"]:  # chrono's is hashed as it is composed; the record has the number
-        ids.add(identity.identity({**config, "model": config["model"] | {"T_max": "auto"}}))
+        ids.add(schema.identity({**config, "model": config["model"] | {"T_max": "auto"}}))
     assert record["id"] in ids
 
 

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from timescales import paths, plotting
-from timescales.config import compose, folders, identity
+from timescales.config import compose, folders, schema
 from timescales.papers import load
 from timescales.papers.table import expand
 from timescales.paths import ROOT
@@ -56,9 +56,9 @@ def test_a_tables_view_shows_its_runs_and_no_others(dashboard):
     with compose.composing() as composer:
         asked = ["task=frequency", "model=plstm", "task.sampling=async", "task.time_input=false", "seed=3"]
         cfg = composer(["table=chien_table3", *asked])
-        assert identity.family(identity.resolved(cfg)) in groups
+        assert schema.family(schema.resolved(cfg)) in groups
         cfg = composer(["table=chien_table3", *asked, "task.batch_size=77"])
-        assert identity.family(identity.resolved(cfg)) not in groups
+        assert schema.family(schema.resolved(cfg)) not in groups
     assert not set(filtered(built(dashboard, "chien_table3", "epochs14"))[1][:-1]) & set(groups)
 
 

@@ -9,7 +9,7 @@ from configs import composer
 from quick import QUICK
 
 from timescales import commands, paths
-from timescales.config import compose, folders, identity
+from timescales.config import compose, folders, schema
 from timescales.experiment import command
 from timescales.paths import ROOT
 from timescales.runs import store
@@ -39,7 +39,7 @@ def again(told):
 
 
 def id_of(overrides):
-    return identity.identity(identity.resolved(composer(tuple(folders.places()))(overrides)))
+    return schema.identity(schema.resolved(composer(tuple(folders.places()))(overrides)))
 
 
 def test_a_fresh_run_and_its_command(train, status, tmp_path):
@@ -93,7 +93,7 @@ def test_committed_runs_have_a_command():
 
         for path in sorted(paths.RESULTS.glob("*/runs.csv")):
             for row in store.read_rows(path)[::5]:
-                config = identity.resolved(composer(load.request(row.axes)))
+                config = schema.resolved(composer(load.request(row.axes)))
                 assert command.command(config, row.id, composer).startswith("python train.py"), (path, row.id)
 
 

@@ -15,7 +15,7 @@ import torch
 import yaml
 from quick import QUICK, SIZES
 
-from timescales.config import compose, identity
+from timescales.config import compose, schema
 from timescales.config.run import run_of
 from timescales.paths import ROOT
 from timescales.runs import loggers, wandb_run
@@ -435,7 +435,7 @@ def test_each_value_of_the_sweep_is_a_setting():
 
 def test_the_metric_is_the_one_that_chooses_the_checkpoint():
     with compose.composing() as composer:
-        config = identity.resolved(composer([*command_of(SWEEP, CHOSEN)[3:], "device=cpu"]))
+        config = schema.resolved(composer([*command_of(SWEEP, CHOSEN)[3:], "device=cpu"]))
     _, task, _ = build.build(config)
     name, direction = task.spec.select
     assert SWEEP["metric"] == {"name": f"valid/{name}", "goal": f"{direction}imize"}

@@ -13,7 +13,7 @@ from quick import QUICK
 
 import timescales
 from timescales import paths
-from timescales.config import identity
+from timescales.config import schema
 from timescales.config.run import run_of
 from timescales.errors import ConfigError
 from timescales.reports import wording
@@ -267,4 +267,4 @@ def test_the_cost_of_a_run_with_one_batch_an_epoch(monkeypatch):
     words = ["task=copy", "task.T=3", "task.train_size=8", "task.valid_size=1001", "task.batch_size=8"]
     monkeypatch.setattr(cost, "time", types.SimpleNamespace(monotonic=itertools.count().__next__))
     words += ["loop.max_epochs=5", "model.hidden_size=4", "device=cpu"]
-    assert astuple(cost.measure("a kind", identity.resolved(config(*words))))[4:] == ("5", "1", "3", "20")
+    assert astuple(cost.measure("a kind", schema.resolved(config(*words))))[4:] == ("5", "1", "3", "20")

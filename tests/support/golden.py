@@ -19,7 +19,7 @@ import torch  # noqa: E402
 from configs import config  # noqa: E402
 from synthetic import SMALL, sizes, stand_alone, write_corpora  # noqa: E402
 
-from timescales.config import folders, identity  # noqa: E402
+from timescales.config import folders, schema  # noqa: E402
 from timescales.models.sequence import detached  # noqa: E402
 from timescales.training import build, loop  # noqa: E402
 
@@ -42,7 +42,7 @@ def curve(task: str, model: str, data_root: str) -> list[float]:
     small = ["model.hidden_size=6", "task.batch_size=8", *sizes(task, 160, 8, 8), *SMALL.get(task, [])]
     small += MEASURED_AT.get(f"{task}/{model}", [])
     cfg = config(f"task={task}", f"model={model}", *small, f"data_root={data_root}", "run_dir=unused")
-    network, job, optimizer = build.build(identity.resolved(cfg))
+    network, job, optimizer = build.build(schema.resolved(cfg))
     network.double()
     losses, state = [], None
     for batch in itertools.islice(job.batches("train"), STEPS):

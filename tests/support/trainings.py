@@ -11,7 +11,7 @@ from configs import config
 from synthetic import sizes
 
 from timescales import PLSTM
-from timescales.config import identity, schema
+from timescales.config import schema
 from timescales.models.sequence import SequenceModel
 from timescales.tasks import Copy
 from timescales.training import build, loop
@@ -84,7 +84,7 @@ def same_weights(a, b):
 
 def parts(overrides, seed, corpora="nowhere", double=True):
     """Model, task, optimizer and settings of one run; float64, where eager is the only engine."""
-    plain = identity.resolved(config(*TINY, *overrides, f"seed={seed}", f"data_root={corpora}"))
+    plain = schema.resolved(config(*TINY, *overrides, f"seed={seed}", f"data_root={corpora}"))
     model, task, optimizer = build.build(plain)
     return model.double() if double else model, task, optimizer, schema.LoopSettings(**plain["loop"])
 

@@ -8,7 +8,7 @@ import torch
 from configs import config
 from scipy import stats
 
-from timescales.config import identity
+from timescales.config import schema
 from timescales.tasks import Adding, Batch, Dyck2, LinearFunctional
 from timescales.tasks.dyck2 import LONGEST, strings
 from timescales.training import build
@@ -220,7 +220,7 @@ def test_dyck_stops_and_sizes(dyck):
     assert dyck.stop(2000, {"loss": 1.01e-4, "accuracy": 1.0}) is None
     trained = {}
     for model in ("lstm", "mts"):
-        cfg = identity.resolved(config("paper=mahto", "task=dyck2", f"model={model}"))
+        cfg = schema.resolved(config("paper=mahto", "task=dyck2", f"model={model}"))
         assert (cfg["optimizer"]["lr"], cfg["loop"]["max_epochs"], cfg["loop"]["clip_norm"]) == (1e-4, 2000, 1.0)
         network, *_ = build.build(cfg)
         trained[model] = sum(p.numel() for p in network.parameters())

@@ -16,7 +16,7 @@ from trainings import same_weights, small_parts
 
 from timescales import LSTM, MinGRU
 from timescales.analysis import load, one_over_e
-from timescales.config import identity
+from timescales.config import schema
 from timescales.config.schema import LoopSettings
 from timescales.optim import NTASGD
 from timescales.tasks import Copy
@@ -29,7 +29,7 @@ HORIZONS |= {"frequency task.sampling=sync_01": 1250}
 @pytest.mark.parametrize(("task", "horizon"), HORIZONS.items())
 def test_chronos_T_max_is_the_tasks_horizon(task, horizon, corpora):
     small = ["task.train_size=8", "task.valid_size=4", "task.test_size=4", "model.hidden_size=500"]
-    plain = identity.resolved(config("model=chrono", *f"task={task}".split(), *small, f"data_root={corpora}"))
+    plain = schema.resolved(config("model=chrono", *f"task={task}".split(), *small, f"data_root={corpora}"))
     network, *_ = build.build(plain)
     assert plain["model"]["T_max"] == horizon  # the record says what "auto" came to
     longest = float(network.rnn.timescales()[0].max())
@@ -46,7 +46,7 @@ def test_auto_is_filled_in_lists_too():
 def test_a_head_for_any_model(model):
     plus = "+" if model.startswith("+") else ""
     cfg = config(f"model={model.strip('+')}", f"{plus}model.head_size=7", f"{plus}model.head_dropout=0.5", "task.T=3")
-    network, *_ = build.build(identity.resolved(cfg))
+    network, *_ = build.build(schema.resolved(cfg))
     assert (network.readout.in_features, network.head[2].p) == (7, 0.5)
 
 
@@ -55,7 +55,7 @@ def test_same_seed_same_weights_whatever_the_task_drew(corpora):
     for task in ("smnist", "pmnist"):
         small = ["task.train_size=8", "task.valid_size=4", "task.test_size=4"]
         cfg = config(f"task={task}", "model.hidden_size=3", f"data_root={corpora}", *small)
-        weights.append(build.build(identity.resolved(cfg))[0].state_dict())
+        weights.append(build.build(schema.resolved(cfg))[0].state_dict())
     assert all(torch.equal(weights[0][key], weights[1][key]) for key in weights[0])
 
 
@@ -63,7 +63,7 @@ def test_precision_and_determinism_are_torchs_settings_too():
     for precision, word in (("tf32", "high"), ("fp32", "highest")):
         for deterministic in (True, False):  # the last ones are what other tests find
             more = [f"precision={precision}", f"deterministic={deterministic}", "model.hidden_size=2", "task.T=1"]
-            build.build(identity.resolved(config("task=copy", *more, "task.train_size=1")))
+            build.build(schema.resolved(config("task=copy", *more, "task.train_size=1")))
             assert torch.backends.cudnn.allow_tf32 is (precision == "tf32")
             assert torch.get_float32_matmul_precision() == word
             assert torch.are_deterministic_algorithms_enabled() is deterministic

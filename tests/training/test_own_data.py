@@ -6,7 +6,7 @@ from configs import config
 from synthetic import SMALL
 from trainings import fit, interrupted_and_resumed
 
-from timescales.config import identity, schema
+from timescales.config import schema
 from timescales.training import build
 
 SETTINGS = ("model.hidden_size=6", "task.batch_size=8", "loop.max_steps=25", "loop.eval_every=10", "loop.log_every=3")
@@ -14,7 +14,7 @@ SETTINGS = ("model.hidden_size=6", "task.batch_size=8", "loop.max_steps=25", "lo
 
 def parts(task, model, corpora):
     overrides = [f"task={task}", f"model={model}", *SMALL[task], *SETTINGS, "model.num_layers=2", "model.dropout=0.3"]
-    plain = identity.resolved(config(*overrides, f"data_root={corpora}", "device=cpu"))
+    plain = schema.resolved(config(*overrides, f"data_root={corpora}", "device=cpu"))
     return build.build(plain), schema.LoopSettings(**plain["loop"])
 
 

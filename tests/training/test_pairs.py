@@ -15,7 +15,7 @@ from synthetic import SMALL as SYNTHETIC
 from synthetic import sizes
 
 from timescales import paths
-from timescales.config import folders, identity
+from timescales.config import folders, schema
 from timescales.config.schema import LoopSettings
 from timescales.errors import ConfigError
 from timescales.nn import registry
@@ -52,7 +52,7 @@ def composed(task, model, corpora, *more):
     """The configuration of a pair, with little data."""
     small = ["task.batch_size=2", *sizes(task, 8), *SMALL.get(task, [])]
     small += ["task.allow_partial=true"] if task in PARTIAL else []
-    return identity.resolved(config(f"task={task}", f"model={model}", f"data_root={corpora}", *small, *more))
+    return schema.resolved(config(f"task={task}", f"model={model}", f"data_root={corpora}", *small, *more))
 
 
 def frozen_gates(settings):

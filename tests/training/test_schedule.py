@@ -9,7 +9,7 @@ from torch.optim import lr_scheduler
 from trainings import fit_small as fit
 from trainings import interrupted_and_resumed, quiet, same_weights, small_parts
 
-from timescales.config import identity
+from timescales.config import schema
 from timescales.config.schema import LoopSettings
 from timescales.errors import ConfigError
 from timescales.tasks import Copy
@@ -104,6 +104,6 @@ def test_it_works_together_with_a_tasks_scale_of_single_batches(tmp_path, monkey
 def test_ids_of_runs_without_a_schedule_stay():
     old = {"task": {}, "loop": {"max_epochs": 3}, "seed": 0}
     defaults = {"schedule": "none", "warmup": 0, "step_size": None, "gamma": 0.1}
-    assert identity.identity(old | {"loop": old["loop"] | defaults}) == identity.identity(old)
+    assert schema.identity(old | {"loop": old["loop"] | defaults}) == schema.identity(old)
     for given in SCHEDULES:
-        assert identity.identity(old | {"loop": old["loop"] | given}) != identity.identity(old)
+        assert schema.identity(old | {"loop": old["loop"] | given}) != schema.identity(old)

@@ -12,7 +12,7 @@ from torch import Tensor
 from timescales import plotting
 from timescales.analysis.run import Trained
 from timescales.analysis.study import TableRow
-from timescales.config import Config, Settings, identity, schema
+from timescales.config import Config, Settings, schema
 from timescales.config.run import Axes
 
 
@@ -52,13 +52,13 @@ def line_of(run: Trained, data: Any) -> Line:
 
 
 def groups(runs: Sequence[Trained]) -> list[Group]:
-    """Group runs by `identity.family`. A directory that is given twice counts once.
+    """Group runs by `schema.family`. A directory that is given twice counts once.
 
     The name of a group has the model and the settings in which the groups of this model differ.
     """
     members: dict[str, list[Trained]] = {}
     for run in {run.directory.resolve(): run for run in runs}.values():
-        members.setdefault(identity.family(run.config), []).append(run)
+        members.setdefault(schema.family(run.config), []).append(run)
     settings = {key: _settings(group[0].config) for key, group in members.items()}
     lines_of_colour: dict[str, int] = {}
     result = []
@@ -95,8 +95,8 @@ def _settings(config: Config) -> Settings:
     settings = {f"{part}.{key}": value for part, values in parts.items() for key, value in values.items()}
     settings |= {key: config.get(key, getattr(schema.BaseConfig, key)) for key in ("precision", "deterministic")}
     settings["paper"] = config.get("paper", {}).get("name")
-    ignored = {f"task.{key}" for key in identity.IGNORED_TASK_KEYS}
-    ignored |= {f"loop.{key}" for key in identity.IGNORED_LOOP_KEYS}
+    ignored = {f"task.{key}" for key in schema.IGNORED_TASK_KEYS}
+    ignored |= {f"loop.{key}" for key in schema.IGNORED_LOOP_KEYS}
     return {key: value for key, value in settings.items() if key not in ignored}
 
 

@@ -20,7 +20,7 @@ from timescales import analysis, plotting
 from timescales.analysis import timescale_law
 from timescales.analysis.run import Trained
 from timescales.analysis.study import Study
-from timescales.config import Config, identity, values
+from timescales.config import Config, schema, values
 from timescales.config.compose import WRONG_INPUT, composing
 from timescales.errors import ConfigError, one_line
 from timescales.nn.inits import timescale_of_gate
@@ -229,7 +229,7 @@ def _config(weights: Weights, settings: Sequence[str]) -> Config:
             if "task.tied" in known:
                 vectors, readout = weights.embedding, weights.readout  # if the file lacks one of them, it may be tied
                 overrides.append(f"task.tied={vectors is None or readout is None or readout[0].equal(vectors)}")
-            config = identity.resolved(composer(overrides))
+            config = schema.resolved(composer(overrides))
     except WRONG_INPUT as error:
         raise ConfigError(one_line(error)) from error
     if weights.embedding is None and config["task"].get("embedding") is not None:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from timescales.atlas.definition import FILL, Atlas, Rung
-from timescales.config import Config, Settings, identity
+from timescales.config import Config, Settings, schema
 from timescales.config.compose import Composer
 from timescales.errors import ConfigError
 from timescales.models.sequence import SequenceModel
@@ -77,7 +77,7 @@ class Sizes:
     def config(self, rung: Rung, more: Settings) -> Config:
         """Compose the configuration of a run on a rung."""
         settings = self.atlas.run(rung, more, self.atlas.rate, 0)
-        return identity.resolved(self.composer(load.request(settings)))
+        return schema.resolved(self.composer(load.request(settings)))
 
     def model(self, rung: Rung, settings: Settings) -> SequenceModel:
         """Build a model on a rung, without memory for its weights. Raises ConfigError if it cannot be built."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from omegaconf import DictConfig
 
 from timescales import paths
-from timescales.config import Config, Settings, identity, schema
+from timescales.config import Config, Settings, schema
 from timescales.errors import ConfigError
 
 Axes = Settings  # settings by which a run is asked for, in a sweep or a table
@@ -39,7 +39,7 @@ class Run:
     @property
     def name(self) -> str:
         """Return the name of its directory, if no other was given: task, model, seed, id."""
-        return identity.slug(self.config, self.id)
+        return schema.slug(self.config, self.id)
 
     @property
     def allow_partial(self) -> bool:
@@ -49,12 +49,12 @@ class Run:
     @functools.cached_property
     def cost_key(self) -> str:
         """Return a key that is equal for runs that cost the same: the id without the seed and the learning rate."""
-        return identity.identity({**self.config, "seed": 0, "optimizer": {**self.config["optimizer"], "lr": 0.0}})
+        return schema.identity({**self.config, "seed": 0, "optimizer": {**self.config["optimizer"], "lr": 0.0}})
 
     @functools.cached_property
     def family(self) -> str:
         """Return the name that all seeds of a setting share."""
-        return identity.family(self.config)
+        return schema.family(self.config)
 
     def within(self, folder: Path) -> Run:
         """Return the same run in `folder`, under its own name."""
@@ -67,10 +67,10 @@ def run_of(cfg: DictConfig) -> Run:
     schema.refuse_environment(cfg)
     if cfg.skip == "committed" and not paths.RESULTS.is_dir():
         raise ConfigError(f"skip=committed: {paths.lost_results() or 'a checkout has results/: leave it out here'}")
-    config = identity.resolved(cfg)
+    config = schema.resolved(cfg)
     schema.check({**config, "seeds": cfg.seeds})
-    run_id = identity.identity(config)
-    directory = Path(config["run_dir"] or paths.RUNS / identity.slug(config, run_id))
+    run_id = schema.identity(config)
+    directory = Path(config["run_dir"] or paths.RUNS / schema.slug(config, run_id))
     return Run({**config, "run_dir": str(directory)}, run_id, directory, skip=str(cfg.skip))
 
 

@@ -6,7 +6,7 @@ import shlex
 from typing import Any
 
 from timescales import paths
-from timescales.config import Config, identity
+from timescales.config import Config, schema
 from timescales.config.compose import Composer
 from timescales.config.run import run_of
 from timescales.config.values import spell
@@ -24,7 +24,7 @@ def command(config: Config, run_id: str, composer: Composer) -> str:
     It has been composed, and gives the run's id. config: that of the run's record. Raises ConfigError if there is none.
     """
     auto = {**config, "model": _auto(config["model"])}  # a record has the number that T_max: auto came to
-    wanted = auto if identity.identity(auto) == run_id else config
+    wanted = auto if schema.identity(auto) == run_id else config
     overrides = _of_extended(wanted, run_id) if wanted.get("extend") else _overrides(wanted, composer)
     cfg = composer(overrides)
     made = extend.extended(cfg, overrides) if wanted.get("extend") else run_of(cfg)
@@ -49,9 +49,9 @@ def _overrides(wanted: Config, composer: Composer) -> list[str]:
     for group in GROUPS:
         if composer(names)[group].get("name") != (name := wanted[group].get("name")):
             names.append(f"{group}={name}")
-    defaults, settings = identity.settings(identity.resolved(composer(names))), []
-    for key, value in identity.settings(wanted).items():
-        if identity.is_of_identity(key) and (key not in defaults or defaults[key] != value):
+    defaults, settings = schema.settings(schema.resolved(composer(names))), []
+    for key, value in schema.settings(wanted).items():
+        if schema.is_of_identity(key) and (key not in defaults or defaults[key] != value):
             settings.append(f"{'' if key in defaults else '+'}{key}={spell(value)}")
     return [*names, *settings]
 
@@ -62,6 +62,6 @@ def _of_extended(wanted: Config, run_id: str) -> list[str]:
     saved = Record.read(origin) if origin else None
     if saved is None:
         raise ConfigError(f"{run_id} continues the run {wanted['extend']}, which is not here: put it in {paths.RUNS}/")
-    before, after = identity.settings(saved.config), identity.settings(wanted)
+    before, after = schema.settings(saved.config), schema.settings(wanted)
     longer = [f"{key}={spell(after[key])}" for key in extend.LONGER if after[key] != before[key]]
     return [f"extend={wanted['extend']}", *longer]

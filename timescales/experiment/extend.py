@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from timescales.config import identity
+from timescales.config import schema
 from timescales.config.compose import parse
 from timescales.config.run import Run, run_of
 from timescales.config.schema import SEVERAL_RUNS_KEYS
@@ -40,7 +40,7 @@ def extended(cfg: DictConfig, overrides: Sequence[str]) -> Run:
         raise ConfigError(f"extend={cfg.extend}: no such run: give the directory of one that has finished")
     given = {override.key_or_group: override for override in map(parse, overrides)}
     for key, override in given.items():
-        if (identity.is_of_identity(key) and key not in (*LONGER, "extend")) or key in SEVERAL_RUNS_KEYS:
+        if (schema.is_of_identity(key) and key not in (*LONGER, "extend")) or key in SEVERAL_RUNS_KEYS:
             raise ConfigError(
                 f"{override.input_line}: a run that is continued keeps its settings: leave it out; {', '.join(LONGER)} "
                 "say how long it trains"
@@ -48,8 +48,8 @@ def extended(cfg: DictConfig, overrides: Sequence[str]) -> Run:
     with open_dict(cfg):
         for group in ("paper", "model", "task", "optimizer"):
             cfg[group] = saved.config[group]
-        for key, value in identity.settings(saved.config).items():
-            if identity.is_of_identity(key) and key not in given:
+        for key, value in schema.settings(saved.config).items():
+            if schema.is_of_identity(key) and key not in given:
                 OmegaConf.update(cfg, key, value, force_add=True)
         if "logger" not in given:
             cfg.logger = saved.config["logger"]

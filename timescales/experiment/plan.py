@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import replace
 
-from timescales.config import Settings, identity
+from timescales.config import Settings, schema
 from timescales.config.compose import WRONG_INPUT, Composer, parse
 from timescales.config.run import Run
 from timescales.config.values import dotted, spell
@@ -99,7 +99,7 @@ def unequal(runs: Sequence[Run]) -> list[str]:
     """List a warning for each setting that was not swept and yet differs between models or optimizers.
 
     Such a setting comes from their files, or from a recipe for one of the models. Keys that not all of them have are
-    left out, as are those of `identity.MODEL_KEYS`.
+    left out, as are those of `schema.MODEL_KEYS`.
     """
     swept = varying([{key: value for key, value in run.axes.items() if "." not in key} for run in runs])
     given = {key for run in runs for key in run.axes} | {f"{group}.name" for group in swept}
@@ -109,7 +109,7 @@ def unequal(runs: Sequence[Run]) -> list[str]:
     for run in runs:
         place = " ".join(str(run.axes[key]) for key in swept if key not in compared)
         of_place, choice = settings.setdefault(place, {}), " ".join(str(run.axes[key]) for key in compared)
-        of_place[choice] = of_place.get(choice) or identity.comparable(run.config)
+        of_place[choice] = of_place.get(choice) or schema.comparable(run.config)
     differ: dict[str, list[str]] = {}
     fix: dict[str, str] = {}
     for place, of_place in settings.items():

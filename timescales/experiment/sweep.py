@@ -19,7 +19,7 @@ from hydra.core.plugins import Plugins
 from hydra.core.utils import JobStatus
 
 from timescales import analysis
-from timescales.config import folders, identity
+from timescales.config import folders, schema
 from timescales.config.compose import WRONG_INPUT, Composer, parse
 from timescales.config.run import Run
 from timescales.config.values import fits, spell
@@ -120,7 +120,7 @@ class Sweep:
         if not self.of_table:
             requests = plan.combinations(self.asked, self.composer)
         else:
-            narrow = [text for text, key in given.items() if identity.is_of_identity(key)]
+            narrow = [text for text, key in given.items() if schema.is_of_identity(key)]
             shared = {key: text for text, key in given.items() if text not in narrow}
             if lists := [text for text in shared.values() if parse(text).is_sweep_override()]:
                 raise ConfigError(f"{lists[0]}: give one value: the runs of a table do not differ in it")

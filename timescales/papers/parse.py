@@ -14,7 +14,7 @@ from dataclasses import MISSING, fields, replace
 from typing import Any, get_args, get_type_hints
 
 from timescales.config import values as plain
-from timescales.config.identity import IGNORED_KEYS, IGNORED_LOOP_KEYS, IGNORED_TASK_KEYS
+from timescales.config.schema import IGNORED_KEYS, IGNORED_LOOP_KEYS, IGNORED_TASK_KEYS
 from timescales.config.values import read_yaml
 from timescales.errors import ConfigError, nearest
 from timescales.papers import assumptions

@@ -7,7 +7,7 @@ import functools
 from pathlib import Path
 
 from timescales.analysis.learning_curves import Printed
-from timescales.config import Config, compose, folders, identity
+from timescales.config import Config, compose, folders, schema
 from timescales.papers import load
 from timescales.papers.table import expand, matches
 from timescales.training import build
@@ -30,7 +30,7 @@ def printed(config: Config, horizon: int) -> list[Printed]:
         """Return the hash of a configuration without its seed and lengths."""
         build.fill_horizon(cfg["model"], horizon)
         loop = {key: value for key, value in cfg["loop"].items() if key not in LENGTH}
-        return identity.identity({**cfg, "seed": 0, "loop": loop})
+        return schema.identity({**cfg, "seed": 0, "loop": loop})
 
     wanted = alike(copy.deepcopy(dict(config)))
     scores = _scores(config["task"]["name"], tuple(folders.places()))
@@ -56,6 +56,6 @@ def _scores(task: str, places: tuple[Path, ...]) -> list[tuple[Printed, Config]]
             for axes in expand(table, narrow={"seed": [0]}) if scores else []:
                 own = [score for where, score in scores if matches(axes, where)]
                 if own and axes.get("task") == task:
-                    config = identity.resolved(composer(load.request(axes)))
+                    config = schema.resolved(composer(load.request(axes)))
                     found += [(score, config) for score in own]
     return found

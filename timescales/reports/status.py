@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from timescales import paths
-from timescales.config import identity
+from timescales.config import schema
 from timescales.config.compose import WRONG_INPUT, Composer
 from timescales.config.run import Run
 from timescales.errors import ConfigError, nearest, one_line
@@ -133,12 +133,12 @@ def how_it_was_made(word: str, composer: Composer, results_dir: Path) -> str:
         raise ConfigError(f"{word}: no such run in {place}: {advice}")
     row = store.committed(results_dir)[str(run_id)] if rows else None
     outcome: Any = row if saved is None else saved
-    config = saved.config if saved else identity.resolved(composer(load.request(rows[0][1].axes)))
+    config = saved.config if saved else schema.resolved(composer(load.request(rows[0][1].axes)))
     here = Path.cwd()
     places = [str(directory.relative_to(here) if directory.is_relative_to(here) else directory)] if directory else []
     places += [f"{results_dir.name}/{name} ({row.rung})" for name, row in rows]
     lines = [
-        ("run", identity.slug(config, str(run_id))),
+        ("run", schema.slug(config, str(run_id))),
         ("state", found.Found(saved, row).word),
         ("stored in", ", ".join(places)),
         ("continues", config.get("extend")),

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from timescales.config import Config, identity
+from timescales.config import Config, schema
 from timescales.config.values import dotted
 from timescales.runs.record import Record
 
@@ -34,7 +34,7 @@ def label(saved: Record) -> Label:
 def settings(config: Config) -> dict[str, bool | float | str]:
     """Return the settings that decide a run's numbers, without its seed: numbers, booleans, strings by dotted key."""
     found = [(key, value) for key, value in dotted(config) if not isinstance(value, dict)]
-    settings = [(key, value) for key, value in found if identity.is_of_identity(key) and key != "seed"]
+    settings = [(key, value) for key, value in found if schema.is_of_identity(key) and key != "seed"]
     return {key: value if isinstance(value, bool | int | float | str) else str(value) for key, value in settings}
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from timescales import extras, paths
 from timescales.config import Settings
-from timescales.config.identity import IGNORED_KEYS
+from timescales.config.schema import IGNORED_KEYS
 from timescales.errors import ConfigError
 from timescales.files import csv_rows, csv_text
 from timescales.runs import found, store
