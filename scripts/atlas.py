@@ -18,7 +18,7 @@ from timescales.atlas import page, scores
 from timescales.atlas.definition import Atlas, atlas
 from timescales.atlas.sizes import Sizes
 from timescales.atlas.tables import Tables, rates_of
-from timescales.config.compose import Composer, composing
+from timescales.config.compose import Composer
 from timescales.config.run import Run, run_of
 from timescales.errors import ConfigError
 from timescales.papers import load
@@ -68,23 +68,23 @@ def texts(check: bool, price: bool = False) -> Iterator[tuple[Path, str]]:
     if lost := paths.lost_results():  # else the pages would say that the atlas is not run
         raise ConfigError(lost)
     first, shown = atlas(), []
-    with composing() as composer:
-        for prefix, found in {"": first, "plain_": first.plain}.items():
-            if found is None:
-                continue
-            sizes, prices = Sizes(found, composer), paths.RESULTS / found.name
-            yield table_file(found.rates_table), Tables(found, sizes, {}).text_of_rates()
-            tables = Tables(found, sizes, rates_of(found, rows(found.rates_table, composer, not check)))
-            if tables.rates:
-                yield table_file(found.name), tables.text_of_scores()
-            runs = kinds(found, tables, composer)
-            if price:
-                measure(runs, prices)
-            ended = rows(found.name, composer, not check)
-            seconds = {row.kind: float(row.seconds) for row in cost.rows(prices)}
-            shown.append(page.Shown(found, tables, runs, ended, seconds, prefix))
-        yield from page.texts(*shown).items()
-        if not shown[0].state:  # a card compares only with whole atlases
-            yield scores.COMMITTED, scores.text(scores.of_rows(first, shown[0].rows))
-        for each in [] if check else shown:
-            page.draw(each)
+    composer = Composer()
+    for prefix, found in {"": first, "plain_": first.plain}.items():
+        if found is None:
+            continue
+        sizes, prices = Sizes(found, composer), paths.RESULTS / found.name
+        yield table_file(found.rates_table), Tables(found, sizes, {}).text_of_rates()
+        tables = Tables(found, sizes, rates_of(found, rows(found.rates_table, composer, not check)))
+        if tables.rates:
+            yield table_file(found.name), tables.text_of_scores()
+        runs = kinds(found, tables, composer)
+        if price:
+            measure(runs, prices)
+        ended = rows(found.name, composer, not check)
+        seconds = {row.kind: float(row.seconds) for row in cost.rows(prices)}
+        shown.append(page.Shown(found, tables, runs, ended, seconds, prefix))
+    yield from page.texts(*shown).items()
+    if not shown[0].state:  # a card compares only with whole atlases
+        yield scores.COMMITTED, scores.text(scores.of_rows(first, shown[0].rows))
+    for each in [] if check else shown:
+        page.draw(each)

@@ -163,19 +163,17 @@ def main() -> None:
     parser.add_argument("--entity", help="at W&B; default: your own, or WANDB_ENTITY")
     parser.add_argument("--out", type=Path, help="write the views here as JSON, and send nothing")
     options = parser.parse_args()
-    with compose.composing() as composer:
-        try:
-            names = options.table or folders.choices("table")
-            reports = [report.make(name, composer, paths.RESULTS, paths.RUNS) for name in names]
-            logger = schema.resolved(composer(["logger=wandb"]))["logger"]
-            project = options.project or logger["project"]
-            entity = options.entity or logger["entity"] or os.environ.get("WANDB_ENTITY") or _entity(options.out)
-            made = [] if options.table else [front_page(entity, project)]
-            made += [
-                table_view(entity, project, found, found.table.size_of(options.rung), composer) for found in reports
-            ]
-        except errors.ConfigError as error:
-            sys.exit(f"error: {error}")
+    composer = compose.Composer()
+    try:
+        names = options.table or folders.choices("table")
+        reports = [report.make(name, composer, paths.RESULTS, paths.RUNS) for name in names]
+        logger = schema.resolved(composer(["logger=wandb"]))["logger"]
+        project = options.project or logger["project"]
+        entity = options.entity or logger["entity"] or os.environ.get("WANDB_ENTITY") or _entity(options.out)
+        made = [] if options.table else [front_page(entity, project)]
+        made += [table_view(entity, project, found, found.table.size_of(options.rung), composer) for found in reports]
+    except errors.ConfigError as error:
+        sys.exit(f"error: {error}")
     for view in made:
         if options.out:
             options.out.mkdir(parents=True, exist_ok=True)

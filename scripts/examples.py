@@ -62,11 +62,11 @@ class Example(NamedTuple):
 
 def make_task(overrides: Sequence[str]) -> tuple[Task, dict[str, Any]]:
     """Build the task of a configuration, on the CPU. Return it with its settings. Raises ConfigError."""
-    with compose.composing() as composer:
-        try:
-            config = run_of(composer(overrides)).config
-        except compose.WRONG_INPUT as error:
-            raise ConfigError(one_line(error)) from error
+    composer = compose.Composer()
+    try:
+        config = run_of(composer(overrides)).config
+    except compose.WRONG_INPUT as error:
+        raise ConfigError(one_line(error)) from error
     return build.build_task(config, "cpu"), config["task"]
 
 

@@ -70,8 +70,8 @@ def counted(task: str) -> tuple[Callable[[str, int | None], int | None], int]:
 
     def configured(model: str, units: int | None) -> Config:
         more = [] if units is None else [f"model.hidden_size={units}"]
-        with compose.composing() as composer:
-            return schema.resolved(composer([f"task={task}", f"model={model}", *more]))
+        composer = compose.Composer()
+        return schema.resolved(composer([f"task={task}", f"model={model}", *more]))
 
     def parameters(model: str, units: int | None) -> int | None:
         config = configured(model, units) | {"device": "meta", "engine": "auto"}

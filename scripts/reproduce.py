@@ -41,20 +41,20 @@ def main() -> None:
     options = parser.parse_intermixed_args()
     if options.rung is not None and options.hours is not None:
         sys.exit("error: --hours chooses the rung: leave out --rung")
-    with compose.composing() as composer:
-        try:
-            table = load.table(options.table)
-            size = table.size_of(options.rung)
-            if options.hours is not None:
-                size = fitting(table, options.hours, composer)
-        except compose.WRONG_INPUT as error:
-            sys.exit(f"error: {one_line(error)}")
-        rung = [] if size == PAPER else [f"rung={size}"]
-        command = [sys.executable, str(ROOT / "train.py"), f"table={table.name}", *rung, *options.overrides]
-        if code := subprocess.run(command).returncode:
-            sys.exit(code)
-        made = report.make(table.name, composer, paths.RESULTS, paths.RUNS, out=commands.USERS)
-        commands.write_reports([made], None)
+    composer = compose.Composer()
+    try:
+        table = load.table(options.table)
+        size = table.size_of(options.rung)
+        if options.hours is not None:
+            size = fitting(table, options.hours, composer)
+    except compose.WRONG_INPUT as error:
+        sys.exit(f"error: {one_line(error)}")
+    rung = [] if size == PAPER else [f"rung={size}"]
+    command = [sys.executable, str(ROOT / "train.py"), f"table={table.name}", *rung, *options.overrides]
+    if code := subprocess.run(command).returncode:
+        sys.exit(code)
+    made = report.make(table.name, composer, paths.RESULTS, paths.RUNS, out=commands.USERS)
+    commands.write_reports([made], None)
 
 
 def fitting(table: Table, hours: float, composer: Composer) -> str:

@@ -82,8 +82,8 @@ def test_a_run_and_its_mistakes(installed, tmp_path):
     assert record["commit"] is None  # the version says what ran
     assert record["versions"]["timescales"] == timescales.__version__
     assert record["golden"]
-    with compose.composing() as composer:
-        checkout = composer(["model=plstm", "task=copy", "task.T=3", *SMALL])
+    composer = compose.Composer()
+    checkout = composer(["model=plstm", "task=copy", "task.T=3", *SMALL])
     assert record["id"] == run_of(checkout).id  # the version is no part of it
     for wrong, line in (("task.TT=3", "did you mean task.T?"), ("skip=committed", "a checkout has results/")):
         status, _, err = call(installed, tmp_path, "timescales-train", "task=copy", wrong, *SMALL)

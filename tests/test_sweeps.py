@@ -7,7 +7,7 @@ import time
 import pytest
 from quick import QUICK, UNTRAINED, lock_from_elsewhere, records
 
-from timescales.config.compose import composing
+from timescales.config.compose import Composer
 from timescales.config.run import runs_of
 from timescales.experiment.sweep import Sweep
 from timescales.runs import lock, record
@@ -89,8 +89,8 @@ def test_sweep_into_a_given_directory(train, tmp_path):
 
 
 def test_many_finished_runs_are_skipped_quickly(train):
-    with composing() as composer:
-        runs = runs_of(composer([*QUICK, "seeds=60"]))
+    composer = Composer()
+    runs = runs_of(composer([*QUICK, "seeds=60"]))
     for run in runs:
         run.directory.mkdir(parents=True)
         saved = {"id": run.id, "status": "finished", "metrics": {}, "seconds": 1.0}

@@ -72,8 +72,7 @@ def tables(options: argparse.Namespace) -> Iterator[Tables]:
         if len(named) < len(options.table) and not getattr(options, "list", False):
             raise ConfigError("settings such as seed=0 are for timescales-status TABLE --list: leave them out")
         folders.use(own)
-        with compose.composing() as composer:
-            yield Tables(composer, named, results, out, known, own is not None)
+        yield Tables(Composer(), named, results, out, known, own is not None)
     except OSError as error:
         if not Path(error.filename or "").is_relative_to(out):
             raise

@@ -229,9 +229,9 @@ def memory_rows(job: Job) -> Iterator[Row]:
 
 def trained_rows(job: Job) -> Iterator[Row]:
     """Yield the time of a layer's forward and backward, and of the training step of a task with this layer."""
-    with compose.composing() as composer:
-        sizes = ("task.batch_size=32", "model.hidden_size=64")
-        config = schema.resolved(composer(["task=copy", "model=plstm", *sizes, "device=cpu", "run_dir=unused"]))
+    composer = compose.Composer()
+    sizes = ("task.batch_size=32", "model.hidden_size=64")
+    config = schema.resolved(composer(["task=copy", "model=plstm", *sizes, "device=cpu", "run_dir=unused"]))
     run = endless_run(*build.build(config), config)
     batch = run.draw_batch()
     assert batch is not None, "an endless run always has a batch"
@@ -285,9 +285,9 @@ def endless_run(model: Any, task: Any, optimizer: Any, config: dict[str, Any]) -
 def data_config(name: str) -> dict[str, Any]:
     """Return the configuration of a key of `DATA`, or of a task, with the LSTM; a partial data set is enough."""
     overrides = [*DATA.get(name, (f"task={name}",)), "model=lstm", "device=cpu", "run_dir=unused"]
-    with compose.composing() as composer:
-        partial = ["task.allow_partial=true"] if "allow_partial" in composer(overrides).task else []
-        return schema.resolved(composer([*overrides, *partial]))
+    composer = compose.Composer()
+    partial = ["task.allow_partial=true"] if "allow_partial" in composer(overrides).task else []
+    return schema.resolved(composer([*overrides, *partial]))
 
 
 def layer_jobs() -> Iterator[Job]:

@@ -165,8 +165,8 @@ OFTEN = ["loop.eval_every=100", "loop.log_every=1", "loop.max_eval_batches=2"]
     ],
 )
 def test_what_papers_print_of_a_configuration(overrides, values):
-    with compose.composing() as composer:
-        config = schema.resolved(composer(overrides))
+    composer = compose.Composer()
+    config = schema.resolved(composer(overrides))
     build.fill_horizon(config["model"], 125)  # as a run records it
     found = printed.printed(config, 125)
     assert [(one.metric, pytest.approx(one.value), one.table) for one in found] == values

@@ -17,7 +17,7 @@ from timescales.atlas.scores import Score
 from timescales.atlas.sizes import Sizes, kept, nearest
 from timescales.atlas.tables import Tables, measured, rates_of
 from timescales.config import folders
-from timescales.config.compose import composing
+from timescales.config.compose import Composer
 from timescales.config.run import run_of
 from timescales.errors import ConfigError
 from timescales.nn import registry
@@ -63,9 +63,9 @@ def test_a_score_is_0_at_chance_and_1_at_best():
 def tasks():
     """The task of each test of the atlas, with little data; None without MNIST."""
     found = atlas()
-    with composing() as composer:
-        sizes = Sizes(found, composer)
-        yield {name: None if name.startswith("pixels") else sizes.task(rungs[0]) for name, rungs in found.tests.items()}
+    composer = Composer()
+    sizes = Sizes(found, composer)
+    return {name: None if name.startswith("pixels") else sizes.task(rungs[0]) for name, rungs in found.tests.items()}
 
 
 @pytest.mark.parametrize("name", atlas().tests)
@@ -117,14 +117,14 @@ def test_nearest_units_skip_those_that_cannot_be_built():
 def test_models_have_as_many_parameters_as_the_lstm(model):
     found = atlas()
     rung = found.rungs["a5_8"]
-    with composing() as composer:
-        sizes = Sizes(found, composer)
-        settings = sizes.matched(rung, {"model": model, **found.models[model]})
-        counted = sizes.parameters(rung, settings)
-        assert abs(counted / sizes.target(rung) - 1) < found.tolerance
-        of_a_unit = {"plstm": 3, "mingru": 1, "transformer": 0}[model]  # h, c and age; h
-        assert sizes.state(rung, settings) == 2 * settings["model.hidden_size"] * of_a_unit  # in two layers
-        run = run_of(composer(load.request(found.run(rung, settings, 1e-3, 0))))
+    composer = Composer()
+    sizes = Sizes(found, composer)
+    settings = sizes.matched(rung, {"model": model, **found.models[model]})
+    counted = sizes.parameters(rung, settings)
+    assert abs(counted / sizes.target(rung) - 1) < found.tolerance
+    of_a_unit = {"plstm": 3, "mingru": 1, "transformer": 0}[model]  # h, c and age; h
+    assert sizes.state(rung, settings) == 2 * settings["model.hidden_size"] * of_a_unit  # in two layers
+    run = run_of(composer(load.request(found.run(rung, settings, 1e-3, 0))))
     assert run.config["paper"]["name"] == "none"
     assert run.config["model"].get("block") == ("plain" if model == "transformer" else "residual")
 
@@ -141,14 +141,14 @@ def test_numbers_of_state_are_those_that_the_next_step_reads():
 def test_units_that_fit_no_head_are_passed_over_and_a_wrong_setting_is_said():
     found = atlas()
     rung = found.rungs["a5_8"]
-    with composing() as composer:
-        sizes = Sizes(found, composer)
-        heads = {"model": "transformer", "model.block": "plain", "model.heads": 8, "model.feedforward": "fill"}
-        settings = sizes.matched(rung, heads)
-        assert settings["model.hidden_size"] % 8 == 0
-        assert abs(sizes.parameters(rung, settings) / sizes.target(rung) - 1) < found.tolerance
-        with pytest.raises(ConfigError, match="activation"):
-            sizes.matched(rung, {"model": "indrnn", "model.activation": "sine"})
+    composer = Composer()
+    sizes = Sizes(found, composer)
+    heads = {"model": "transformer", "model.block": "plain", "model.heads": 8, "model.feedforward": "fill"}
+    settings = sizes.matched(rung, heads)
+    assert settings["model.hidden_size"] % 8 == 0
+    assert abs(sizes.parameters(rung, settings) / sizes.target(rung) - 1) < found.tolerance
+    with pytest.raises(ConfigError, match="activation"):
+        sizes.matched(rung, {"model": "indrnn", "model.activation": "sine"})
 
 
 def test_scores_are_read_from_rows_and_written_as_a_file(small):
@@ -210,32 +210,32 @@ def test_a_whole_atlas_from_its_tables_to_its_page(small, train, tmp_path, monke
     def launched(name):
         assert train("--config-dir", str(conf), f"table={name}", "logger=none", "device=cpu").status == 0
 
-    with composing() as composer:
-        tables = Tables(small, Sizes(small, composer), {})
-        text = tables.text_of_rates()
+    composer = Composer()
+    tables = Tables(small, Sizes(small, composer), {})
+    text = tables.text_of_rates()
     (conf / "table" / "small_atlas_rates.yaml").write_text(text)
     launched("small_atlas_rates")
-    with composing() as composer:
-        rates = rates_of(small, rows("small_atlas_rates", composer))
-        tables = Tables(small, Sizes(small, composer), rates)
-        assert set(rates) == {"lstm", "mingru"}
-        text = tables.text_of_scores()
+    composer = Composer()
+    rates = rates_of(small, rows("small_atlas_rates", composer))
+    tables = Tables(small, Sizes(small, composer), rates)
+    assert set(rates) == {"lstm", "mingru"}
+    text = tables.text_of_scores()
     (conf / "table" / "small_atlas.yaml").write_text(text)
     launched("small_atlas")
     assert "8 already finished, 0 to train" in train("--config-dir", str(conf), "table=small_atlas", "logger=none").out
-    with composing() as composer:
-        ended = rows("small_atlas", composer)
-        table = load.table("small_atlas")
-        assert [claim.text.split(" ")[0] for claim in table.claims] == ["mingru"]
-        assert all(len(sides) == 2 for sides in table.claims[0].groups(ended, lambda row: row.axes).values())
-        runs = {}
-        for model in small.cells:
-            for test, rungs in small.tests.items():
-                made = small.run(rungs[0], tables.model(model, rungs[0]), 3e-3, 0)
-                runs[model, test] = run_of(composer(load.request(made)))
-        shown = page.Shown(small, tables, runs, ended, dict.fromkeys((run.cost_key for run in runs.values()), 6.0))
-        found = page.texts(shown)
-        page.draw(shown)
+    composer = Composer()
+    ended = rows("small_atlas", composer)
+    table = load.table("small_atlas")
+    assert [claim.text.split(" ")[0] for claim in table.claims] == ["mingru"]
+    assert all(len(sides) == 2 for sides in table.claims[0].groups(ended, lambda row: row.axes).values())
+    runs = {}
+    for model in small.cells:
+        for test, rungs in small.tests.items():
+            made = small.run(rungs[0], tables.model(model, rungs[0]), 3e-3, 0)
+            runs[model, test] = run_of(composer(load.request(made)))
+    shown = page.Shown(small, tables, runs, ended, dict.fromkeys((run.cost_key for run in runs.values()), 6.0))
+    found = page.texts(shown)
+    page.draw(shown)
     folders.use(None)
     assert set(shown.cells) == {"lstm", "mingru"}
     assert scores.committed(tmp_path / "none.csv") == []

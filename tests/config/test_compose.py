@@ -28,8 +28,8 @@ def test_a_value_survives_being_spelled_as_an_override(value):
 
 def test_kind_is_the_identity_without_what_costs_nothing():
     several = (["seed=1", "optimizer.lr=1"], ["seed=2", "optimizer.lr=2"], ["task.T=6"])
-    with compose.composing() as composer:
-        one, two, longer = (run_of(composer(["task=copy", *more])) for more in several)
+    composer = compose.Composer()
+    one, two, longer = (run_of(composer(["task=copy", *more])) for more in several)
     assert one.cost_key == two.cost_key != longer.cost_key
     assert (one.seed, one.config["optimizer"]["lr"]) == (1, 1)
 
@@ -46,10 +46,10 @@ def test_what_may_change_a_number_changes_the_identity():
 def test_compositions_do_not_change_one_another():
     """Hydra's functions change the files that they are given: of a shared file each gets a copy of its own."""
     models = folders.choices("model")
-    with compose.composing() as composer:
-        first = [composer([f"model={model}", "task=pmnist"]) for model in models]
-        composer(["model=lstm", "task=pmnist"]).model.hidden_size = 7
-        again = [composer([f"model={model}", "task=pmnist"]) for model in models]
+    composer = compose.Composer()
+    first = [composer([f"model={model}", "task=pmnist"]) for model in models]
+    composer(["model=lstm", "task=pmnist"]).model.hidden_size = 7
+    again = [composer([f"model={model}", "task=pmnist"]) for model in models]
     assert first == again
 
 
@@ -66,9 +66,9 @@ def test_files_in_a_folder_of_ones_own_are_composed_by_hydra(tmp_path, group, te
     (tmp_path / group / "mine.yaml").write_text(f"# @package _global_\n{text}\n")
     folders.use(tmp_path)
     try:
-        with compose.composing() as composer:
-            chosen = {"model": "dilated", "task": "frequency"} | {group: "mine"}
-            cfg = composer(["paper=none", *(f"{name}={file}" for name, file in chosen.items())])
+        composer = compose.Composer()
+        chosen = {"model": "dilated", "task": "frequency"} | {group: "mine"}
+        cfg = composer(["paper=none", *(f"{name}={file}" for name, file in chosen.items())])
         assert OmegaConf.select(cfg, key) == value
     finally:
         folders.use(None)
@@ -111,8 +111,8 @@ def folder(tmp_path):
 
 @pytest.mark.parametrize("line", LINES, ids=" ".join)
 def test_a_sweep_composes_what_hydra_composes_for_a_single_run(folder, line):
-    with compose.composing() as composer:
-        ours = composer(line)
+    composer = compose.Composer()
+    ours = composer(line)
     with initialize_config_dir(str(paths.conf()), version_base="1.3"):
         single = hydra_compose("config", [*line, f"hydra.searchpath=[{values.spell(f'file://{folder}')}]"])
     assert OmegaConf.to_container(ours, resolve=True) == OmegaConf.to_container(single, resolve=True)
@@ -156,16 +156,16 @@ def test_of_a_key_that_is_given_twice_the_last_counts_at_its_place(train, tmp_pa
 
 def test_a_group_is_added_to_the_runs_of_a_table(folder, capsys):
     table = load.table("chien_copy")
-    with compose.composing() as composer:
+    composer = compose.Composer()
 
-        def requests(*overrides):
-            return plan.of_table(table, "t20", composer, overrides)
+    def requests(*overrides):
+        return plan.of_table(table, "t20", composer, overrides)
 
-        plain, both = requests("seed=200"), requests("seed=200", "+experiment=long,pair")
-        assert len(both) == 2 * len(plain) > 0
-        assert f"{len(plain)} of {len(both)} runs are not part of table chien_copy" in capsys.readouterr().out
-        with pytest.raises(HydraException, match="Could not find 'experiment/lnog'"):
-            requests("+experiment=long,lnog")
+    plain, both = requests("seed=200"), requests("seed=200", "+experiment=long,pair")
+    assert len(both) == 2 * len(plain) > 0
+    assert f"{len(plain)} of {len(both)} runs are not part of table chien_copy" in capsys.readouterr().out
+    with pytest.raises(HydraException, match="Could not find 'experiment/lnog'"):
+        requests("+experiment=long,lnog")
 
 
 def test_seeds_of_a_setting_are_the_runs_that_hydra_would_compose():
@@ -173,20 +173,20 @@ def test_seeds_of_a_setting_are_the_runs_that_hydra_would_compose():
     settings = [["model=plstm", "task=frequency"], ["task=copy", "task.T=${seed}"], ["task=copy", "seeds=2"]]
     seeds = (["seed=5"], ["seed=6"], [], ["seed=${task.batch_size}"], ["seed=7", "++seed=8"])
     requests = [[*setting, *seed] for setting in settings for seed in seeds]
-    with compose.composing() as composer:
-        for request in requests:
-            made, expected = composer.runs(request), runs_of(composer(request), several=True)
-            assert [(run.config, run.id) for run in made] == [(run.config, run.id) for run in expected], request
-            assert repr(made[0].config) == repr(expected[0].config), "types are the same, too"
+    composer = compose.Composer()
+    for request in requests:
+        made, expected = composer.runs(request), runs_of(composer(request), several=True)
+        assert [(run.config, run.id) for run in made] == [(run.config, run.id) for run in expected], request
+        assert repr(made[0].config) == repr(expected[0].config), "types are the same, too"
 
 
 def test_of_a_key_that_is_given_twice_the_last_value_counts_and_a_seed_out_of_range_is_refused():
-    with compose.composing() as composer:
-        composer.runs(["task=copy", "model.hidden_size=5"])
-        for last in ("null", "7"):
-            (found,) = composer.runs(["task=copy", "model.hidden_size=6", f"model.hidden_size={last}"])
-            assert found.config["model"]["hidden_size"] == (None if last == "null" else 7)
-        composer.runs(["task=copy", "seed=1"])
-        for wrong in (-1, 2**63):
-            with pytest.raises(ConfigError, match="seed must be at least 0"):
-                composer.runs(["task=copy", f"seed={wrong}"])
+    composer = compose.Composer()
+    composer.runs(["task=copy", "model.hidden_size=5"])
+    for last in ("null", "7"):
+        (found,) = composer.runs(["task=copy", "model.hidden_size=6", f"model.hidden_size={last}"])
+        assert found.config["model"]["hidden_size"] == (None if last == "null" else 7)
+    composer.runs(["task=copy", "seed=1"])
+    for wrong in (-1, 2**63):
+        with pytest.raises(ConfigError, match="seed must be at least 0"):
+            composer.runs(["task=copy", f"seed={wrong}"])

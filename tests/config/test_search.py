@@ -12,7 +12,7 @@ from quick import QUICK, records
 
 import train as entry
 from hydra_plugins import timescales_plugins
-from timescales.config.compose import composing
+from timescales.config.compose import Composer
 from timescales.errors import ConfigError
 from timescales.experiment import processes
 from timescales.experiment.train import check_direction, train_all
@@ -84,8 +84,8 @@ def test_the_direction_is_checked(direction, select, fix):
 
 def test_the_direction_is_checked_before_the_first_step_and_of_a_run_that_has_finished(train):
     """Nothing is trained of the latter, and its value would be taken the wrong way round."""
-    with composing() as composer:
-        cfg = composer(QUICK)
+    composer = Composer()
+    cfg = composer(QUICK)
     with pytest.raises(ConfigError, match="direction=maximize"):
         train_all(cfg, QUICK, "minimize")
     assert not list(Path().glob("runs/*"))
@@ -114,5 +114,6 @@ def test_a_record_without_the_metric_asks_for_force(train, tmp_path):
     assert train(*QUICK).status == 0
     (directory,) = (tmp_path / "runs").iterdir()
     record.update(directory, select=None)
-    with composing() as composer, pytest.raises(ConfigError, match="force=true"):
+    composer = Composer()
+    with pytest.raises(ConfigError, match="force=true"):
         train_all(composer(QUICK), QUICK, "maximize")

@@ -72,8 +72,8 @@ def test_a_run_whose_loggers_cannot_be_opened_has_not_failed(train, monkeypatch)
 
 def test_a_long_run_says_before_it_starts_what_it_costs(train, monkeypatch):
     """By what was measured of runs of its kind, if there is something."""
-    with compose.composing() as composer:
-        run = run_of(composer(["task=copy"]))
+    composer = compose.Composer()
+    run = run_of(composer(["task=copy"]))
     monkeypatch.setattr(cost, "known", dict)
     assert list(what_it_costs(run, 782_000, 1000)) == []
     (line,) = what_it_costs(run, 782_000, 1001)

@@ -207,8 +207,8 @@ class Commands:
     def keys(self, groups: list[str]) -> list[str]:
         """All keys of the configuration that these choices compose."""
         if tuple(groups) not in self.known:
-            with compose.composing() as composer:
-                known = [key for key, _ in dotted(composer(groups))]
+            composer = compose.Composer()
+            known = [key for key, _ in dotted(composer(groups))]
             self.known[tuple(groups)] = [key for key in known if not key.startswith(("logger", "table"))]
         return self.known[tuple(groups)]
 

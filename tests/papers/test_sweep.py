@@ -119,9 +119,9 @@ def test_a_table_without_a_ladder_and_without_assumptions(quick, train, table_te
     assert (outcome.status, outcome.err.count("\n")) == (1, 1)
     assert "quick has no ladder" in outcome.err
     assert train("table=quick", "seed=0", "logger=none").status == 0
-    with compose.composing() as composer:
-        found = report.make("quick", composer, paths.RESULTS, paths.RUNS)
-        (paper,) = status.status("quick", composer, paths.RESULTS, paths.RUNS)
+    composer = compose.Composer()
+    found = report.make("quick", composer, paths.RESULTS, paths.RUNS)
+    (paper,) = status.status("quick", composer, paths.RESULTS, paths.RUNS)
     assert paper.line()[:5] == ["quick", "paper", 2, 0, 2]
     assert {size: len(axes) for size, axes in found.planned.items()} == {"paper": 4}
     assert (len(found.rows["paper"]), found.ladder_claims) == (2, [])
@@ -174,8 +174,8 @@ def test_a_metric_that_no_run_has_is_named(quick, train, table_text):
     path = quick / "conf" / "table" / "quick.yaml"
     path.write_text(table_text.replace("metric: test/accuracy", "metric: test/acuracy\n  success: valid/los < 9"))
     assert train("table=quick", "logger=none").status == 0
-    with compose.composing() as composer:
-        found = report.make("quick", composer, paths.RESULTS, paths.RUNS)
+    composer = compose.Composer()
+    found = report.make("quick", composer, paths.RESULTS, paths.RUNS)
     assert found.unread == [
         "none of its 4 runs here has test/acuracy; did you mean test/accuracy?",
         "none of its 4 runs here has valid/los; did you mean valid/loss?",

@@ -29,8 +29,8 @@ BUT_ATLAS = [name for name in NAMES if not name.startswith("ours_atlas")]
 @functools.cache
 def runs_of(name, size=PAPER):
     """The runs of a table, each as its axes and its id, name and family: whole configurations would take a GB."""
-    with compose.composing() as composer:
-        runs, wrong = plan.table_runs(TABLES[name], size, composer)
+    composer = compose.Composer()
+    runs, wrong = plan.table_runs(TABLES[name], size, composer)
     assert wrong == []
     return [(run.axes, run.id, run.name, run.family) for run in runs]
 
@@ -57,9 +57,9 @@ def test_a_table_still_asks_for_every_run_that_is_committed_with_it(name):
 def test_a_committed_run_has_its_id_if_it_is_composed_by_itself(name):
     """As a launcher's process composes it; of each setting one seed."""
     rows = {(row.rung, group(row.axes)): row for row in store.read_rows(paths.RESULTS / name / "runs.csv")}
-    with compose.composing() as composer:
-        for row in rows.values():
-            assert run_of(composer(load.request(row.axes))).id == row.id
+    composer = compose.Composer()
+    for row in rows.values():
+        assert run_of(composer(load.request(row.axes))).id == row.id
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -147,15 +147,15 @@ def test_every_run_has_an_identity_of_its_own(name):
 
 def test_a_setting_is_composed_once_for_all_its_seeds():
     """The ids are those of each run composed by itself."""
-    with compose.composing() as composer:
-        for name, size in (("chien_copy", "t20"), ("gu_figure6", "h32"), ("mahto_table1", "units64")):
-            runs, wrong = plan.table_runs(TABLES[name], size, composer)
-            assert wrong == []
-            assert [run.axes for run in runs] == expand(TABLES[name], size)
-            for run in runs[::3]:
-                assert run.id == run_of(composer(load.request(run.axes))).id
-                assert run.config["seed"] == run.axes["seed"]
-                assert run.directory.name.endswith(f"-s{run.axes['seed']}-{run.id}")
+    composer = compose.Composer()
+    for name, size in (("chien_copy", "t20"), ("gu_figure6", "h32"), ("mahto_table1", "units64")):
+        runs, wrong = plan.table_runs(TABLES[name], size, composer)
+        assert wrong == []
+        assert [run.axes for run in runs] == expand(TABLES[name], size)
+        for run in runs[::3]:
+            assert run.id == run_of(composer(load.request(run.axes))).id
+            assert run.config["seed"] == run.axes["seed"]
+            assert run.directory.name.endswith(f"-s{run.axes['seed']}-{run.id}")
 
 
 def test_a_table_shares_runs_with_the_command_line():

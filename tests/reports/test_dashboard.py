@@ -26,9 +26,9 @@ def dashboard():
 
 @functools.cache
 def built(dashboard, name, size="paper"):
-    with compose.composing() as composer:
-        found = report.make(name, composer, paths.RESULTS)
-        return dashboard.table_view("someone", "timescales", found, size, composer)._to_model()
+    composer = compose.Composer()
+    found = report.make(name, composer, paths.RESULTS)
+    return dashboard.table_view("someone", "timescales", found, size, composer)._to_model()
 
 
 def filtered(model):
@@ -53,12 +53,12 @@ def test_a_tables_view_shows_its_runs_and_no_others(dashboard):
     assert key == {"section": "run", "name": "group"}
     assert groups[-1] == "chien_table3"  # the run that carries its verdicts
     assert len(groups) == 31 + 1  # 155 runs of five seeds
-    with compose.composing() as composer:
-        asked = ["task=frequency", "model=plstm", "task.sampling=async", "task.time_input=false", "seed=3"]
-        cfg = composer(["table=chien_table3", *asked])
-        assert schema.family(schema.resolved(cfg)) in groups
-        cfg = composer(["table=chien_table3", *asked, "task.batch_size=77"])
-        assert schema.family(schema.resolved(cfg)) not in groups
+    composer = compose.Composer()
+    asked = ["task=frequency", "model=plstm", "task.sampling=async", "task.time_input=false", "seed=3"]
+    cfg = composer(["table=chien_table3", *asked])
+    assert schema.family(schema.resolved(cfg)) in groups
+    cfg = composer(["table=chien_table3", *asked, "task.batch_size=77"])
+    assert schema.family(schema.resolved(cfg)) not in groups
     assert not set(filtered(built(dashboard, "chien_table3", "epochs14"))[1][:-1]) & set(groups)
 
 

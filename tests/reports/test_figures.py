@@ -179,14 +179,14 @@ def test_curves_show_what_simple_rules_reach(monkeypatch):
     from timescales.tasks import DelayedMatch
     from timescales.training import build
 
-    with compose.composing() as composer:
-        row = made_row(like=rows([0.5])[0], curve=[{"step": 10, "valid/accuracy": 0.4}])
-        found = report_of({**TABLE, "figure": {"kind": "curves", "trivial_baselines": True}}, {"paper": [row]})
-        settings = ["task=delayed_match", "task.choices=4", "task.distractors=0.3", "device=cpu"]
-        found.composed[row.id] = SimpleNamespace(config=composer(settings))
-        (panel,) = figures._panels(found)
-        ax = Figure().subplots()
-        figures.KINDS["curves"](ax, panel)
+    composer = compose.Composer()
+    row = made_row(like=rows([0.5])[0], curve=[{"step": 10, "valid/accuracy": 0.4}])
+    found = report_of({**TABLE, "figure": {"kind": "curves", "trivial_baselines": True}}, {"paper": [row]})
+    settings = ["task=delayed_match", "task.choices=4", "task.distractors=0.3", "device=cpu"]
+    found.composed[row.id] = SimpleNamespace(config=composer(settings))
+    (panel,) = figures._panels(found)
+    ax = Figure().subplots()
+    figures.KINDS["curves"](ax, panel)
     expected = DelayedMatch(choices=4, distractors=0.3).trivial_baselines()
     assert expected
     drawn = {line.get_label(): line.get_ydata()[0] for line in ax.lines[1:]}

@@ -88,13 +88,13 @@ def test_a_committed_run_and_its_command(status, monkeypatch, tmp_path, table, r
 
 @pytest.mark.slow
 def test_committed_runs_have_a_command():
-    with compose.composing() as composer:
-        from timescales.papers import load
+    composer = compose.Composer()
+    from timescales.papers import load
 
-        for path in sorted(paths.RESULTS.glob("*/runs.csv")):
-            for row in store.read_rows(path)[::5]:
-                config = schema.resolved(composer(load.request(row.axes)))
-                assert command.command(config, row.id, composer).startswith("python train.py"), (path, row.id)
+    for path in sorted(paths.RESULTS.glob("*/runs.csv")):
+        for row in store.read_rows(path)[::5]:
+            config = schema.resolved(composer(load.request(row.axes)))
+            assert command.command(config, row.id, composer).startswith("python train.py"), (path, row.id)
 
 
 def test_an_archived_run_is_found_and_has_no_command_if_it_cannot_be_composed_any_more(status, monkeypatch, tmp_path):

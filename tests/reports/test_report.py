@@ -468,25 +468,25 @@ def test_the_price_of_a_rung_leaves_out_what_has_run(monkeypatch, tmp_path):
     from timescales.papers import load
 
     table: Table = load.table("chien_copy")
-    with compose.composing() as composer:
-        runs, _ = plan.table_runs(table, "t20", composer)
-        ended = {runs[0].directory.name: made_row(id=runs[0].id, status="finished", seconds=50.0)}
-        timed = []
+    composer = compose.Composer()
+    runs, _ = plan.table_runs(table, "t20", composer)
+    ended = {runs[0].directory.name: made_row(id=runs[0].id, status="finished", seconds=50.0)}
+    timed = []
 
-        def read_state(path, row):
-            return Namespace(outcome=ended.get(path.name), word="")
+    def read_state(path, row):
+        return Namespace(outcome=ended.get(path.name), word="")
 
-        def measure(kind, config):
-            timed.append(kind)
-            return cost.Timing(kind, "", "", "1", "15000", "", "", "100")
+    def measure(kind, config):
+        timed.append(kind)
+        return cost.Timing(kind, "", "", "1", "15000", "", "", "100")
 
-        monkeypatch.setattr(reproducing.found, "read_state", read_state)
-        monkeypatch.setattr(reproducing.cost, "measure", measure)
-        kinds = {run.cost_key for run in runs}
-        assert len(kinds) == 3
-        price = reproducing.seconds_of(table, "t20", composer)
-        assert set(timed) == kinds - {runs[0].cost_key}
-        assert price == pytest.approx(4 * 50 + 10 * 100 * 7500 / 15000)
-        monkeypatch.setattr(plan, "table_runs", lambda *_: ([], ["task=nope: no such task"]))
-        with pytest.raises(ConfigError, match="task=nope"):
-            reproducing.seconds_of(table, "t20", composer)
+    monkeypatch.setattr(reproducing.found, "read_state", read_state)
+    monkeypatch.setattr(reproducing.cost, "measure", measure)
+    kinds = {run.cost_key for run in runs}
+    assert len(kinds) == 3
+    price = reproducing.seconds_of(table, "t20", composer)
+    assert set(timed) == kinds - {runs[0].cost_key}
+    assert price == pytest.approx(4 * 50 + 10 * 100 * 7500 / 15000)
+    monkeypatch.setattr(plan, "table_runs", lambda *_: ([], ["task=nope: no such task"]))
+    with pytest.raises(ConfigError, match="task=nope"):
+        reproducing.seconds_of(table, "t20", composer)

@@ -49,13 +49,13 @@ def test_status_adds_up_what_is_left(tmp_path, monkeypatch):
     monkeypatch.setattr(load, "table", lambda name: parse(NODE | {"name": name, "needs": ["ptb"]}))
     places = tmp_path / "results", tmp_path / "runs"
     states = {"finished": 3600.0, "diverged": 60.0, "failed": 60.0, "interrupted": 60.0}  # three of lstm, one of plstm
-    with compose.composing() as composer:
-        runs, _ = plan.table_runs(load.table("chien_copy"), "paper", composer)
-        for run, (state, seconds) in zip(runs, states.items(), strict=False):
-            axes = (run.axes["seed"], run.axes["model"], 0.9)
-            made_record(tmp_path / "runs" / run.name, run.id, *axes, status=state, seconds=seconds)
-        paper, rung, larger = status.status("chien_copy", composer, *places, absent=["ptb"])
-        kinds = [run.cost_key for run in runs]
+    composer = compose.Composer()
+    runs, _ = plan.table_runs(load.table("chien_copy"), "paper", composer)
+    for run, (state, seconds) in zip(runs, states.items(), strict=False):
+        axes = (run.axes["seed"], run.axes["model"], 0.9)
+        made_record(tmp_path / "runs" / run.name, run.id, *axes, status=state, seconds=seconds)
+    paper, rung, larger = status.status("chien_copy", composer, *places, absent=["ptb"])
+    kinds = [run.cost_key for run in runs]
     fetch = "python scripts/fetch_data.py ptb"
     assert paper.line() == ["chien_copy", "paper", 1, 0, 2, 1, 0, 2, "1.0 h + 3 runs not measured", fetch]
     assert rung.line() == ["chien_copy", "t5", 0, 0, 6, 0, 0, 0, "6 runs not measured", fetch]

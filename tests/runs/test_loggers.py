@@ -426,16 +426,16 @@ def command_of(sweep, chosen):
 
 
 def test_each_value_of_the_sweep_is_a_setting():
-    with compose.composing() as composer:
-        for key, parameter in SWEEP["parameters"].items():
-            values = parameter.get("values") or [parameter["min"], parameter["max"]]
-            commands = [command_of(SWEEP, CHOSEN | {key: value}) for value in values]
-            assert len({run_of(composer(command[3:])).id for command in commands}) == len(values), key
+    composer = compose.Composer()
+    for key, parameter in SWEEP["parameters"].items():
+        values = parameter.get("values") or [parameter["min"], parameter["max"]]
+        commands = [command_of(SWEEP, CHOSEN | {key: value}) for value in values]
+        assert len({run_of(composer(command[3:])).id for command in commands}) == len(values), key
 
 
 def test_the_metric_is_the_one_that_chooses_the_checkpoint():
-    with compose.composing() as composer:
-        config = schema.resolved(composer([*command_of(SWEEP, CHOSEN)[3:], "device=cpu"]))
+    composer = compose.Composer()
+    config = schema.resolved(composer([*command_of(SWEEP, CHOSEN)[3:], "device=cpu"]))
     _, task, _ = build.build(config)
     name, direction = task.spec.select
     assert SWEEP["metric"] == {"name": f"valid/{name}", "goal": f"{direction}imize"}

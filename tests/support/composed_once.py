@@ -3,7 +3,6 @@
 The results are Hydra's own. It imports no torch: tests/faults/random_overrides.py uses it, too.
 """
 
-import contextlib
 import functools
 import pickle
 from pathlib import Path
@@ -93,20 +92,14 @@ def compose_once(loader, defaults, repo):
 
 
 ConfigLoaderImpl._compose_config_from_defaults_list = compose_once
-really_composing = compose.composing
+really_made = compose.Composer
 
 
 @functools.lru_cache(maxsize=8)
 def composer(files):
     """A composer, for all tests: it keeps what it has composed, for which Hydra takes a tenth of a second."""
-    with really_composing() as made:
-        return made
+    return really_made()
 
 
-@contextlib.contextmanager
-def composing():
-    """What `compose.composing` gives, kept while the files of configurations are as they are."""
-    yield composer(state_of(folders.places()))
-
-
-compose.composing = composing
+# What `Composer()` gives, kept while the files of configurations are as they are.
+compose.Composer = lambda: composer(state_of(folders.places()))

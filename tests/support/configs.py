@@ -3,14 +3,13 @@
 import functools
 
 from timescales.config import folders
-from timescales.config.compose import composing
+from timescales.config.compose import Composer
 
 
 @functools.cache
 def composer(places):
     """A composer of the files in these places: what it has composed of files once it copies."""
-    with composing() as made:
-        return made
+    return Composer()
 
 
 def config(*overrides):

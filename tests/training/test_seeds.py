@@ -9,7 +9,7 @@ import torch
 from quick import SIZES, records
 from trainings import COPY, close
 
-from timescales.config.compose import composing
+from timescales.config.compose import Composer
 from timescales.config.run import run_of, runs_of
 from timescales.experiment.sweep import Sweep
 from timescales.runs import cost, lock, record
@@ -52,14 +52,14 @@ def test_run_dir_holds_them_under_their_names(train, tmp_path, monkeypatch):
 
 def test_a_run_dir_with_the_seed_is_that_of_the_first():
     asked = [*QUICK, "seeds=3", "seed=5", "run_dir=mine/${seed}"]
-    with composing() as composer:
-        found = runs_of(composer(asked))
+    composer = Composer()
+    found = runs_of(composer(asked))
     assert [str(run.directory)[:18] for run in found] == [f"mine/5/copy-gru-s{seed}" for seed in (5, 6, 7)]
 
 
 def test_a_seed_that_is_run_elsewhere_is_left_alone(train, tmp_path):
-    with composing() as composer:
-        run = run_of(composer([*QUICK, "seed=1"]))
+    composer = Composer()
+    run = run_of(composer([*QUICK, "seed=1"]))
     place = tmp_path / "runs" / run.name
     with lock.hold(place):
         record.start(place, run)

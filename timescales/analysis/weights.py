@@ -21,7 +21,7 @@ from timescales.analysis import timescale_law
 from timescales.analysis.run import Trained
 from timescales.analysis.study import Study
 from timescales.config import Config, schema, values
-from timescales.config.compose import WRONG_INPUT, composing
+from timescales.config.compose import WRONG_INPUT, Composer
 from timescales.errors import ConfigError, one_line
 from timescales.nn.inits import timescale_of_gate
 from timescales.nn.rnn import TORCH_WEIGHTS
@@ -220,16 +220,16 @@ def _config(weights: Weights, settings: Sequence[str]) -> Config:
     if any(word.startswith("model") for word in settings):
         raise ConfigError("--weights: the model is in the file: leave out model settings")
     try:
-        with composing() as composer:
-            sizes = [f"model.hidden_size={weights.sizes}", f"model.num_layers={len(weights.sizes)}"]
-            overrides = [*settings, "model=lstm", *sizes, "device=auto"]
-            known = dict(values.dotted(composer.of_files(overrides)))
-            if "task.embedding" in known and weights.embedding is not None:
-                overrides.append(f"task.embedding={weights.input_size}")
-            if "task.tied" in known:
-                vectors, readout = weights.embedding, weights.readout  # if the file lacks one of them, it may be tied
-                overrides.append(f"task.tied={vectors is None or readout is None or readout[0].equal(vectors)}")
-            config = schema.resolved(composer(overrides))
+        composer = Composer()
+        sizes = [f"model.hidden_size={weights.sizes}", f"model.num_layers={len(weights.sizes)}"]
+        overrides = [*settings, "model=lstm", *sizes, "device=auto"]
+        known = dict(values.dotted(composer.of_files(overrides)))
+        if "task.embedding" in known and weights.embedding is not None:
+            overrides.append(f"task.embedding={weights.input_size}")
+        if "task.tied" in known:
+            vectors, readout = weights.embedding, weights.readout  # if the file lacks one of them, it may be tied
+            overrides.append(f"task.tied={vectors is None or readout is None or readout[0].equal(vectors)}")
+        config = schema.resolved(composer(overrides))
     except WRONG_INPUT as error:
         raise ConfigError(one_line(error)) from error
     if weights.embedding is None and config["task"].get("embedding") is not None:

@@ -20,7 +20,7 @@ from timescales.atlas.scores import Score
 from timescales.atlas.sizes import Sizes
 from timescales.atlas.tables import measured
 from timescales.config import folders
-from timescales.config.compose import Composer, composing
+from timescales.config.compose import Composer
 from timescales.config.run import Run, run_of
 from timescales.errors import ConfigError, MissingData
 from timescales.experiment.sweep import stopping_after
@@ -90,8 +90,8 @@ class Trial:
         before = folders.places()[1:]
         try:
             folders.use(self.folder / "conf")
-            with composing() as composer:
-                self._train(composer)
+            composer = Composer()
+            self._train(composer)
         finally:
             folders.use(before[0] if before else None)
 

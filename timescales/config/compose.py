@@ -7,11 +7,10 @@ is used of it; tests/config/test_compose.py compares what they give with what Hy
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import pickle
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -55,11 +54,17 @@ class Files(CachingConfigRepository):
 class Composer:
     """Compose configurations as Hydra does, without Hydra's own part: composer(["model=plstm", "task.T=500"]).
 
-    Raises errors of WRONG_INPUT.
+    It reads conf/ and, if there is one, the user's own folder (`folders.use`). Raises errors of WRONG_INPUT.
     """
 
-    def __init__(self, loader: ConfigLoaderImpl) -> None:
-        self.loader, self.repository = loader, Files(loader.repository)
+    def __init__(self) -> None:
+        Plugins.instance()  # which read the files
+        path = ConfigSearchPathImpl()
+        for folder in folders.places():
+            path.append("main", f"file://{folder}")
+        path.append("schema", "structured://")
+        self.loader = ConfigLoaderImpl(path)
+        self.repository = Files(self.loader.repository)
         self.is_group = functools.cache(self.repository.group_exists)  # it looks into every folder of files
         self.composed: dict[tuple[str, ...], bytes] = {}  # pickled, by the overrides that choose files
         self.latest: tuple[Sequence[str], DictConfig] | None = None  # the latest setting of `runs`, without its seed
@@ -111,14 +116,3 @@ class Composer:
 def parse(text: str) -> Override:
     """Parse an override by Hydra's grammar."""
     return OverridesParser.create().parse_override(text)
-
-
-@contextlib.contextmanager
-def composing() -> Iterator[Composer]:
-    """Give a Composer of conf/ and, if there is one, the user's own folder (`folders.use`)."""
-    Plugins.instance()
-    path = ConfigSearchPathImpl()
-    for folder in folders.places():
-        path.append("main", f"file://{folder}")
-    path.append("schema", "structured://")
-    yield Composer(ConfigLoaderImpl(path))

@@ -45,7 +45,7 @@ class Sweep:
         folders.use_sources(config.hydra.runtime.config_sources)
         if minutes is not None and not (fits(minutes, float) and minutes > 0):
             raise ConfigError(f"hydra.sweeper.minutes must be a number above 0, or null; not {minutes}")
-        self.asked, self.minutes, self.composer = runs, minutes, Composer(hydra_context.config_loader)
+        self.asked, self.minutes, self.composer = runs, minutes, Composer()
         self.launcher = Plugins.instance().instantiate_launcher(
             hydra_context=hydra_context, task_function=task_function, config=config
         )

@@ -20,7 +20,7 @@ from hydra.core.utils import JobReturn, JobStatus
 from omegaconf import DictConfig, OmegaConf
 
 from timescales.config import folders
-from timescales.config.compose import composing
+from timescales.config.compose import Composer
 from timescales.config.run import Run, runs_of
 from timescales.config.schema import LoopSettings
 from timescales.errors import ConfigError
@@ -68,8 +68,7 @@ class Job:
         """Return the run's value, or the error that has ended it. An interruption is raised."""
         folders.use(self.folder)
         try:
-            with composing() as composer:
-                value = train_all(composer(overrides), overrides, self.direction)
+            value = train_all(Composer()(overrides), overrides, self.direction)
         except Exception as error:
             return JobReturn(status=JobStatus.FAILED, _return_value=error)
         return JobReturn(status=JobStatus.COMPLETED, _return_value=value)

@@ -44,18 +44,18 @@ def _scores(task: str, places: tuple[Path, ...]) -> list[tuple[Printed, Config]]
     places: the folders of configurations, from which tables are read. They are part of the cache's key.
     """
     found = []
-    with compose.composing() as composer:
-        for table in map(load.table, folders.choices("table")):
-            # Values of a metric of a run; not those of its steps or of an analysis.
-            scores = [
-                (cell.where, Printed(metric, cell.value / cell.scale, table.name))
-                for cell in table.cells
-                if cell.value is not None and not cell.compute
-                if (metric := cell.column.partition(" ")[2]).startswith(("test/", "valid/"))
-            ]
-            for axes in expand(table, narrow={"seed": [0]}) if scores else []:
-                own = [score for where, score in scores if matches(axes, where)]
-                if own and axes.get("task") == task:
-                    config = schema.resolved(composer(load.request(axes)))
-                    found += [(score, config) for score in own]
+    composer = compose.Composer()
+    for table in map(load.table, folders.choices("table")):
+        # Values of a metric of a run; not those of its steps or of an analysis.
+        scores = [
+            (cell.where, Printed(metric, cell.value / cell.scale, table.name))
+            for cell in table.cells
+            if cell.value is not None and not cell.compute
+            if (metric := cell.column.partition(" ")[2]).startswith(("test/", "valid/"))
+        ]
+        for axes in expand(table, narrow={"seed": [0]}) if scores else []:
+            own = [score for where, score in scores if matches(axes, where)]
+            if own and axes.get("task") == task:
+                config = schema.resolved(composer(load.request(axes)))
+                found += [(score, config) for score in own]
     return found
