@@ -1,7 +1,4 @@
-"""Continue a finished run with more steps, as a new run: `extend=RUN_DIR loop.max_epochs=200`.
-
-Imports no torch before the run begins.
-"""
+"""Continue a finished run with more steps, as a new run: `extend=RUN_DIR loop.max_epochs=200`."""
 
 from __future__ import annotations
 

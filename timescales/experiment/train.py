@@ -1,7 +1,4 @@
-"""One run, from its configuration to its record: skip, build, lock, fit, test, write.
-
-Imports no torch before a run is known to be needed.
-"""
+"""One run, from its configuration to its record: skip, build, lock, fit, test, write."""
 
 from __future__ import annotations
 
