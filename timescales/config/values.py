@@ -55,19 +55,13 @@ def words(hint: Any) -> str:
         parts = [part for part in parts if not (part is int and float in parts)]  # a whole number is a number
         return " or ".join(words(part) for part in parts)
     if kind is Literal:
-        return one_of(inner)
+        return ("one of " if len(inner) > 1 else "") + ", ".join(map(spell, inner))
     if kind in (Sequence, list):
         plural = {int: "whole numbers", float: "numbers", str: "texts"}
         return "a list" + (f" of {plural.get(inner[0], words(inner[0]))}" if inner and inner[0] is not Any else "")
     if kind is tuple:
         return f"a list of {len(inner)}" if inner and inner[-1] is not Ellipsis else "a list"
     return WORDS.get(dict if kind is Mapping else kind, getattr(kind, "__name__", str(kind)))
-
-
-def one_of(choices: Sequence[Any]) -> str:
-    """Return "one of a, b, c"; with a single one "a"."""
-    listed = [spell(choice) for choice in choices]
-    return f"one of {', '.join(listed)}" if len(listed) > 1 else listed[0]
 
 
 def _of_yaml(parts: Sequence[Any]) -> list[Any]:

@@ -39,8 +39,7 @@ def launch(job: Job, parameters: Mapping[str, Any], jobs: Sequence[list[str]]) -
     """
     from joblib import Parallel, delayed
 
-    given = {key: value for key, value in parameters.items() if key != "backend"}
-    given = {key: int(v) if isinstance(v, str) and v.isdecimal() else v for key, v in given.items()}
+    given = {key: int(v) if isinstance(v, str) and v.isdecimal() else v for key, v in parameters.items()}
     resource_tracker.ensure_running()  # before `masked`: as it starts, it unblocks signals
     with tempfile.TemporaryDirectory() as folder:
         stop = Path(folder) / "stop"
@@ -48,7 +47,7 @@ def launch(job: Job, parameters: Mapping[str, Any], jobs: Sequence[list[str]]) -
         with Interrupt(partial(stop_workers, stop)) as interrupt, masked(signal.SIG_BLOCK):
             call = delayed(partial(in_worker, job, stop, os.getpid()))
             todo = itertools.takewhile(lambda overrides: not stop.exists(), jobs)
-            ends = list(Parallel(**given, backend="loky")(call(overrides) for overrides in todo))
+            ends = list(Parallel(**given | {"backend": "loky"})(call(overrides) for overrides in todo))
     if interrupt.requested:
         interrupted = [end for end in ends if isinstance(end, Interrupted)]
         print("\n".join(end.line for end in interrupted), flush=True)
