@@ -1,5 +1,6 @@
 """Configurations composed without Hydra's command line, and their identities."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,29 @@ def test_compositions_do_not_change_one_another():
     composer(["model=lstm", "task=pmnist"]).model.hidden_size = 7
     again = [composer([f"model={model}", "task=pmnist"]) for model in models]
     assert first == again
+
+
+def test_without_recipes_models_are_composed_as_hydra_would():
+    models, tasks = folders.choices("model"), folders.choices("task")
+    with compose.composing() as composer:
+        for k, model in enumerate(models[::3]):
+            texts = ("paper=none", "optimizer=adam", f"task={tasks[k % len(tasks)]}", f"model={model}")
+            chosen = [compose.parse(text) for text in texts]
+            made = composer._of_model(chosen)
+            expected = composer._of_choice(chosen)
+            assert (made, list(made.model)) == (expected, list(expected.model))
+        for texts in (("paper=chien", "task=copy"), ("task=copy",), ("paper=none", "task=copy", "recipe=gu/copy")):
+            assert composer._of_model([compose.parse(text) for text in (*texts, "model=gru")]) is None
+
+
+def test_a_model_depends_on_its_own_file_alone():
+    """So that `_of_model` may put it beside any task: what is said of models stands in conf/model, and nothing else."""
+    for path in paths.conf().glob("*/*.yaml"):
+        text, group = path.read_text(), path.parent.name
+        if group == "model":
+            assert not re.search("^(# @package|defaults:)", text, re.MULTILINE), path
+        elif group in compose.PLAIN_GROUPS:
+            assert not re.search("^model:|override /?model:", text, re.MULTILINE), path
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.core.plugins import Plugins
 from hydra.errors import HydraException
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf, flag_override
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
@@ -32,6 +32,9 @@ from timescales.errors import ConfigError
 
 # What is wrong in a user's command line, files or folders: such an error is one line (`errors.one_line`).
 WRONG_INPUT = (ConfigError, HydraException, OmegaConfBaseException, YAMLError, OSError)
+
+
+PLAIN_GROUPS = ("paper", "model", "task", "optimizer", "logger")  # groups in which only a file of models sets `model`
 
 
 class Files(CachingConfigRepository):
@@ -91,10 +94,30 @@ class Composer:
         key = tuple(str(o.input_line) for o in chosen)
         if key in self.composed:
             return pickle.loads(self.composed[key])
-        found = create_defaults_list(self.repository, "base", chosen, prepend_hydra=False, skip_missing=False)
+        cfg = self._of_model(chosen) or self._of_choice(chosen)
+        self.composed[key] = pickle.dumps(cfg)
+        return cfg
+
+    def _of_choice(self, chosen: Sequence[Override]) -> DictConfig:
+        found = create_defaults_list(self.repository, "base", list(chosen), prepend_hydra=False, skip_missing=False)
         cfg = self.loader._compose_config_from_defaults_list(found.defaults, self.repository)
         OmegaConf.set_struct(cfg, True)
-        self.composed[key] = pickle.dumps(cfg)
+        return cfg
+
+    def _of_model(self, chosen: Sequence[Override]) -> DictConfig | None:
+        """Put a model's own keys into the configuration without it: the atlas has 40 models on each of its tasks.
+
+        None where a model may depend on more than its own file: on recipes, or on files in the user's folder.
+        """
+        by_group = {override.key_or_group: str(override.input_line) for override in chosen}
+        if len(by_group) < len(chosen) or not {"paper", "model", "task"} <= {*by_group} <= {*PLAIN_GROUPS}:
+            return None
+        paper = by_group["paper"].removeprefix("paper=")
+        if folders.choices(f"recipe/{paper}") or len(folders.places()) > 1:
+            return None
+        cfg = self.of_files([text for group, text in by_group.items() if group != "model"])
+        with flag_override(cfg, "no_deepcopy_set_nodes", True):  # both parts are copies already
+            cfg.model = self.of_files([by_group["paper"], by_group["model"]]).model
         return cfg
 
     def chooses(self, override: Override) -> bool:
