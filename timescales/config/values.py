@@ -1,10 +1,12 @@
 """Plain values of YAML files and command lines: what type they have, in words, and how they are written.
 
 The one checker of types: for the keys of the base configuration, the arguments of classes, and the tables' files.
+Imports no torch.
 """
 
 from __future__ import annotations
 
+import functools
 import re
 import types
 import typing
@@ -78,9 +80,25 @@ def dotted(node: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
             yield from dotted(value, f"{prefix}{key}.")
 
 
+@functools.cache
+def _loader() -> Any:
+    """Return OmegaConf's reader of YAML with the parser in C, if PyYAML has it: it is ten times as fast."""
+    theirs: Any = get_yaml_loader()
+    if not yaml.__with_libyaml__:
+        return theirs
+
+    class Loader(yaml.cyaml.CParser, theirs):
+        def __init__(self, stream: Any) -> None:
+            yaml.cyaml.CParser.__init__(self, stream)
+            yaml.constructor.SafeConstructor.__init__(self)
+            yaml.resolver.Resolver.__init__(self)
+
+    return Loader
+
+
 def parse_yaml(source: str | TextIO) -> Any:
     """Read YAML as OmegaConf reads a file, where 1e-3 is a number and a key cannot come twice. Raises YAMLError."""
-    return get_yaml_loader()(source).get_single_data()
+    return _loader()(source).get_single_data()
 
 
 def read_yaml(text: str) -> Any:
