@@ -58,7 +58,8 @@ struct Layout {
     int64_t height[BLOCKS];              // rows of the block's gate in the weights
     int64_t row[BLOCKS];                 // the first of them
     int64_t column[BLOCKS + 1];          // first column of the block; the widths are rounded up to whole groups
-    int64_t columns, x_columns, first_h;  // all columns; those before the recurrent blocks' last; the first with h
+    int64_t columns, x_columns;          // all columns; those of blocks with x, which are the first
+    int64_t x_rows, h_rows;              // rows of the weights of x, and of h, in all blocks together
     int64_t in, pad;                     // length of [x, 1, h]; numbers before it, so that h begins at a cache line
     int64_t act_row, unit_row, in_row;
     int64_t window, slots;        // steps of a window; steps whose pre-activations are stored at a time
@@ -76,13 +77,14 @@ struct Layout {
     int64_t floats = 0;
 
     Layout(const Problem& p) {
-        groups = ceil_div(p.H, WIDTH), units = groups * WIDTH, columns = 0;
+        groups = ceil_div(p.H, WIDTH), units = groups * WIDTH, columns = x_rows = h_rows = 0;
         for (int k = 0; k < BLOCKS; k++) {
             height[k] = p.H / divisor(k), row[k] = 0;
             for (int gate = 0; gate < Cell::gate(k); gate++) row[k] += p.H / Cell::divisor(gate);
             column[k] = columns, columns += ceil_div(height[k], WIDTH) * WIDTH;
+            x_rows += has_x(k) ? height[k] : 0, h_rows += has_h(k) ? height[k] : 0;
         }
-        column[BLOCKS] = columns, x_columns = column[Cell::X_ONLY + Cell::SUMS], first_h = column[Cell::X_ONLY];
+        column[BLOCKS] = columns, x_columns = column[Cell::X_ONLY + Cell::SUMS];
         in = p.I + 1 + p.H, pad = ceil_div(p.I + 1, LINE) * LINE - (p.I + 1);
         act_row = odd_lines(columns), unit_row = odd_lines(units), in_row = odd_lines(pad + in);
         act_step = p.B * act_row, unit_step = p.keep ? p.B * unit_row : 0;
@@ -101,7 +103,7 @@ struct Layout {
         int64_t forward = floats;
         floats = kept;  // backward's scratch memory is where forward's was
         if (p.keep) {
-            weights_back = take(p, (columns - first_h) * units + x_columns * ceil_div(p.I, WIDTH) * WIDTH);
+            weights_back = take(p, h_rows * units + x_rows * ceil_div(p.I, WIDTH) * WIDTH);
             for (float*& d : dstate) d = take(p, p.B * unit_row);
             dvectors = take(p, p.threads * Cell::VECTORS * units);
             ddt = take(p, Cell::TIMED ? p.threads * p.S * p.B : 0);
@@ -122,6 +124,10 @@ struct Layout {
         int k = 0;
         while (col >= column[k + 1]) k++;
         return k;
+    }
+    int64_t rows_from(int64_t col) const {  // of the block's gate, those of this column and of the columns after it
+        int k = block_of(col);
+        return column[k] + height[k] - col;
     }
     // The part of [x, 1, h] that a block needs.
     Range inputs_of(const Problem& p, int k) const { return {has_x(k) ? 0 : p.I, has_h(k) ? in : p.I + 1}; }
@@ -288,7 +294,7 @@ void project(const Problem& p, const Layout& w, const Share& me, int64_t t, int6
         Range range = range_of(k);
         float* z = w.act + t % w.slots * w.act_step + me.rows.from * w.act_row + w.column[k] + group * WIDTH;
         product(rows, range.size(), in + range.from, w.in_row, from, z, w.act_row, ahead && has_x(k),
-                k + 1 < BLOCKS ? weights(k + 1, group) : weights(0, next));
+                k + 1 < BLOCKS ? weights(k + 1, group) : weights(0, next), w.height[k] - group * WIDTH);
     }
 }
 
@@ -429,7 +435,7 @@ void project_ahead(const Problem& p, const Layout& w, int64_t first) {
         }
         for (int64_t column = 0; column < w.x_columns; column += WIDTH)
             product(n, p.I + 1, in, row, w.weights + column * w.in, act + from * w.act_row + column, w.act_row, false,
-                    w.weights + (column + WIDTH) * w.in);
+                    w.weights + (column + WIDTH) * w.in, w.rows_from(column));
     }
 }
 
@@ -470,22 +476,20 @@ void forward(const Problem& p) {
 
 // ---------------------------------------------------------------------------------------------- backward
 
-// weights_back: hh in tiles (columns with h, WIDTH) for each group of units, then ih in the same way for groups of
-// inputs and the columns with x. The gradients of the pre-activations are multiplied by them.
+// weights_back: for each group of units, the rows of hh in a tile (rows, WIDTH), block after block; then ih in the same way
+// for groups of inputs. The gradients of the pre-activations are multiplied by them.
 void pack_weights_back(const Problem& p, const Layout& w) {
-    int64_t h_columns = w.columns - w.first_h, tiles = w.groups + (p.d_x ? ceil_div(p.I, WIDTH) : 0);
+    int64_t tiles = w.groups + (p.d_x ? ceil_div(p.I, WIDTH) : 0);
     Range range = part(tiles, thread_number(), team_size());
     for (int64_t n = range.from; n < range.to; n++) {
         bool recurrent = n < w.groups;
         const float* from = recurrent ? p.hh : p.ih;
         int64_t length = recurrent ? p.H : p.I, first = (recurrent ? n : n - w.groups) * WIDTH;
-        float* to = w.weights_back + (recurrent ? n * h_columns : w.groups * h_columns + (n - w.groups) * w.x_columns) * WIDTH;
-        int64_t end = recurrent ? w.columns : w.x_columns;
-        for (int64_t column = recurrent ? w.first_h : 0; column < end; column++, to += WIDTH) {
-            int k = w.block_of(column);
-            int64_t unit = column - w.column[k], row = w.row[k] + unit;
-            for (int64_t l = 0; l < WIDTH; l++)
-                to[l] = unit < w.height[k] && first + l < length ? from[row * length + first + l] : 0.0f;
+        float* to = w.weights_back + (recurrent ? n * w.h_rows : w.groups * w.h_rows + (n - w.groups) * w.x_rows) * WIDTH;
+        for (int k = 0; k < BLOCKS; k++) {
+            if (!(recurrent ? has_h(k) : has_x(k))) continue;
+            for (int64_t row = w.row[k]; row < w.row[k] + w.height[k]; row++, to += WIDTH)
+                for (int64_t l = 0; l < WIDTH; l++) to[l] = first + l < length ? from[row * length + first + l] : 0.0f;
         }
     }
 }
@@ -577,11 +581,15 @@ void pointwise_backward(const Problem p, const Layout w, const Share me, int64_t
 
 // dh += dz_t U for one group of units; `next`: the group after it.
 void recur_back(const Problem& p, const Layout& w, const Share& me, int64_t t, int64_t group, int64_t next) {
-    int64_t columns = w.columns - w.first_h;
-    product(taking_part(p, t, me.rows), columns, w.act + t * w.act_step + me.rows.from * w.act_row + w.first_h,
-            w.act_row, w.weights_back + group * columns * WIDTH,
-            w.dstate[0] + me.rows.from * w.unit_row + group * WIDTH, w.unit_row, true,
-            w.weights_back + next * columns * WIDTH);
+    const float *weights = w.weights_back + group * w.h_rows * WIDTH, *end = weights + w.h_rows * WIDTH;
+    for (int k = Cell::X_ONLY; k < BLOCKS; k++) {
+        const float* later = weights + w.height[k] * WIDTH;
+        product(taking_part(p, t, me.rows), w.height[k],
+                w.act + t * w.act_step + me.rows.from * w.act_row + w.column[k], w.act_row, weights,
+                w.dstate[0] + me.rows.from * w.unit_row + group * WIDTH, w.unit_row, true,
+                later < end ? later : w.weights_back + next * w.h_rows * WIDTH, p.H - group * WIDTH);
+        weights = later;
+    }
 }
 
 // gradient = sum over steps and batch of [x, 1, h_before]^T dz: the gradients of ih, bias and hh at once. For each group
@@ -626,7 +634,7 @@ void sum_gradients(const Problem& p, const Layout& w, int64_t time_part, Range p
                 for (int64_t k = later.from; k < later.to; k++) soon(w.act + row[k] * w.act_row + (j + 1) * WIDTH);
                 float* sums = gradient + (j * w.in + r.from) * WIDTH;  // those of the next tiles are fetched
                 product_of_packed(r.size(), block.size(), left + m * block.size() * ROWS, right, sums, n > 0,
-                                  sums + r.size() * WIDTH);
+                                  sums + r.size() * WIDTH, w.rows_from(j * WIDTH));
             }
         }
     }
@@ -660,14 +668,19 @@ void write_gradients(const Problem& p, const Layout& w) {
 // dx = dz W for all steps at once.
 void input_gradient(const Problem& p, const Layout& w) {
     int64_t row = Layout::dx_row(p), panels = ceil_div(p.I, WIDTH), rows = p.S * p.B;
-    const float* weights = w.weights_back + w.groups * (w.columns - w.first_h) * WIDTH;
+    const float* weights = w.weights_back + w.groups * w.h_rows * WIDTH;
     float* dx = w.dx + thread_number() * CHUNK * row;
     Range range = part(rows, thread_number(), team_size());
     for (int64_t from = range.from; from < range.to; from += CHUNK) {
         int64_t n = range.to - from < CHUNK ? range.to - from : CHUNK;
-        for (int64_t j = 0; j < panels; j++)
-            product(n, w.x_columns, w.act + from * w.act_row, w.act_row, weights + j * w.x_columns * WIDTH,
-                    dx + j * WIDTH, row, false);
+        for (int64_t j = 0; j < panels; j++) {
+            const float* tile = weights + j * w.x_rows * WIDTH;
+            for (int k = 0; k < Cell::X_ONLY + Cell::SUMS; k++) {
+                product(n, w.height[k], w.act + from * w.act_row + w.column[k], w.act_row, tile, dx + j * WIDTH, row, k > 0,
+                        nullptr, p.I - j * WIDTH);
+                tile += w.height[k] * WIDTH;
+            }
+        }
         for (int64_t r = 0; r < n; r++) {
             int64_t to = (from + r) / p.B * p.B + p.place((from + r) % p.B);
             std::memcpy(p.d_x + to * p.I, dx + r * row, p.I * sizeof(float));

@@ -4,23 +4,24 @@
 #include "products.h"
 
 // c (R x WIDTH, row stride ldc) = or += a (R x K) b (K x WIDTH, contiguous). Element (i, k) of `a` is a[i * lda + k]
-// or, if packed, a[k * ROWS + i]. A tile of few rows has too few sums to hide the latency of an FMA, so UNROLL steps
-// of k have separate sums. With `fetch`, the K cache lines at `next` are prefetched meanwhile.
-template <int R, bool packed, bool fetch>
+// or, if packed, a[k * ROWS + i]. A tile of few sums cannot hide the latency of an FMA, so UNROLL steps of k have separate
+// sums. With `fetch`, the K cache lines at `next` are prefetched meanwhile. N: registers of a row; 1 is half of the width.
+template <int R, int N, bool packed, bool fetch>
 static void tile(int64_t K, const float* a, int64_t lda, const float* b, float* c, int64_t ldc, bool accumulate,
                  const float* next) {
-    constexpr int UNROLL = R == 1 ? 4 : R <= 3 ? 2 : 1;
-    Reg sum[UNROLL][R][2] = {};
+    constexpr int UNROLL = R * N <= 2 ? 4 : R * N <= 6 ? 2 : 1;
+    Reg sum[UNROLL][R][N] = {};
     if (accumulate)
-        for (int i = 0; i < R; i++) sum[0][i][0] = load_reg(c + i * ldc), sum[0][i][1] = load_reg(c + i * ldc + LANES);
-    auto step = [&](int64_t k, Reg(&s)[R][2]) __attribute__((always_inline)) {
+        for (int i = 0; i < R; i++)
+            for (int n = 0; n < N; n++) sum[0][i][n] = load_reg(c + i * ldc + n * LANES);
+    auto step = [&](int64_t k, Reg(&s)[R][N]) __attribute__((always_inline)) {
         if (fetch) soon(next + k * LINE, LINE);
-        Reg b0 = in_register(load_reg(b + k * WIDTH)), b1 = in_register(load_reg(b + k * WIDTH + LANES));
+        Reg right[N];
+        for (int n = 0; n < N; n++) right[n] = in_register(load_reg(b + k * WIDTH + n * LANES));
 #pragma GCC unroll 16
         for (int i = 0; i < R; i++) {
             float x = packed ? a[k * ROWS + i] : a[i * lda + k];
-            s[i][0] += x * b0;
-            s[i][1] += x * b1;
+            for (int n = 0; n < N; n++) s[i][n] += x * right[n];
         }
     };
     int64_t k = 0;
@@ -30,22 +31,24 @@ static void tile(int64_t K, const float* a, int64_t lda, const float* b, float* 
     for (; k < K; k++) step(k, sum[0]);
 #pragma GCC unroll 16
     for (int i = 0; i < R; i++) {
-        for (int u = 1; u < UNROLL; u++) sum[0][i][0] += sum[u][i][0], sum[0][i][1] += sum[u][i][1];
-        store_reg(c + i * ldc, sum[0][i][0]);
-        store_reg(c + i * ldc + LANES, sum[0][i][1]);
+        for (int n = 0; n < N; n++) {
+            for (int u = 1; u < UNROLL; u++) sum[0][i][n] += sum[u][i][n];
+            store_reg(c + i * ldc + n * LANES, sum[0][i][n]);
+        }
+        if (N == 1 && !accumulate) store_reg(c + i * ldc + LANES, Reg{});
     }
 }
 
-template <bool packed, bool fetch = false, int R = ROWS>
+template <int N, bool packed, bool fetch = false, int R = ROWS>
 static void tile_of(int64_t rows, int64_t K, const float* a, int64_t lda, const float* b, float* c, int64_t ldc,
                     bool accumulate, const float* next = nullptr) {
-    if (rows == R) return tile<R, packed, fetch>(K, a, lda, b, c, ldc, accumulate, next);
-    if constexpr (R > 1) tile_of<packed, fetch, R - 1>(rows, K, a, lda, b, c, ldc, accumulate, next);
+    if (rows == R) return tile<R, N, packed, fetch>(K, a, lda, b, c, ldc, accumulate, next);
+    if constexpr (R > 1) tile_of<N, packed, fetch, R - 1>(rows, K, a, lda, b, c, ldc, accumulate, next);
 }
 
-template <int width>
-void product(int64_t rows, int64_t K, const float* a, int64_t lda, const float* b, float* c, int64_t ldc,
-             bool accumulate, const float* next) {
+template <int N>
+static void product_of(int64_t rows, int64_t K, const float* a, int64_t lda, const float* b, float* c, int64_t ldc,
+                       bool accumulate, const float* next) {
     int64_t blocks = ceil_div(K, BLOCK), tiles = ceil_div(rows, ROWS);
     if (!rows) return;
     for (int64_t n = 0; n < blocks; n++) {
@@ -58,22 +61,33 @@ void product(int64_t rows, int64_t K, const float* a, int64_t lda, const float* 
             if (n == 0)
                 for (int64_t i = later.from; i < later.to; i++) soon(c + i * ldc);
             if (fetched && tiles > 1 && m < 2)
-                tile_of<false, true>(r.size(), k.size(), left, lda, right, c + r.from * ldc, ldc, accumulate || n > 0,
-                                     fetched + m * k.size() * LINE);
+                tile_of<N, false, true>(r.size(), k.size(), left, lda, right, c + r.from * ldc, ldc, accumulate || n > 0,
+                                        fetched + m * k.size() * LINE);
             else
-                tile_of<false>(r.size(), k.size(), left, lda, right, c + r.from * ldc, ldc, accumulate || n > 0);
+                tile_of<N, false>(r.size(), k.size(), left, lda, right, c + r.from * ldc, ldc, accumulate || n > 0);
             r = later;
         }
     }
 }
 
 template <int width>
+void product(int64_t rows, int64_t K, const float* a, int64_t lda, const float* b, float* c, int64_t ldc,
+             bool accumulate, const float* next, int64_t columns) {
+    if (columns <= LANES) return product_of<1>(rows, K, a, lda, b, c, ldc, accumulate, next);
+    product_of<2>(rows, K, a, lda, b, c, ldc, accumulate, next);
+}
+
+template <int width>
 void product_of_packed(int64_t rows, int64_t K, const float* a, const float* b, float* c, bool accumulate,
-                       const float* next) {
-    if (next) return tile_of<true, true>(rows, K, a, 0, b, c, WIDTH, accumulate, next);
-    tile_of<true>(rows, K, a, 0, b, c, WIDTH, accumulate);
+                       const float* next, int64_t columns) {
+    bool narrow = columns <= LANES;
+    if (next && narrow) return tile_of<1, true, true>(rows, K, a, 0, b, c, WIDTH, accumulate, next);
+    if (next) return tile_of<2, true, true>(rows, K, a, 0, b, c, WIDTH, accumulate, next);
+    if (narrow) return tile_of<1, true>(rows, K, a, 0, b, c, WIDTH, accumulate);
+    tile_of<2, true>(rows, K, a, 0, b, c, WIDTH, accumulate);
 }
 
 template void product<WIDTH>(int64_t, int64_t, const float*, int64_t, const float*, float*, int64_t, bool,
-                             const float*);
-template void product_of_packed<WIDTH>(int64_t, int64_t, const float*, const float*, float*, bool, const float*);
+                             const float*, int64_t);
+template void product_of_packed<WIDTH>(int64_t, int64_t, const float*, const float*, float*, bool, const float*,
+                                       int64_t);
