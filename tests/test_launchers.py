@@ -230,7 +230,7 @@ def test_each_slurm_job_ends_by_itself(tmp_path, monkeypatch, capsys):
     assert "[3/4] job 5_3 failed" in capsys.readouterr().out
 
 
-def test_a_sweep_is_given_to_slurm_in_arrays(tmp_path, monkeypatch):
+def test_the_first_array_goes_on_where_slurm_refuses_a_second(tmp_path, monkeypatch):
     import submitit
 
     from timescales.experiment import slurm
@@ -243,18 +243,22 @@ def test_a_sweep_is_given_to_slurm_in_arrays(tmp_path, monkeypatch):
         def update_parameters(self, **parameters): ...
 
         def map_array(self, function, *arguments):
-            if "nothing" in arguments[0][0]:
-                raise RuntimeError("sbatch: error\nsbatch: error: QOSMaxSubmitJobPerUserLimit\n")
             given.append(len(arguments[0]))
-            return [Job(tmp_path, f"{len(given)}_{k}", fine) for k in range(len(arguments[0]))]
+            if len(given) > 1 or "nothing" in arguments[0][0]:
+                raise RuntimeError("sbatch: error\nsbatch: error: QOSMaxSubmitJobPerUserLimit\n")
+            return [Job(tmp_path, f"5_{k}", fine) for k in range(len(arguments[0]))]
 
     monkeypatch.setattr(submitit, "AutoExecutor", Executor)
     monkeypatch.setattr(slurm, "ARRAY", 2)
-    monkeypatch.setattr(slurm.time, "sleep", lambda seconds: None)
     monkeypatch.setattr(slurm, "queued", lambda: set())
+    monkeypatch.setattr(slurm.time, "sleep", lambda seconds: None)
     parameters = {"submitit_folder": str(tmp_path), "max_num_timeout": 1}
-    assert slurm.launch(len, parameters, [[f"seed={k}"] for k in range(5)]) == 5 * [fine]
-    assert given == [2, 2, 1]
+    ends = slurm.launch(len, parameters, [[f"seed={k}"] for k in range(5)])
+    assert given == [2, 2]
+    line = "SLURM took 2 of 5 jobs (sbatch: error: QOSMaxSubmitJobPerUserLimit): the same command continues"
+    assert ends[:2] == [fine, fine]
+    assert [str(end._return_value) for end in ends[2:]] == 3 * [line]
+    given.clear()
     with pytest.raises(RuntimeError, match="QOSMax"):
         slurm.launch(len, parameters, [["nothing"]])
 

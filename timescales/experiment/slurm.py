@@ -24,8 +24,7 @@ def launch(job: Job, parameters: Mapping[str, Any], overrides: Sequence[list[str
     """Call job(overrides) in jobs of SLURM; returns how each ended.
 
     No job ends with another, and nobody asks `sacct`, which on clusters without accounting waits for ever: the queue
-    is asked. parameters: of conf/hydra/launcher/slurm.yaml. Raises sbatch's error if SLURM refuses an array; those
-    before it go on.
+    is asked. parameters: of conf/hydra/launcher/slurm.yaml. Raises sbatch's error if SLURM refuses all jobs.
     """
     import submitit
 
@@ -34,12 +33,21 @@ def launch(job: Job, parameters: Mapping[str, Any], overrides: Sequence[list[str
     executor = submitit.AutoExecutor(parameters["submitit_folder"], cluster="slurm", slurm_max_num_timeout=timeouts)
     executor.update_parameters(**{k if k in SHARED else f"slurm_{k}": v for k, v in of_slurm.items()})
     jobs: list[Any] = []
+    refused: list[JobReturn] = []
     for k in range(0, len(overrides), ARRAY):
-        jobs += executor.map_array(job, overrides[k : k + ARRAY])
+        try:
+            jobs += executor.map_array(job, overrides[k : k + ARRAY])
+        except Exception as error:  # sbatch's: too many jobs, say
+            if not jobs:
+                raise
+            why = (str(error).strip() or type(error).__name__).splitlines()[-1]
+            line = f"SLURM took {len(jobs)} of {len(overrides)} jobs ({why}): the same command continues"
+            refused = [failed(line)] * (len(overrides) - len(jobs))
+            break
     arrays = " ".join(dict.fromkeys(job.job_id.partition("_")[0] for job in jobs))
     print(f"SLURM has {len(jobs)} jobs, {arrays}: squeue -j {arrays.replace(' ', ',')}", flush=True)
     try:
-        return answers(jobs)
+        return answers(jobs) + refused
     except KeyboardInterrupt:
         print(f"\nthe jobs go on without this process: scancel {arrays} ends them", flush=True)
         raise
