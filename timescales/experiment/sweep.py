@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import signal
 import statistics
 import sys
@@ -234,9 +233,12 @@ def stopping_after(minutes: float | None) -> Iterator[Callable[[], bool]]:
         handler = signal.getsignal(signal.SIGINT)  # ignored in a job in the background of a shell script
         (handler if callable(handler) else signal.default_int_handler)(number, frame)
 
-    end = math.inf if minutes is None else time.monotonic() + 60.0 * minutes
+    if minutes is None:
+        yield lambda: False
+        return
+    end = time.monotonic() + 60.0 * minutes
     before = signal.signal(signal.SIGALRM, ring)
-    signal.setitimer(signal.ITIMER_REAL, 60.0 * (minutes or 0.0))  # 0: never
+    signal.setitimer(signal.ITIMER_REAL, 60.0 * minutes)
     try:
         yield lambda: time.monotonic() >= end
     finally:
