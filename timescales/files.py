@@ -46,7 +46,7 @@ def write_atomic(path: Path, data: bytes) -> None:
     """
     temporary = ""
     try:
-        handle, temporary = new_temporary(path)
+        handle, temporary = _temporary(path)
         with os.fdopen(handle, "wb") as file:
             file.write(data)
             file.flush()
@@ -67,7 +67,7 @@ def write_atomic(path: Path, data: bytes) -> None:
             abandoned.unlink()
 
 
-def new_temporary(path: Path) -> tuple[int, str]:
+def _temporary(path: Path) -> tuple[int, str]:
     """Make a new, locked temporary file for `path`. Return its handle and name."""
     while True:
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f"{TEMPORARY}{path.name}.")

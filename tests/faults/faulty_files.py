@@ -24,16 +24,16 @@ class Fault:
 
 
 class FaultyFiles:
-    """Replaces `os`, `open` and `new_temporary` in `timescales.files`. Whatever else is asked of it comes from `os`."""
+    """Replaces `os`, `open` and `_temporary` in `timescales.files`. Whatever else is asked of it comes from `os`."""
 
     def __init__(self, counter: c_longlong, fault: Fault) -> None:
         self.counter, self.fault, self.at, self.since = counter, fault, fault.at, fault.since
         self.file = ""
-        self.real_temporary = files.new_temporary
+        self.real_temporary = files._temporary
 
     def install(self) -> None:
         """Patch `timescales.files` in this process."""
-        files.os, files.open, files.new_temporary = self, self.open, self.temporary  # type: ignore[attr-defined,assignment]
+        files.os, files.open, files._temporary = self, self.open, self.temporary  # type: ignore[attr-defined,assignment]
 
     def __getattr__(self, name: str) -> Any:
         return getattr(os, name)

@@ -27,11 +27,12 @@ from pathlib import Path
 from typing import IO, TypedDict, cast
 
 from timescales.errors import ConfigError
-from timescales.files import TEMPORARY, make_folder, new_temporary
+from timescales.files import TEMPORARY, make_folder
 
 HEARTBEAT = 30.0  # seconds
 TIMEOUT = 300.0  # ten heartbeats: what a machine knows about files on a network may be a minute old
 RELEASED = "given back"
+PAUSE = 1.0  # seconds in which an owner has written who it is
 
 
 # Who holds a lock, as its file says; {} if the file is damaged. try: how often SLURM has requeued the job.
@@ -61,33 +62,25 @@ class Lock:
         self.thread = threading.Thread(target=self._keep_alive, daemon=True)
         self.thread.start()
 
-    def _create(self) -> IO[bytes]:
-        """Create the lock's file and return it. While the file is open, this process has flock's lock.
-
-        The file says who holds it before it gets its name. Else a process that is killed in between would leave an
-        empty lock, which counts for TIMEOUT seconds.
-        """
+    def _create(self) -> IO[str]:
+        """Create the lock's file and write who holds it. While the file is open, this process has flock's lock."""
         message = f"{self.directory} is being run by another process, which has just taken it"
-        written = ""
         try:
-            handle, written = new_temporary(self.path)
-            file = os.fdopen(handle, "r+b", buffering=0)
-            file.write(json.dumps(_this_process()).encode())
-            try:
-                os.link(written, self.path)
-            except (FileExistsError, FileNotFoundError):  # an owner removes the temporary files of others
-                raise RunningElsewhere(message) from None
-            except OSError:  # a file system without hard links
-                os.close(os.open(self.path, os.O_CREAT | os.O_EXCL))
-                os.replace(written, self.path)
+            file = open(self.path, "x+")  # noqa: SIM115 (stays open)
         except FileExistsError:
             raise RunningElsewhere(message) from None
-        except OSError as error:  # such as a full disk
+        with contextlib.suppress(OSError):  # a file system without locks, where only the heartbeat counts
+            fcntl.flock(file, fcntl.LOCK_EX)
+        try:
+            file.write(json.dumps(_this_process()))
+            file.flush()
+            os.fsync(file.fileno())  # so that other machines see it
+        except OSError as error:  # such as a full disk: an empty file would count as a lock for TIMEOUT seconds
+            self.path.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                file.close()
             error.filename = str(self.path)
             raise
-        finally:
-            if written:
-                Path(written).unlink(missing_ok=True)
         if _newest(self.directory) != self.number:  # another process was faster while this one slept
             self.path.unlink(missing_ok=True)
             file.close()
@@ -120,7 +113,7 @@ class Lock:
         try:
             with self.file:
                 self.file.seek(0)
-                self.file.write(RELEASED.encode())
+                self.file.write(RELEASED)
                 self.file.truncate()
         except OSError:  # on a full disk with copy-on-write (btrfs, ZFS), overwriting needs space, a time stamp not
             with contextlib.suppress(OSError):
@@ -145,19 +138,19 @@ def owner(directory: Path) -> str | None:
     if not found:
         return None
     try:
-        with open(found[max(found)], errors="replace") as file:
-            held = _is_held(file.fileno())
-            content = file.read()
-            touched = os.fstat(file.fileno()).st_mtime
+        content, held, touched = _read(found[max(found)])
+        if not content and not held:  # it is just being written, or its owner was killed before it could
+            time.sleep(PAUSE)
+            content, held, touched = _read(found[max(found)])
     except OSError as error:
         if error.errno not in (errno.ENOENT, errno.ESTALE):  # on NFS it may vanish while it is read
             raise
         return "another process"  # which has just taken the next number
-    if content.startswith(RELEASED) and not held:
+    if not held and (not content or content.startswith(RELEASED)):
         return None
     try:
         holder = cast(Holder, dict(json.loads(content)))
-    except (ValueError, TypeError):  # it is damaged, or just being written
+    except (ValueError, TypeError):  # it is damaged
         holder = {}
     words = f"process {holder.get('process', '?')} on {holder.get('host', '?')}"
     if held:
@@ -171,6 +164,13 @@ def owner(directory: Path) -> str | None:
     with tempfile.TemporaryFile(dir=directory, prefix=".now.") as file:
         silence = os.fstat(file.fileno()).st_mtime - touched
     return f"{words}, last heard of {silence:.0f} s ago," if silence < TIMEOUT else None
+
+
+def _read(path: Path) -> tuple[str, bool | None, float]:
+    """Return the content of a lock's file, whether it is held (`_is_held`), and when it was touched."""
+    with open(path, errors="replace") as file:
+        held = _is_held(file.fileno())
+        return file.read(), held, os.fstat(file.fileno()).st_mtime
 
 
 def _is_held(file: int) -> bool | None:
