@@ -56,15 +56,15 @@ def test_compositions_do_not_change_one_another():
 
 def test_without_recipes_models_are_composed_as_hydra_would():
     models, tasks = folders.choices("model"), folders.choices("task")
-    with compose.composing() as composer:
-        for k, model in enumerate(models[::3]):
-            texts = ("paper=none", "optimizer=adam", f"task={tasks[k % len(tasks)]}", f"model={model}")
-            chosen = [compose.parse(text) for text in texts]
-            made = composer._of_model(chosen)
-            expected = composer._of_choice(chosen)
-            assert (made, list(made.model)) == (expected, list(expected.model))
-        for texts in (("paper=chien", "task=copy"), ("task=copy",), ("paper=none", "task=copy", "recipe=gu/copy")):
-            assert composer._of_model([compose.parse(text) for text in (*texts, "model=gru")]) is None
+    composer = compose.Composer()
+    for k, model in enumerate(models[::3]):
+        texts = ("paper=none", "optimizer=adam", f"task={tasks[k % len(tasks)]}", f"model={model}")
+        chosen = [compose.parse(text) for text in texts]
+        made = composer._of_model(chosen)
+        expected = composer._of_choice(chosen)
+        assert (made, list(made.model)) == (expected, list(expected.model))
+    for texts in (("paper=chien", "task=copy"), ("task=copy",), ("paper=none", "task=copy", "recipe=gu/copy")):
+        assert composer._of_model([compose.parse(text) for text in (*texts, "model=gru")]) is None
 
 
 def test_a_model_depends_on_its_own_file_alone():
