@@ -75,7 +75,7 @@ class Lock:
             file.write(json.dumps(_this_process()))
             file.flush()
             os.fsync(file.fileno())  # so that other machines see it
-        except OSError as error:  # such as a full disk: an empty file would count as a lock for TIMEOUT seconds
+        except OSError as error:  # such as a full disk: a part of it would count as a lock for TIMEOUT seconds
             self.path.unlink(missing_ok=True)
             with contextlib.suppress(OSError):
                 file.close()
