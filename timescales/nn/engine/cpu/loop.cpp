@@ -129,6 +129,13 @@ struct Layout {
         int k = block_of(col);
         return column[k] + height[k] - col;
     }
+    // The rows of block k and of those after it, before `end`, that have no empty column between them. k becomes the next.
+    int64_t rows_together(int& k, int end) const {
+        int first = k;
+        int64_t rows = height[k++];
+        while (k < end && column[k] == column[first] + rows) rows += height[k++];
+        return rows;
+    }
     // The part of [x, 1, h] that a block needs.
     Range inputs_of(const Problem& p, int k) const { return {has_x(k) ? 0 : p.I, has_h(k) ? in : p.I + 1}; }
 
@@ -582,10 +589,11 @@ void pointwise_backward(const Problem p, const Layout w, const Share me, int64_t
 // dh += dz_t U for one group of units; `next`: the group after it.
 void recur_back(const Problem& p, const Layout& w, const Share& me, int64_t t, int64_t group, int64_t next) {
     const float *weights = w.weights_back + group * w.h_rows * WIDTH, *end = weights + w.h_rows * WIDTH;
-    for (int k = Cell::X_ONLY; k < BLOCKS; k++) {
-        const float* later = weights + w.height[k] * WIDTH;
-        product(taking_part(p, t, me.rows), w.height[k],
-                w.act + t * w.act_step + me.rows.from * w.act_row + w.column[k], w.act_row, weights,
+    for (int k = Cell::X_ONLY, first = k; k < BLOCKS; first = k) {
+        int64_t together = w.rows_together(k, BLOCKS);
+        const float* later = weights + together * WIDTH;
+        product(taking_part(p, t, me.rows), together,
+                w.act + t * w.act_step + me.rows.from * w.act_row + w.column[first], w.act_row, weights,
                 w.dstate[0] + me.rows.from * w.unit_row + group * WIDTH, w.unit_row, true,
                 later < end ? later : w.weights_back + next * w.h_rows * WIDTH, p.H - group * WIDTH);
         weights = later;
@@ -675,10 +683,11 @@ void input_gradient(const Problem& p, const Layout& w) {
         int64_t n = range.to - from < CHUNK ? range.to - from : CHUNK;
         for (int64_t j = 0; j < panels; j++) {
             const float* tile = weights + j * w.x_rows * WIDTH;
-            for (int k = 0; k < Cell::X_ONLY + Cell::SUMS; k++) {
-                product(n, w.height[k], w.act + from * w.act_row + w.column[k], w.act_row, tile, dx + j * WIDTH, row, k > 0,
-                        nullptr, p.I - j * WIDTH);
-                tile += w.height[k] * WIDTH;
+            for (int k = 0, first = 0, end = Cell::X_ONLY + Cell::SUMS; k < end; first = k) {
+                int64_t together = w.rows_together(k, end);
+                product(n, together, w.act + from * w.act_row + w.column[first], w.act_row, tile, dx + j * WIDTH, row,
+                        first > 0, nullptr, p.I - j * WIDTH);
+                tile += together * WIDTH;
             }
         }
         for (int64_t r = 0; r < n; r++) {
