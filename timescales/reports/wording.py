@@ -244,7 +244,7 @@ def answer(report: Report) -> str:
     """Answer in one sentence whether a table is reproduced at the paper's size."""
     conclusions, values = report.counts
     if not conclusions and not values:
-        return "The text that we have states no conclusion and no value for it."
+        return "There is nothing to compare with: we know of no conclusion and of no printed value."
     first = yes_or_no(conclusions or values)  # a paper that concludes nothing is judged by its values
     return f"{first}: {'; '.join(filter(None, counts([report])))}."
 
