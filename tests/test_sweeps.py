@@ -9,6 +9,7 @@ from quick import QUICK, UNTRAINED, lock_from_elsewhere, records
 
 from timescales.config.compose import Composer
 from timescales.config.run import runs_of
+from timescales.experiment import plan
 from timescales.experiment.sweep import Sweep
 from timescales.runs import lock, record
 
@@ -244,6 +245,16 @@ def test_a_setting_holds_for_those_models_that_have_it(train, sweep, words, epsi
     assert len(models) == sum(map(len, epsilons.values()))
     for name, values in epsilons.items():
         assert {model.get("epsilon") for model in models if model["name"] == name} == set(values)
+
+
+def test_no_key_is_left_out_of_a_run_that_was_not_given_it(capsys):
+    """As in a table whose grids set other keys for each task."""
+    requests = [["task=copy", "task.T=5"], ["task=pmnist", "+model.head_size=3"], ["task=copy", "model.hidden_size=4"]]
+    assert plan.fitting(requests, Composer()) == requests
+    assert capsys.readouterr().out == ""
+    both = [["task=copy", "task.T=5"], ["task=pmnist", "task.T=5"], ["task=pmnist"]]
+    assert plan.fitting(both, Composer()) == both[::2]
+    assert capsys.readouterr().out == "note: task.T is left out for pmnist: no such key there\n"
 
 
 def test_runs_of_different_tasks_are_not_compared(train, tmp_path, monkeypatch):

@@ -34,25 +34,23 @@ def fitting(requests: Sequence[list[str]], composer: Composer) -> list[list[str]
     are one.
     """
     choices = [tuple(text for text in request if composer.chooses(parse(text))) for request in requests]
-    firsts = dict(zip(choices, requests, strict=True))  # a request with each choice of files
-    overrides = [parse(text) for request in firsts.values() for text in request]
-    added = {override.key_or_group for override in overrides if override.is_add()}  # as +model.head_size=16
-    depend = ("model.", "task.", "optimizer.")  # on a choice of files
-    of_groups = dict.fromkeys(o.key_or_group for o in overrides if o.key_or_group.startswith(depend))
-    known = {choice: {key for key, _ in dotted(composer.of_files(request))} for choice, request in firsts.items()}
-    absent: dict[str, list[tuple[str, ...]]] = {}  # by key, the choices of files without it
-    for key in (key for key in of_groups if key not in added):
-        without = [choice for choice in firsts if key not in known[choice]]
-        if 0 < len(without) < len(firsts):
-            absent[key] = without
-            group = key.partition(".")[0]
-            of_group = (parse(text) for choice in without for text in choice)
-            names = dict.fromkeys(str(o.value()) for o in of_group if o.key_or_group == group)
-            print(f"note: {key} is left out for {', '.join(names) or f'the {group}'}: no such key there", flush=True)
+    known = {choice: {key for key, _ in dotted(composer.of_files(choice))} for choice in dict.fromkeys(choices)}
+    of_any = set().union(*known.values())
+    without: dict[str, dict[str, None]] = {}  # by key, the names of the models, tasks or optimizers without it
     fitted: dict[tuple[str, ...], list[str]] = {}
     for request, choice in zip(requests, choices, strict=True):
-        fitting_overrides = [text for text in request if choice not in absent.get(parse(text).key_or_group, ())]
-        fitted.setdefault(tuple(fitting_overrides), fitting_overrides)
+        kept = []
+        for text in request:
+            override = parse(text)
+            key, group = override.key_or_group, override.key_or_group.partition(".")[0]
+            if key not in of_any or key in known[choice] or override.is_add():  # as +model.head_size=16
+                kept.append(text)
+            else:
+                names = (str(o.value()) for o in map(parse, choice) if o.key_or_group == group)
+                without.setdefault(key, {})[next(names, f"the {group}")] = None
+        fitted.setdefault(tuple(kept), kept)
+    for key, files in without.items():
+        print(f"note: {key} is left out for {', '.join(files)}: no such key there", flush=True)
     return list(fitted.values())
 
 
