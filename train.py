@@ -18,6 +18,7 @@ with extras.command():
 
     import hydra
     from hydra.core.hydra_config import HydraConfig
+    from hydra.main import get_args_parser
     from hydra.types import RunMode
     from omegaconf import DictConfig
 
@@ -31,8 +32,6 @@ with extras.command():
 FULL = os.environ.get("HYDRA_FULL_ERROR") == "1"  # show tracebacks, also of wrong input
 # Hydra warns that our hydra/launcher/joblib.yaml replaces the plugin's. It is meant to.
 warnings.filterwarnings("ignore", r"\s*'hydra/launcher/joblib' is validated against", UserWarning)
-# Hydra's options whose value may be the next word.
-TAKE_A_VALUE = ("--config-dir", "-cd", "--cfg", "-c", "--info", "-i", "--package", "-p", "--experimental-rerun")
 
 
 @hydra.main(version_base="1.3", config_path=str(paths.conf()), config_name="config")
@@ -72,18 +71,15 @@ def arguments(words: list[str]) -> list[str]:
     refuse a setting that only the files have that are swept over.
     """
     words = ["rung=small" if word in ("profile=small", "profile=tiny") else word for word in words]  # older names
-    is_option = [word[:1] == "-" or before in TAKE_A_VALUE for before, word in zip(["", *words], words, strict=False)]
-    options = [word for word, option in zip(words, is_option, strict=True) if option]
-    settings = [word for word, option in zip(words, is_option, strict=True) if not option]
-    several = {"-m", "--multirun"} & {*options} or any(word.startswith("table=") for word in settings)
-    shows = {"-c", "--cfg", "-h", "--help", "-i", "--info"} & {word.partition("=")[0] for word in options}
-    if shows or not several or any(word.startswith("hydra/sweeper=") for word in settings):
-        return [*options, *settings]
-    ours = [word for word in settings if not word.startswith(("hydra.", "hydra/"))]
-    options = [word for word in options if word not in ("-m", "--multirun")]
-    settings = [word for word in settings if word not in ours]
-    escaped = [word.replace("${", "\\${") for word in ours]
-    return [*options, "--multirun", *settings, f"hydra.sweeper.runs={spell(escaped)}"]
+    given = get_args_parser().parse_intermixed_args(words)  # Hydra's own, which knows the options that take a value
+    options = [word for word in words if word not in given.overrides]
+    several = given.multirun or any(word.startswith("table=") for word in given.overrides)
+    foreign = any(word.startswith("hydra/sweeper=") for word in given.overrides)
+    if given.cfg or given.help or given.info or foreign or not several:
+        return [*options, *given.overrides]
+    of_hydra = [word for word in given.overrides if word.startswith(("hydra.", "hydra/"))]
+    runs = [word.replace("${", "\\${") for word in given.overrides if word not in of_hydra]
+    return [*options, "--multirun", *of_hydra, f"hydra.sweeper.runs={spell(runs)}"]
 
 
 def run() -> None:

@@ -111,7 +111,7 @@ def test_shell_completion_knows_the_models(train, monkeypatch):
     assert "model=plstm" in train("-sc", "query=bash").out
 
 
-@pytest.mark.parametrize("option", [["--cfg=job"], ["-c", "job"]])
+@pytest.mark.parametrize("option", [["--cfg=job"], ["-c", "job"], ["-cn", "base", "-c", "job"]])
 def test_settings_may_stand_on_both_sides_of_an_option(train, option):
     outcome = train("task=copy", *option, "task.T=7", "model=gru")
     assert outcome.status == 0, outcome
@@ -153,7 +153,7 @@ def test_settings_of_a_sweep_reach_our_sweeper_as_they_were_typed():
     """Hydra composes a first configuration without them: it would refuse what only the swept files have."""
     made = entry.arguments(["model=lstm,plstm", "-m", "task.noise=${seed}", "hydra.sweeper.minutes=3", "~x"])
     runs = r"hydra.sweeper.runs=['model=lstm,plstm','task.noise=\${seed}','~x']"
-    assert made == ["--multirun", "hydra.sweeper.minutes=3", runs]
+    assert made == ["-m", "--multirun", "hydra.sweeper.minutes=3", runs]
     runs = "hydra.sweeper.runs=['table=chien_copy','rung=small']"
     assert entry.arguments(["table=chien_copy", "profile=small"]) == ["--multirun", runs]
     for words in (["a=1", "-m", "hydra/sweeper=optuna"], ["table=x", "--cfg", "job"], ["a=1"]):
