@@ -1,5 +1,6 @@
 """What a sweeper that searches for settings is told of a run; tests/ecosystem/test_optuna.py has a real one."""
 
+import copy
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -46,9 +47,10 @@ def test_another_sweeper_is_told_the_selected_metric(train, told, tmp_path):
     assert told == 2 * expected  # skipped runs answer, too
 
 
-def test_a_launcher_that_is_not_ours_is_hydras_to_sweep_with(train):
+def test_a_launcher_that_is_not_ours_is_hydras_to_sweep_with(train, monkeypatch):
     """Such as Ray's, in tests/ecosystem/test_hydra_launchers.py; it calls what train.py gave to Hydra."""
     basic = {"_target_": "hydra._internal.core_plugins.basic_launcher.BasicLauncher"}
+    monkeypatch.setattr(ConfigStore.instance(), "repo", copy.deepcopy(ConfigStore.instance().repo))  # for this test
     ConfigStore.instance().store("foreign", basic, "hydra/launcher")
     sweep = ["-m", "hydra/launcher=foreign", *QUICK, "seed=0,1"]
     assert train(*sweep).status == 0
