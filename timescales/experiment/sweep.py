@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import signal
 import statistics
 import sys
@@ -79,11 +80,10 @@ class Sweep:
             line = "small runs on a CPU are fastest one on each core, with one thread each: hydra/launcher=joblib"
             print(line, file=sys.stderr, flush=True)
         self.seconds = cost.known() if todo else {}
-        price = {run.cost_key: self.seconds.get(run.cost_key, float("inf")) for run in todo}
         if self.minutes is None:
-            todo.sort(key=lambda run: (run.seed, -price[run.cost_key]))
+            todo.sort(key=lambda run: (run.seed, -self.seconds.get(run.cost_key, math.inf)))
         else:
-            todo.sort(key=lambda run: (price[run.cost_key], run.seed))
+            todo.sort(key=lambda run: (self.seconds.get(run.cost_key, math.inf), run.seed))
         with stopping_after(self.minutes) as time_is_up:
             try:
                 self.train(todo)
