@@ -60,10 +60,7 @@ class TimescalesLauncher(Launcher):
 
         self.folder.mkdir(parents=True, exist_ok=True)  # where a sweeper such as Optuna's writes what it has found
         job = Job(next(iter(folders.places()[1:]), None), self.sweeper.get("direction"))
-        ended: list[JobReturn] = importlib.import_module(self.module).launch(
-            job, self.parameters, [list(overrides) for overrides in job_overrides]
-        )
-        return ended
+        return importlib.import_module(self.module).launch(job, self.parameters, job_overrides)
 
 
 class TimescalesJoblib(TimescalesLauncher):

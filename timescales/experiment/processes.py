@@ -28,7 +28,7 @@ class Interrupted(NamedTuple):
     saved: bool  # False: a second signal came before the run was saved
 
 
-def launch(job: Job, parameters: Mapping[str, Any], jobs: Sequence[list[str]]) -> list[Any]:
+def launch(job: Job, parameters: Mapping[str, Any], jobs: Sequence[Sequence[str]]) -> list[Any]:
     """Call job(overrides) in processes, for each of the jobs' overrides; returns what each returned.
 
     At a signal joblib kills its workers, and so it does when one of them dies. Here a signal is passed on to the
@@ -66,7 +66,7 @@ def stop_workers(stop: Path) -> None:
                 os.kill(process.pid, PASSED_ON)
 
 
-def in_worker(job: Job, stop: Path, launcher: int, overrides: list[str]) -> Any:
+def in_worker(job: Job, stop: Path, launcher: int, overrides: Sequence[str]) -> Any:
     """Do a job in a worker: where a signal ends it, an Interrupted is returned once the run is saved.
 
     launcher: the process of the sweep, where the job is done if there is one at a time.

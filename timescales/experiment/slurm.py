@@ -15,23 +15,22 @@ from timescales.experiment.train import Job
 
 ARRAY = 1000  # jobs in one array: SLURM takes 1001 unless told otherwise (MaxArraySize)
 GRACE = 20.0  # seconds that a shared file system may take to show a job's answer after its end
-# What submitit calls by one name on every cluster; all else is SLURM's.
-SHARED = ["timeout_min", "cpus_per_task", "gpus_per_node", "tasks_per_node", "mem_gb", "nodes", "name"]
-SHARED += ["stderr_to_stdout"]
 
 
-def launch(job: Job, parameters: Mapping[str, Any], overrides: Sequence[list[str]]) -> list[JobReturn]:
+def launch(job: Job, parameters: Mapping[str, Any], overrides: Sequence[Sequence[str]]) -> list[JobReturn]:
     """Call job(overrides) in jobs of SLURM; returns how each ended.
 
     No job ends with another, and nobody asks `sacct`, which on clusters without accounting waits for ever: the queue
     is asked. parameters: of conf/hydra/launcher/slurm.yaml. Raises sbatch's error if SLURM refuses all jobs.
     """
     import submitit
+    from hydra_plugins.hydra_submitit_launcher.config import BaseQueueConf
 
-    of_slurm = {k: v for k, v in parameters.items() if k not in ("_target_", "submitit_folder", "max_num_timeout")}
-    timeouts = parameters["max_num_timeout"]
-    executor = submitit.AutoExecutor(parameters["submitit_folder"], cluster="slurm", slurm_max_num_timeout=timeouts)
-    executor.update_parameters(**{k if k in SHARED else f"slurm_{k}": v for k, v in of_slurm.items()})
+    shared = vars(BaseQueueConf())  # what submitit calls by one name on every cluster; all else is SLURM's
+    named = {key if key in shared else f"slurm_{key}": value for key, value in parameters.items()}
+    folder, timeouts = named.pop("submitit_folder"), named.pop("slurm_max_num_timeout")
+    executor = submitit.AutoExecutor(folder, cluster="slurm", slurm_max_num_timeout=timeouts)
+    executor.update_parameters(**named)
     jobs: list[Any] = []
     refused: list[JobReturn] = []
     for k in range(0, len(overrides), ARRAY):
