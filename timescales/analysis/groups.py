@@ -95,9 +95,7 @@ def _settings(config: Config) -> Settings:
     settings = {f"{part}.{key}": value for part, values in parts.items() for key, value in values.items()}
     settings |= {key: config.get(key, getattr(schema.BaseConfig, key)) for key in ("precision", "deterministic")}
     settings["paper"] = config.get("paper", {}).get("name")
-    ignored = {f"task.{key}" for key in schema.IGNORED_TASK_KEYS}
-    ignored |= {f"loop.{key}" for key in schema.IGNORED_LOOP_KEYS}
-    return {key: value for key, value in settings.items() if key not in ignored}
+    return {key: value for key, value in settings.items() if schema.is_of_identity(key)}
 
 
 def titles(runs: Sequence[Trained]) -> list[str]:

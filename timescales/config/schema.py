@@ -182,12 +182,10 @@ def resolved(cfg: DictConfig) -> Config:
 
 # --- the identity of a run --------------------------------------------------------------------------------------------
 
-# Keys that change none of a run's numbers are not part of its identity.
-IGNORED_KEYS: tuple[str, ...] = ("logger", "device", "engine", "data_root", "run_dir", "resume", "force", "hydra")
-IGNORED_KEYS += SEVERAL_RUNS_KEYS
-# log_one_over_e only reaches the loggers, so the record is the same with and without it.
-IGNORED_LOOP_KEYS = ("checkpoint_every", "log_one_over_e")
-IGNORED_TASK_KEYS = ("allow_partial",)  # the record of a run on part of the data names what is missing
+# Keys and groups that change none of a run's numbers are not part of its identity.
+IGNORED = {"logger", "device", "engine", "data_root", "run_dir", "resume", "force", "hydra", *SEVERAL_RUNS_KEYS}
+IGNORED |= {"loop.checkpoint_every", "loop.log_one_over_e"}  # the latter only reaches the loggers
+IGNORED |= {"task.allow_partial"}  # the record of a run on part of the data names what is missing
 DEFAULTS: dict[str, Any] = {each.name: each.default for each in fields(BaseConfig)}
 DEFAULTS |= {f"loop.{key}": value for key, value in vars(LoopSettings()).items()}
 DEFAULTS |= {f"model.{key}": value for key, value in MODEL_DEFAULTS.items()}
@@ -218,9 +216,7 @@ def identity(config: Config) -> str:
 @functools.cache  # a report of all tables asks half a million times
 def is_of_identity(key: str) -> bool:
     """Return whether a key is part of a run's identity."""
-    group, _, name = key.partition(".")
-    others = {"loop": IGNORED_LOOP_KEYS, "task": IGNORED_TASK_KEYS}
-    return group not in IGNORED_KEYS and name not in others.get(group, ())
+    return key not in IGNORED and key.partition(".")[0] not in IGNORED
 
 
 def settings(config: Config) -> Settings:

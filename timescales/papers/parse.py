@@ -14,7 +14,7 @@ from dataclasses import MISSING, fields, replace
 from typing import Any, get_args, get_type_hints
 
 from timescales.config import values as plain
-from timescales.config.schema import IGNORED_KEYS, IGNORED_LOOP_KEYS, IGNORED_TASK_KEYS
+from timescales.config.schema import is_of_identity
 from timescales.config.values import read_yaml
 from timescales.errors import ConfigError, nearest
 from timescales.papers import assumptions
@@ -285,11 +285,10 @@ def _figure(where: str, node: Any) -> Figure:
 def _grid(where: str, node: Any) -> Grid:
     """Make a grid. Raises ConfigError for several values of a key that is not part of a run's identity."""
     plain.require(where, node, Mapping)
-    alike = [*(f"loop.{key}" for key in IGNORED_LOOP_KEYS), *(f"task.{key}" for key in IGNORED_TASK_KEYS)]
     for name, value in node.items():
         key = str(name).lstrip("+~")
         several = isinstance(value, list) and len(value) > 1
-        if key == "seeds" or (several and (key in alike or key.partition(".")[0] in IGNORED_KEYS)):
+        if key == "seeds" or (several and not is_of_identity(key)):
             fix = "write seed: [0, 1, 2]" if key == "seeds" else "give it on the command line"
             raise ConfigError(f"{where}.{key}: runs that only differ in it are one run; {fix}")
     return Grid(dict(node))

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from timescales import extras, paths
 from timescales.config import Settings
-from timescales.config.schema import IGNORED_KEYS
+from timescales.config.schema import is_of_identity
 from timescales.errors import ConfigError
 from timescales.files import csv_rows, csv_text
 from timescales.runs import found, store
@@ -86,7 +86,7 @@ def of_run(directory: Path) -> tuple[dict[str, Tensor], About]:
     content = load_checkpoint(directory / "best.pt", ("model",))
     if record is None or content is None:
         raise ConfigError(f"{directory} has no record.json and best.pt: give the directory of a run that has ended")
-    config = {key: value for key, value in record.config.items() if key not in IGNORED_KEYS}
+    config = {key: value for key, value in record.config.items() if is_of_identity(key)}
     try:
         spec = _plain(build.build_task(record.config, "cpu").spec)
     except MissingData:
