@@ -48,7 +48,11 @@ class Interrupt:
         if outer is not None:
             return outer
         if threading.current_thread() is threading.main_thread():
-            for number in caught():
+            in_submitit = callable(signal.getsignal(signal.SIGUSR2))
+            numbers = [signal.SIGINT, signal.SIGUSR2 if in_submitit else signal.SIGTERM, PASSED_ON]
+            if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as under nohup
+                numbers.append(signal.SIGHUP)
+            for number in numbers:
                 self.handlers[number] = signal.signal(number, self._request)
             self.ended = threading.Event()
             self.reader, self.writer = os.pipe()
@@ -93,13 +97,6 @@ class Interrupt:
             elif signals > 1 and not self.ended.wait(PATIENCE) and self.handled < 2:
                 say("Stopped without saving. Run the same command to continue.")
                 os._exit(130)
-
-
-def caught() -> list[signal.Signals]:
-    """Return the signals that an Interrupt catches; SIGHUP stays ignored under nohup."""
-    warned = callable(signal.getsignal(signal.SIGUSR2))  # submitit has a handler
-    numbers = [signal.SIGINT, signal.SIGUSR2 if warned else signal.SIGTERM, PASSED_ON]
-    return numbers if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else [*numbers, signal.SIGHUP]
 
 
 def active() -> Interrupt | None:

@@ -32,6 +32,7 @@ def fit(run: TrainingRun, until: int | None = None) -> None:
     until: the step at which to pause.
     """
     model, optimizer, clock = run.model, run.optimizer, Clock(run)
+    end = run.last_step if until is None else min(until, run.last_step)
 
     def gradients(batch: Batch, state: State) -> tuple[Tensor, Output]:
         output = model(batch, state)
@@ -44,7 +45,7 @@ def fit(run: TrainingRun, until: int | None = None) -> None:
     with Interrupt() as interrupt, StepGraphs(model, run.device) as graphs:
         if run.in_step:  # its validation was interrupted
             finish_step(run, clock, interrupt)
-        while run.unfinished and run.progress.step != until:
+        while not run.progress.stopped and run.progress.step < end:
             batch = run.draw_batch()
             optimizer.zero_grad(set_to_none=True)
             loss, output = graphs.of(gradients)(batch, run.state)
@@ -62,26 +63,17 @@ class Clock:
     """
 
     def __init__(self, run: TrainingRun) -> None:
-        self.run = run
-        self.start()
-
-    def start(self) -> None:
-        """Count from now on."""
-        self.since, self.worked = time.monotonic(), time.process_time()
-
-    def stop(self) -> None:
-        """Add the seconds until now."""
-        seconds, worked = time.monotonic() - self.since, time.process_time() - self.worked
-        self.run.progress.seconds += worked if seconds > 10 and worked < seconds / 100 else seconds
+        self.run, self.since, self.worked = run, time.monotonic(), time.process_time()
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
-        """Leave the time of this block out of the run's seconds."""
-        self.stop()
+        """Add the seconds until this block to the run's, and leave out those of the block."""
+        seconds, worked = time.monotonic() - self.since, time.process_time() - self.worked
+        self.run.progress.seconds += worked if seconds > 10 and worked < seconds / 100 else seconds
         try:
             yield
         finally:
-            self.start()
+            self.since, self.worked = time.monotonic(), time.process_time()
 
 
 def step(optimizer: Optimizer, lr_scale: float | None = None) -> None:
@@ -110,8 +102,8 @@ def finish_step(run: TrainingRun, clock: Clock, interrupt: Interrupt) -> None:
                     one_over_e = one_over_e_values(run.model, run.task, run.settings.log_one_over_e)
                 run.record_validation(metrics, one_over_e)
         except Requested as error:
-            clock.stop()
-            run.save()  # a resumed run begins with this validation
+            with clock.paused():
+                run.save()  # a resumed run begins with this validation
             raise KeyboardInterrupt(f"at step {run.progress.step}, before its validation") from error
     run.log_step()
     with clock.paused():

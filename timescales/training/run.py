@@ -110,11 +110,6 @@ class TrainingRun:
         """Return the device of the model."""
         return next(self.model.parameters()).device
 
-    @property
-    def unfinished(self) -> bool:
-        """Return whether a step is left to take, or to finish."""
-        return self.in_step or (not self.progress.stopped and self.progress.step < self.last_step)
-
     def draw_batch(self) -> Batch:
         """Return the batch of the next training step. It is the same batch until this step is taken."""
         if self.batch is None:
