@@ -88,6 +88,7 @@ LINES = [
     ("table=chien_copy model=lstm,plstn", "did you mean plstm?"),
     ("table=chien_copy rung=t20O", "rung=t20O: no such rung; did you mean t20?"),
     ("table=chien_copy hydra.sweeper.minutes=0", "hydra.sweeper.minutes must be a number above 0, or null; not 0"),
+    ("table=chien_copy seed=range(3,0)", "seed=range(3,0) selects no value"),
     ("-m table=chien_copy,chien_table3", "give one value"),
     ("table=chien_copy logger=csv,none", "logger=csv,none: give one value"),
     ("-m rung=small", "rung=small is a size of a table: give table=NAME too"),

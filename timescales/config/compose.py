@@ -32,8 +32,6 @@ from timescales.errors import ConfigError
 
 # What is wrong in a user's command line, files or folders: such an error is one line (`errors.one_line`).
 WRONG_INPUT = (ConfigError, HydraException, OmegaConfBaseException, YAMLError, OSError)
-
-
 PLAIN_GROUPS = ("paper", "model", "task", "optimizer", "logger")  # groups in which only a file of models sets `model`
 
 
@@ -61,7 +59,7 @@ class Composer:
     """
 
     def __init__(self) -> None:
-        Plugins.instance()  # which read the files
+        Plugins.instance()  # registers Hydra's readers of files
         path = ConfigSearchPathImpl()
         for folder in folders.places():
             path.append("main", f"file://{folder}")
@@ -132,7 +130,10 @@ class Composer:
         if not override.is_discrete_sweep():
             raise ConfigError(f"{text}: a range is for hydra/sweeper=optuna; give values here")
         swept = replace(override, config_loader=self.loader)  # glob(*) asks for files
-        return [f"{override.get_key_element()}={value}" for value in swept.sweep_string_iterator()]
+        values = [f"{override.get_key_element()}={value}" for value in swept.sweep_string_iterator()]
+        if not values:
+            raise ConfigError(f"{text} selects no value: there is nothing to run")
+        return values
 
 
 @functools.cache

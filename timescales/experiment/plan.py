@@ -10,7 +10,7 @@ from timescales.config import Settings, schema
 from timescales.config.compose import WRONG_INPUT, Composer, parse
 from timescales.config.run import Run
 from timescales.config.values import dotted, spell
-from timescales.errors import ConfigError, one_line
+from timescales.errors import one_line
 from timescales.papers import load
 from timescales.papers.table import Table, expand, varying
 
@@ -22,8 +22,6 @@ def combinations(overrides: Sequence[str], composer: Composer) -> list[list[str]
         given.pop(key := parse(text).get_key_element(), None)  # the last counts at its place
         given[key] = text
     values = [composer.each_value(text) for text in given.values()]
-    if empty := [text for text, found in zip(given.values(), values, strict=True) if not found]:
-        raise ConfigError(f"{empty[0]} selects no value: there is nothing to run")
     return fitting([list(each) for each in itertools.product(*values)], composer)
 
 
