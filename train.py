@@ -39,7 +39,8 @@ def main(cfg: DictConfig) -> float | None:
     """Train what Hydra has composed: a run, or one for each of `seeds` seeds; returns their value, for a sweeper."""
     config = HydraConfig.get()
     single = config.mode is RunMode.RUN
-    with one_line_errors() if single else contextlib.nullcontext():  # in a sweep the sweeper takes note of errors
+    # Before an error of a single run Hydra would print a line of its own. Of a sweep's runs the sweeper takes note.
+    with one_line_errors() if single else contextlib.nullcontext():
         folders.use_sources(config.runtime.config_sources)
         if single and (launcher := [text for text in config.overrides.hydra if "hydra/launcher=" in text]):
             raise ConfigError(f"{launcher[0]} is for sweeps: add -m")

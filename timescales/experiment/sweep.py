@@ -46,6 +46,7 @@ class Sweep:
         if minutes is not None and not (fits(minutes, float) and minutes > 0):
             raise ConfigError(f"hydra.sweeper.minutes must be a number above 0, or null; not {minutes}")
         self.asked, self.minutes, self.composer = runs, minutes, Composer()
+        self.of_table = any(parse(text).key_or_group == "table" for text in runs)
         self.launcher = Plugins.instance().instantiate_launcher(
             hydra_context=hydra_context, task_function=task_function, config=config
         )
@@ -115,7 +116,6 @@ class Sweep:
         given = {text: parse(text).key_or_group for text in self.asked}
         if several := [text for text, key in given.items() if key == "extend"]:
             raise ConfigError(f"{several[0]} continues one run: give it without -m, table=")
-        self.of_table = "table" in given.values()
         if not self.of_table:
             requests = plan.combinations(self.asked, self.composer)
         else:
