@@ -14,12 +14,12 @@ import pytest
 import torch
 from hydra.core.utils import JobReturn, JobStatus
 from quick import QUICK, SIZES, records
+from trainings import saved_step
 
 from timescales.experiment import processes
 from timescales.paths import ROOT
 from timescales.runs import lock
 from timescales.training.interrupt import Interrupt
-from timescales.training.run import resume_step
 
 QUICK = [*QUICK, "engine=eager", "logger=csv"]
 
@@ -72,7 +72,7 @@ def begun(tmp_path):
 
 def assert_saved(directory):
     assert json.loads((directory / "record.json").read_text())["status"] == "interrupted"
-    assert resume_step(directory) >= 2
+    assert saved_step(directory) >= 2
     assert not lock.owner(directory)
     assert not [path.name for path in directory.iterdir() if path.name.startswith(".")]
 
@@ -91,7 +91,7 @@ def test_a_signal_ends_a_joblib_sweep_when_each_worker_has_saved(tmp_path, start
     assert process.returncode == 130, output
     for directory in runs:
         assert_saved(directory)
-        assert re.search(rf"run_dir=\S*{directory.name}\S*: saved at step {resume_step(directory)}\n", output)
+        assert re.search(rf"run_dir=\S*{directory.name}\S*: saved at step {saved_step(directory)}\n", output)
     assert "Saved in 2 of 6 jobs. Run the same command to continue." in output
     assert output.index("Press Ctrl-C again") < output.index(": saved at step")
     assert "Traceback" not in output

@@ -15,7 +15,7 @@ from timescales.config import schema
 from timescales.models.sequence import SequenceModel
 from timescales.tasks import Copy
 from timescales.training import build, loop
-from timescales.training.run import TrainingRun
+from timescales.training.run import TrainingRun, load_checkpoint
 
 TINY = ["model.hidden_size=6", "task.batch_size=8", "device=cpu", "run_dir=unused", "loop.log_every=3"]
 COPY = ["task=copy", "task.T=3", *sizes("copy", 40, 16, 16)]  # five steps an epoch
@@ -31,6 +31,12 @@ def fit(model, task, optimizer, log, settings, directory):
     run = TrainingRun(model, task, optimizer, log, settings, directory)
     loop.fit(run)
     return run
+
+
+def saved_step(directory):
+    """The last step that the checkpoint in a run's directory has finished."""
+    content = load_checkpoint(directory / "last.pt")
+    return content["progress"]["step"] - content["in_step"]
 
 
 SMALL = {"T": 3, "batch_size": 8, "train_size": 40, "valid_size": 16, "test_size": 16}

@@ -8,13 +8,12 @@ import time
 
 import pytest
 from quick import QUICK
-from trainings import fit_small, quiet, same_weights
+from trainings import fit_small, quiet, same_weights, saved_step
 
 from timescales.config.schema import LoopSettings
 from timescales.tasks import task
 from timescales.training import build, loop, outcome, progress
 from timescales.training.interrupt import Interrupt
-from timescales.training.run import resume_step
 
 
 @pytest.fixture
@@ -51,7 +50,7 @@ def test_a_signal_in_a_validation_is_obeyed_after_the_batch(tmp_path, evaluation
         fit_small(tmp_path / "parts", settings, lambda values, step: parts_log.append((step, values)))
     assert len(counted) == batch
     validated = batch == 4  # the signal came in the last batch
-    assert resume_step(tmp_path / "parts") == parts_log[-1][0] == (step if validated else step - 1)
+    assert saved_step(tmp_path / "parts") == parts_log[-1][0] == (step if validated else step - 1)
     resumed = fit_small(tmp_path / "parts", settings, lambda values, step: parts_log.append((step, values)))
     assert parts_log == whole_log
     assert same_weights(whole.model, resumed.model)
@@ -85,7 +84,7 @@ def number(request):
 def test_a_signal_ends_a_run_after_the_step(tmp_path, number):
     with pytest.raises(KeyboardInterrupt, match="at step 3"):
         fit_small(tmp_path, LoopSettings(max_epochs=2), lambda values, step: step == 3 and signal.raise_signal(number))
-    assert resume_step(tmp_path) == 3
+    assert saved_step(tmp_path) == 3
 
 
 def test_sighup_stays_ignored_under_nohup(tmp_path):
@@ -94,7 +93,7 @@ def test_sighup_stays_ignored_under_nohup(tmp_path):
         fit_small(tmp_path, LoopSettings(max_epochs=1), lambda values, step: signal.raise_signal(signal.SIGHUP))
     finally:
         signal.signal(signal.SIGHUP, before)
-    assert resume_step(tmp_path) == 5
+    assert saved_step(tmp_path) == 5
 
 
 def test_a_signal_ends_a_run_that_is_being_built_at_once(train, monkeypatch, number):

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from quick import SIZES, records
-from trainings import COPY, close
+from trainings import COPY, close, saved_step
 
 from timescales.config.compose import Composer
 from timescales.config.run import run_of, runs_of
@@ -15,7 +15,7 @@ from timescales.experiment.sweep import Sweep
 from timescales.runs import cost, lock, record
 from timescales.runs.record import Record
 from timescales.tasks import Copy
-from timescales.training.run import TrainingRun, resume_step
+from timescales.training.run import TrainingRun
 
 FOUR_STEPS = ["task=copy", "task.T=2", *SIZES, "model=gru", "loop.max_epochs=2", "loop.log_every=1", "logger=csv"]
 THREE = [*FOUR_STEPS, "seeds=3"]
@@ -137,7 +137,7 @@ def test_an_interruption_leaves_the_later_seeds(train, tmp_path, monkeypatch):
         assert train(*THREE, "run_dir=stopped").status == 130
     assert [saved["status"] for saved in records("stopped")] == ["finished", "interrupted"]
     places = sorted(path.parent for path in (tmp_path / "stopped").glob("*/record.json"))
-    assert [resume_step(place) for place in places] == [4, 3]
+    assert [saved_step(place) for place in places] == [4, 3]
     assert train(*THREE, "run_dir=stopped").out.count("finished, skipped") == 1
     for found, whole in zip(records("stopped"), records("whole"), strict=True):
         assert {key: found[key] for key in ALONE} == {key: whole[key] for key in ALONE}

@@ -109,7 +109,7 @@ def train(run: Run, direction: Any = None) -> Record | None:
         try:
             if run.origin and start:
                 extend.begin(run, run.origin, start)
-            steps, step = settings.last_step(task.start_of), resume_step(directory, task.partial, task.data)
+            steps, step = settings.last_step(task.start_of), resume_step(directory, task)
             times_at_start = memory.timescale_quantiles(model)
             saved.change(
                 config=config,

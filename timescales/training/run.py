@@ -283,22 +283,21 @@ def schedule(optimizer: Optimizer, settings: LoopSettings, last_step: int, steps
     return LambdaLR(optimizer, factor, last_epoch=steps_taken - 1)
 
 
-def resume_step(directory: Path, partial: list[str] | None = None, data: dict[str, str] | None = None) -> int:
+def resume_step(directory: Path, task: Task) -> int:
     """Return the last step that the run in a directory has finished, from which it would continue; 0 for none.
 
-    partial: what the data lack today (`Task.partial`). data: the digests of the data today (`Task.data`).
-
-    Raises ConfigError if the run began on other data.
+    Raises ConfigError if the run began on other data than those that the task has today.
     """
     content = load_checkpoint(directory / "last.pt", KEYS)
     if content is None:
         return 0
     before = content.get("lacks", [])  # old checkpoints do not have it
-    if partial is not None and before != partial:
-        was, now = ("; ".join(parts) or "the whole" for parts in (before, partial))
+    if before != task.partial:
+        was, now = ("; ".join(parts) or "the whole" for parts in (before, task.partial))
         raise ConfigError(f"{directory} was begun on other data ({was}; now {now}): restart it with force=true")
-    if data and not same_data(content.get("data"), data):
-        raise ConfigError(f"{directory} was begun on another {', '.join(data)}: restart it on this one with force=true")
+    if task.data and not same_data(content.get("data"), task.data):
+        names = ", ".join(task.data)
+        raise ConfigError(f"{directory} was begun on another {names}: restart it on this one with force=true")
     return content["progress"]["step"] - content.get("in_step", False)
 
 
