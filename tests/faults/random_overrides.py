@@ -33,6 +33,7 @@ from timescales.config.run import Run  # noqa: E402
 from timescales.config.values import dotted  # noqa: E402
 from timescales.experiment import train as one_run  # noqa: E402
 from timescales.experiment.sweep import Sweep  # noqa: E402
+from timescales.runs.record import Record  # noqa: E402
 
 GROUPS = ("model", "task", "optimizer", "paper")
 SECONDS = 30  # a case that takes longer counts as hanging
@@ -233,9 +234,9 @@ class Commands:
         return outcome(status, out.getvalue(), err.getvalue(), case)
 
 
-def validated(run: Run, direction: Any = None) -> None:
+def validated(run: Run, direction: Any = None) -> Record:
     """What `train` does before it trains."""
-    one_run.ended(run, direction)
+    return one_run.ended(run, direction) or Record(id=run.id, status="interrupted")
 
 
 def outcome(status: int, out: str, err: str, case: list[str]) -> Outcome:

@@ -42,7 +42,7 @@ def train_all(cfg: DictConfig, overrides: Sequence[str], direction: Any = None) 
     for run in runs:
         try:
             saved = train(run, direction)
-            if saved is not None and saved.select is not None:  # older records do not have it
+            if saved.select is not None:  # older records do not have it
                 values.append(metrics.selected(saved))
         except Exception as error:
             errors.append(error)
@@ -77,14 +77,14 @@ class Job:
         return submitit.helpers.DelayedSubmission(self, overrides)
 
 
-def train(run: Run, direction: Any = None) -> Record | None:
-    """Train a run that has not ended; returns its record (None if only results/ has one).
+def train(run: Run, direction: Any = None) -> Record:
+    """Train a run that has not ended; returns its record.
 
     direction: that of a sweeper that searches, which is told the run's best validation (`check_direction`).
     Raises RunningElsewhere if another process trains it, KeyboardInterrupt when it was interrupted and has saved.
     """
-    if ended(run, direction):
-        return Record.read(run.directory)
+    if saved := ended(run, direction):
+        return saved
     if holder := lock.owner(run.directory):
         raise lock.RunningElsewhere(f"{run.directory} is being run by {holder} right now")
 
@@ -101,8 +101,8 @@ def train(run: Run, direction: Any = None) -> Record | None:
     start = extend.checkpoint_of(run, run.origin, task) if run.origin else None
     settings, times = LoopSettings(**config["loop"]), partial(memory.unit_timescales, model)
     with lock.hold(directory) as held, Interrupt(), logged(directory):
-        if ended(run, direction):  # another process has trained it meanwhile
-            return Record.read(directory)
+        if saved := ended(run, direction):  # another process has trained it meanwhile
+            return saved
         restart = found.action(run, found.read_state(directory)) is Action.RESTART
         saved = record.start(directory, run, restart)
         log = None
@@ -152,18 +152,17 @@ def train(run: Run, direction: Any = None) -> Record | None:
         return saved
 
 
-def ended(run: Run, direction: Any) -> bool:
-    """Return whether a run is to be skipped. If so, print a line that says so."""
+def ended(run: Run, direction: Any) -> Record | None:
+    """Return the record of a run that is to be skipped, and print a line that says so; None for any other run."""
     state = found.read_state(run.directory)
-    if found.action(run, state) is not Action.SKIP:
-        return False
-    if saved := state.record:
-        if direction is not None and saved.select is None:
-            raise ConfigError(f"{run.directory} has no value to search by in its record: force=true trains it again")
-        check_direction(saved.select, direction)
-        remedy = f"stale: {saved.what_changed} since; force=stale" if saved.stale else "force=true"
-        print(f"finished, skipped: {run.directory} ({remedy} runs it again)\n  {saved.summary}")
-    return True
+    if (saved := state.record) is None or found.action(run, state) is not Action.SKIP:
+        return None
+    if direction is not None and saved.select is None:
+        raise ConfigError(f"{run.directory} has no value to search by in its record: force=true trains it again")
+    check_direction(saved.select, direction)
+    remedy = f"stale: {saved.what_changed} since; force=stale" if saved.stale else "force=true"
+    print(f"finished, skipped: {run.directory} ({remedy} runs it again)\n  {saved.summary}")
+    return saved
 
 
 def check_direction(select: Any, direction: Any) -> None:
