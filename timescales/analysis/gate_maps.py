@@ -18,7 +18,7 @@ from timescales.analysis.run import Trained
 from timescales.analysis.study import Study, TableRow
 from timescales.models.sequence import SequenceModel
 from timescales.tasks import Task
-from timescales.training.gates import needs_forget_gates, watched
+from timescales.training.gates import needs_forget_gates, recorded
 
 TITLE = "Forget gates over time: units sorted by their mean, short memory at the top, long at the bottom"
 WINDOW = 5  # the authors' example: words 350 to 419 of the test text, the sixth window of 70
@@ -69,11 +69,9 @@ def window(model: SequenceModel, task: Task) -> tuple[list[Tensor], Tensor]:
     batches = list(itertools.islice(task.batches("test"), WINDOW + 1)) if carried else [sequence(task, 0)]
     for batch in batches[:-1]:
         state = model(batch, state).state
-    gates: list[list[Tensor]] = [[] for _ in model.rnn.layers]
-    with watched(model, lambda layer, act: gates[layer].append(act.forget[0].double().cpu())):
-        model(batches[-1], state)
+    gates, _ = recorded(model, batches[-1], state)
     exists = task.exists(batches[-1])[:, 0].cpu()
-    return [torch.stack(steps)[exists] for steps in gates], batches[-1].x[:, 0].cpu()[exists]
+    return [forget[:, 0].double().cpu()[exists] for forget in gates], batches[-1].x[:, 0].cpu()[exists]
 
 
 def draw(figure: Any, rows: list[TableRow], words: list[str] | None) -> None:

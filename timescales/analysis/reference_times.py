@@ -20,7 +20,7 @@ from timescales.analysis.study import Study, by_unit
 from timescales.models.sequence import SequenceModel
 from timescales.tasks import Batch, Copy, Task, VariableCopy
 from timescales.tasks.copy import LENGTH, SIGNAL
-from timescales.training.gates import watched
+from timescales.training.gates import recorded
 
 LATE = 0.5  # a unit is late if its age is at least this part of the delay, or, without a delay, of the whole time
 TITLE = "When units reset: reference times k_t, and ages t - k_t, over test sequences"
@@ -119,20 +119,12 @@ def trace(model: SequenceModel, task: Task, k: int, name: str = "sequence") -> T
 
 def _ages(model: SequenceModel, task: Task, batch: Batch) -> Tensor:
     """Return the age of every unit after each step of a single sequence, (S, units), without the steps of padding."""
-    ages: list[list[Tensor]] = [[] for _ in model.rnn.layers]
-    shares: list[list[Tensor]] = [[] for _ in model.rnn.layers]  # the share of its age that a unit keeps in each step
-
-    def read(layer: int, act: Any) -> None:
-        ages[layer].append(act.age[0].cpu())
-        shares[layer].append(1.0 - act.reset[0].cpu())
-
-    with watched(model, read):
-        model(batch)
-    of_units, kept_share = (torch.cat([torch.stack(steps) for steps in layers], -1) for layers in (ages, shares))
+    layers, _ = recorded(model, batch, read=lambda act: torch.stack([act.age[0], act.reset[0]]).cpu())
+    ages, resets = torch.cat(layers, -1).unbind(1)
     first = int(task.exists(batch)[:, 0].cpu().int().argmax())
-    if first and batch.mask is None:  # the model has read padding
-        of_units[first:] -= of_units[first - 1] * kept_share[first:].cumprod(0)
-    return of_units
+    if first and batch.mask is None:  # the model has read padding; of its age a unit keeps 1 - reset in each step
+        ages[first:] -= ages[first - 1] * (1.0 - resets[first:]).cumprod(0)
+    return ages
 
 
 def _delays(task: Copy, n: int) -> Tensor:
@@ -149,17 +141,8 @@ def ages_before_signals(model: SequenceModel, task: Copy) -> tuple[Tensor, Tenso
     needs_age(model)
     batch = task.batch("test", 0, 0, 0, min(SEQUENCES, task.size("test")))
     signal = (batch.x == SIGNAL).int().argmax(0)
-    ages = [torch.zeros(batch.x.shape[1], cell.hidden_size, device=task.device) for cell in model.rnn.layers]
-    step = [0] * len(ages)
-
-    def read(layer: int, act: Any) -> None:
-        step[layer] += 1
-        rows = signal == step[layer]
-        ages[layer][rows] = act.age[rows].float()
-
-    with watched(model, read):
-        model(batch)
-    return torch.cat(ages, -1).cpu(), _delays(task, len(signal))
+    ages = torch.cat(recorded(model, batch, read=lambda act: act.age.float())[0], -1)
+    return ages[signal - 1, torch.arange(len(signal))].cpu(), _delays(task, len(signal))
 
 
 def draw(figure: Any, traces: Sequence[Trace], task: Task, run: Trained) -> None:

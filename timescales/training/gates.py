@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from timescales.errors import ConfigError, NotMadeFor
-from timescales.models.sequence import SequenceModel
+from timescales.models.sequence import SequenceModel, State
 from timescales.nn.engine import eager
 from timescales.nn.rnn import RNN
 from timescales.tasks import Batch
@@ -91,6 +92,19 @@ def watched(model: SequenceModel, read: Callable[[int, Any], None]) -> contextli
         return reported
 
     return replaced(model, reporting)
+
+
+def recorded(
+    model: SequenceModel, batch: Batch, state: State = None, read: Callable[[Any], Tensor] = lambda act: act.forget
+) -> tuple[list[Tensor], State]:
+    """Run a batch. Return the forget gates of every step, (S, B, H) for each layer, and the state after it.
+
+    read: another value to take from the `Cell.act` of a step, (B, H).
+    """
+    found: list[list[Tensor]] = [[] for _ in model.rnn.layers]
+    with watched(model, lambda layer, act: found[layer].append(read(act))):
+        after = model(batch, state).state
+    return [torch.stack(steps) for steps in found], after
 
 
 def part(batch: Batch, sequences: slice) -> Batch:

@@ -12,7 +12,7 @@ from torch import Tensor
 from timescales.models.sequence import SequenceModel
 from timescales.nn.rnn import RNN
 from timescales.tasks import Batch, Task
-from timescales.training.gates import needs_forget_gates, part, watched
+from timescales.training.gates import needs_forget_gates, part, recorded
 from timescales.training.interrupt import raise_if_requested
 
 QUANTILES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
@@ -133,10 +133,8 @@ def sequences(model: SequenceModel, task: Task, split: str, most: int) -> Iterat
         state, log_gates, exists, gaps = None, [], [], []
         for batch in batches:
             raise_if_requested("in the measurement of T_1/e")
-            gates: list[list[Tensor]] = [[] for _ in model.rnn.layers]
-            with watched(model, lambda layer, act, gates=gates: gates[layer].append(act.forget)):  # type: ignore[misc]
-                state = model(batch, state).state
-            log_gates.append([torch.stack(steps).clamp(min=SMALLEST).log().cpu() for steps in gates])
+            gates, state = recorded(model, batch, state)
+            log_gates.append([forget.clamp(min=SMALLEST).log().cpu() for forget in gates])
             exists.append(task.exists(batch).cpu())
             gaps.append(torch.ones(batch.x.shape[:2]) if batch.dt is None else batch.dt.cpu())
         layers = [torch.cat(parts) for parts in zip(*log_gates, strict=True)]
