@@ -33,7 +33,7 @@ def study(run: Trained) -> Study:
 def compare(runs: Sequence[Trained]) -> Study:
     """Compare several runs. Values: "1/trained/median" is that of the first run."""
     heads: list[TableRow] = [{"run": run.directory.name, "model": run.config["model"]["name"]} for run in runs]
-    rows, values = joined([study(run) for run in runs], heads)
+    rows, values = joined([(found.rows, found.values) for found in map(study, runs)], heads)
     return Study(f"{TITLE}\n{runs[0].config['task']['name']}", rows, values, lambda figure: draw(figure, runs))
 
 

@@ -16,12 +16,12 @@ from torch import Tensor
 from timescales import plotting
 from timescales.analysis.groups import Line, groups, line_of
 from timescales.analysis.run import Trained
-from timescales.analysis.study import Study, TableRow
+from timescales.analysis.study import Study, TableRow, joined
 from timescales.errors import ConfigError
 from timescales.models.sequence import SequenceModel
 from timescales.tasks import Copy, Task
 from timescales.tasks.copy import LENGTH, SIGNAL
-from timescales.training.gates import needs_forget_gates, part, watched
+from timescales.training.gates import needs_forget_gates, part, recorded
 
 EXPONENTIAL, POWER, STEPS = 0.97, 0.3, 200  # Fig. 1
 SEQUENCES = 100
@@ -73,12 +73,7 @@ def compare(runs: Sequence[Trained]) -> Study:
     Rows and values are those of `study`, with the configuration's name.
     """
     lines = [Line(g.name, g.colour, g.style, remaining(g.runs[0].model, g.runs[0].task)) for g in groups(runs)]
-    rows: list[TableRow] = []
-    values: dict[str, float] = {}
-    for line in lines:
-        line_rows, line_values = summary(line.data)
-        rows += [{"run": line.label, **row} for row in line_rows]
-        values |= {f"{line.label}/{key}": value for key, value in line_values.items()}
+    rows, values = joined([summary(line.data) for line in lines], [{"run": line.label} for line in lines], named=True)
     return Study(TITLE, rows, values, lambda figure: draw(figure, lines))
 
 
@@ -123,39 +118,19 @@ def remaining(model: SequenceModel, task: Task) -> list[Retention]:
         exists = exists & (step >= LENGTH) & (step < signal)
         if not exists.any():
             raise ConfigError("there is no delay over which a memory could decay: give a run with a longer task.T")
-    products = [_Products(exists, cell.hidden_size) for cell in model.rnn.layers]
-    with watched(model, lambda layer, act: products[layer].add(act.forget)):
-        model(batch)
-    return [product.means() for product in products]
+    return [products(forget, exists) for forget in recorded(model, batch)[0]]
 
 
-class _Products:
-    """The products of a layer's forget gates over the first 0, 1, ... counted steps, summed over sequences."""
-
-    def __init__(self, exists: Tensor, hidden_size: int) -> None:
-        longest, device = int(exists.sum(0).max()), exists.device
-        self.steps = iter(exists)  # for each step the sequences that count, (B,) bool
-        self.n = torch.zeros(exists.shape[1], dtype=torch.long, device=device)  # counted steps of each sequence so far
-        self.log = torch.zeros(exists.shape[1], hidden_size, dtype=torch.float64, device=device)
-        self.sums = torch.zeros(longest + 1, hidden_size, dtype=torch.float64, device=device)
-        self.log_sums = torch.zeros_like(self.sums)
-        self.counts = torch.zeros(longest + 1, dtype=torch.float64, device=device)
-        self.sums[0] = self.counts[0] = 1.0  # after 0 steps everything is left
-
-    def add(self, forget: Tensor) -> None:
-        """Count the forget gates (B, H) of the next step."""
-        rows = next(self.steps)
-        self.log[rows] += forget[rows].double().log()
-        self.n[rows] += 1
-        n = self.n[rows]
-        self.sums.index_add_(0, n, self.log[rows].exp())
-        self.log_sums.index_add_(0, n, self.log[rows])
-        self.counts.index_add_(0, n, torch.ones(len(n), dtype=torch.float64, device=n.device))
-
-    def means(self) -> Retention:
-        """Return the means over the sequences that are long enough."""
-        counts = self.counts.unsqueeze(1)
-        return Retention((self.sums / counts).cpu(), (self.log_sums / counts).cpu())
+def products(forget: Tensor, exists: Tensor) -> Retention:
+    """Multiply the forget gates (S, B, H) of the steps that exist, (S, B) bool. The means are over sequences."""
+    log_products = torch.where(exists.unsqueeze(-1), forget.double().log(), 0.0).cumsum(0)[exists]
+    n = exists.cumsum(0)[exists]  # of how many gates each is the product
+    counts = n.bincount().unsqueeze(1)
+    counts[0] = 1
+    nothing = log_products.new_zeros(len(counts), forget.shape[-1])
+    product, logs = (nothing.index_add(0, n, values) / counts for values in (log_products.exp(), log_products))
+    product[0] = 1.0  # after 0 steps everything is left
+    return Retention(product.cpu(), logs.cpu())
 
 
 def nearest(logs: Tensor) -> Fit:

@@ -18,7 +18,7 @@ from timescales.analysis.groups import titles
 from timescales.analysis.needs import needs_age
 from timescales.analysis.reset_units import MEAN_P, factors, later_reset
 from timescales.analysis.run import Trained
-from timescales.analysis.study import Study, TableRow, by_unit
+from timescales.analysis.study import Study, TableRow, by_unit, joined
 from timescales.analysis.two_delays import Units, two_samples
 from timescales.errors import ConfigError
 from timescales.models.sequence import SequenceModel
@@ -57,11 +57,11 @@ def compare(runs: Sequence[Trained]) -> Study:
     against the second run, and so on for all pairs.
     """
     learned_p = [learned(run.model) for run in runs]
-    values = {f"{k}/mean": float(p.mean()) for k, p in enumerate(learned_p, 1)}
+    names = titles(runs)
+    parts = [(rows_of(run, None), {"mean": float(p.mean())}) for run, p in zip(runs, learned_p, strict=True)]
+    rows, values = joined(parts, [{"run": name} for name in names])
     for (j, a), (k, b) in itertools.combinations(enumerate(map(Units.of, learned_p), 1), 2):
         values |= {f"{j}_{k}/{key}": value for key, value in two_samples(a, b).items()}
-    names = titles(runs)
-    rows = [{"run": name, **row} for name, run in zip(names, runs, strict=True) for row in rows_of(run, None)]
     lines = list(zip(names, runs, learned_p, strict=True))
     return Study(f"{TITLE} after training", rows, values, lambda figure: draw_several(figure, lines))
 

@@ -17,7 +17,7 @@ from timescales import plotting
 from timescales.analysis.groups import titles
 from timescales.analysis.observe import mean_forget
 from timescales.analysis.run import Trained
-from timescales.analysis.study import Study, TableRow, by_unit
+from timescales.analysis.study import Study, TableRow, by_unit, joined
 from timescales.nn.inits import timescale_of_gate
 
 TITLE = "Forget gates of the units, each averaged over time and test sequences"
@@ -52,10 +52,8 @@ def compare(runs: Sequence[Trained]) -> Study:
     """
     gates = [mean_gates(run) for run in runs]
     names = titles(runs)
-    rows = [{"run": name, **row} for name, of_run in zip(names, gates, strict=True) for row in rows_of(of_run)]
-    summaries = [summary(of_run) for of_run in gates]
-    values = {f"{k}/{key}": value for k, of_run in enumerate(summaries, 1) for key, value in of_run.items()}
-    smallest = [of_run["after/smallest"] for of_run in summaries]
+    rows, values = joined([(rows_of(own), summary(own)) for own in gates], [{"run": name} for name in names])
+    smallest = [values[f"{k}/after/smallest"] for k in range(1, len(runs) + 1)]
     values["smallest_ratio"] = max(smallest) / max(min(smallest), 1e-300)
     return Study(TITLE, rows, values, lambda figure: draw(figure, gates, names))
 

@@ -16,7 +16,7 @@ from timescales import plotting
 from timescales.analysis.groups import Line, groups, line_of
 from timescales.analysis.observe import answers
 from timescales.analysis.run import Trained
-from timescales.analysis.study import Study, TableRow
+from timescales.analysis.study import Study, TableRow, joined
 from timescales.errors import ConfigError
 from timescales.tasks import IMDB
 
@@ -43,18 +43,16 @@ def study(run: Trained) -> Study:
 
 def compare(runs: Sequence[Trained]) -> Study:
     """Compare configurations, over all texts of all runs of each."""
-    rows: list[TableRow] = []
-    values: dict[str, float] = {}
-    lines = []
-    for group in groups(runs):
+    found, lines = groups(runs), []
+    for group in found:
         rows_of_runs = [run.earlier("length_accuracy") or study(run).rows for run in group.runs]
         sums = []
         for same_bin in zip(*rows_of_runs, strict=True):
             n, right, counted = (sum(row[key] for row in same_bin) for key in ("n", "right", "runs"))
             sums.append(row_of(same_bin[0]["above"], same_bin[0]["up_to"] or None, n, right, counted))
-        rows += [{"run": group.name, **row} for row in sums]
-        values |= {f"{group.name}/{key}": value for key, value in summary(sums).items()}
         lines.append(group.line(sums))
+    parts, heads = [(line.data, summary(line.data)) for line in lines], [{"run": group.name} for group in found]
+    rows, values = joined(parts, heads, named=True)
     return Study(TITLE, rows, values, lambda figure: draw(figure, lines))
 
 

@@ -43,7 +43,7 @@ def compare(runs: Sequence[Trained]) -> Study:
     """Compare several runs. Values: "1/median" is that of the first run."""
     studies = [study(run) for run in runs]
     heads: list[TableRow] = [{"run": run.directory.name, "model": run.config["model"]["name"]} for run in runs]
-    rows, values = joined(studies, heads)
+    rows, values = joined([(found.rows, found.values) for found in studies], heads)
     title = f"{TITLE}\n{runs[0].config['task']['name']}"
     return Study(title, rows, values, lambda figure: draw(figure, runs, [own.rows for own in studies]))
 

@@ -63,13 +63,17 @@ def write(study: Study, folder: Path, name: str, svg: bool = False) -> list[Path
     return [folder / f"{name}.csv", *plotting.write(study.draw, folder / name, study.title, svg)]
 
 
-def joined(studies: Sequence[Study], heads: Sequence[TableRow]) -> tuple[list[TableRow], dict[str, float]]:
-    """Join the studies of several runs to rows and values of one: the value "1/median" is that of the first run.
+def joined(
+    parts: Sequence[tuple[Sequence[TableRow], Mapping[str, float]]], heads: Sequence[TableRow], named: bool = False
+) -> tuple[list[TableRow], dict[str, float]]:
+    """Join the rows and values of several runs or groups: the value "1/median" is that of the first one.
 
-    heads: for each run the columns that name it.
+    heads: for each of them the columns that name it, first of all `run`. named: whether values have this name in place
+    of a number.
     """
-    rows = [head | row for head, study in zip(heads, studies, strict=True) for row in study.rows]
-    values = {f"{k}/{key}": value for k, study in enumerate(studies, 1) for key, value in study.values.items()}
+    rows = [head | row for head, (own, _) in zip(heads, parts, strict=True) for row in own]
+    prefixes = [head["run"] if named else k for k, head in enumerate(heads, 1)]
+    values = {f"{prefix}/{key}": v for prefix, (_, own) in zip(prefixes, parts, strict=True) for key, v in own.items()}
     return rows, values
 
 

@@ -49,7 +49,8 @@ def study(run: Trained) -> Study:
 
 def compare(runs: Sequence[Trained]) -> Study:
     """Compare several runs, such as on PTB and on Markov-PTB. Values: "1/alpha" is that of the first run."""
-    rows, values = joined([study(run) for run in runs], [{"run": run.directory.name} for run in runs])
+    heads = [{"run": run.directory.name} for run in runs]
+    rows, values = joined([(found.rows, found.values) for found in map(study, runs)], heads)
     return Study(TITLE, rows, values, lambda figure: draw(figure, runs))
 
 

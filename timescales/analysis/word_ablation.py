@@ -18,7 +18,7 @@ from timescales import plotting
 from timescales.analysis.needs import needs_words
 from timescales.analysis.observe import by_timescale
 from timescales.analysis.run import Trained
-from timescales.analysis.study import Study, TableRow
+from timescales.analysis.study import Study, TableRow, joined
 from timescales.errors import ConfigError
 from timescales.models.sequence import SequenceModel
 from timescales.nn.engine.arguments import first_state
@@ -60,13 +60,10 @@ def study(run: Trained) -> Study:
 
 def compare(runs: Sequence[Trained]) -> Study:
     """Compare the layers of several runs: Fig. 6. Rows of an earlier study of a run are read from its analysis/."""
-    rows_of_runs = [run.earlier("word_ablation") or study(run).rows for run in runs]
-    rows: list[TableRow] = []
-    values: dict[str, float] = {}
-    for k, (run, run_rows) in enumerate(zip(runs, rows_of_runs, strict=True), 1):
-        rows += [{"run": run.directory.name, **row} for row in run_rows]
-        values |= {f"{k}/{key}": value for key, value in values_of(run_rows).items()}
-    return Study(TITLE, rows, values, lambda figure: draw(figure, list(zip(runs, rows_of_runs, strict=True))))
+    of_runs = [run.earlier("word_ablation") or study(run).rows for run in runs]
+    heads = [{"run": run.directory.name} for run in runs]
+    rows, values = joined([(own, values_of(own)) for own in of_runs], heads)
+    return Study(TITLE, rows, values, lambda figure: draw(figure, list(zip(runs, of_runs, strict=True))))
 
 
 def values_of(rows: Sequence[TableRow]) -> dict[str, float]:
