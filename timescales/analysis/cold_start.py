@@ -120,29 +120,24 @@ def study_of(lines: Sequence[Line]) -> Study:
     values: dict[str, float] = {}
     drawn = []
     for line in lines:
-        steps, pieces, run_values = _summary(line.label, line.data)
+        cold, warm, activity = line.data
+        cold_half, warm_half = (loss[STEPS // 2 :].mean(0) for loss in (cold, warm))
+        lost = ~(cold_half - warm_half <= 1.0)  # worse by more than a nat per symbol; also where it is NaN
+        means = {"cold": cold.mean(1), "found": cold[:, ~lost].mean(1), "warm": warm.mean(1)}
+        if lost.all():
+            del means["found"]
+        own = {"pieces": float(len(lost)), "lost": float(lost.double().mean())}
+        own |= {key: float(mean.double().mean()) for key, mean in means.items()}
+        if not lost.all():
+            own["least_activity_of_found"] = float(activity[~lost].min())
+        if lost.any():
+            own["greatest_activity_of_lost"] = float(activity[lost].max())
+        values |= {f"{line.label}/{key}" if line.label else key: value for key, value in own.items()}
+        of_pieces = {"cold": cold_half, "warm": warm_half, "activity": activity, "lost": lost}
+        steps, pieces = _rows("step", line.label, means), _rows("piece", line.label, of_pieces)
         rows += steps + pieces
-        values |= {f"{line.label}/{key}" if line.label else key: value for key, value in run_values.items()}
         drawn.append(line._replace(data=(steps, pieces)))
     return Study(TITLE, rows, values, lambda figure: draw(figure, drawn))
-
-
-def _summary(name: str, starts: Starts) -> tuple[list[TableRow], list[TableRow], dict[str, float]]:
-    """Return the rows by step, the rows by piece, and the values of one run."""
-    cold, warm, activity = starts
-    cold_half, warm_half = (loss[STEPS // 2 :].mean(0) for loss in (cold, warm))
-    lost = ~(cold_half - warm_half <= 1.0)  # worse by more than a nat per symbol; also where it is NaN
-    means = {"cold": cold.mean(1), "found": cold[:, ~lost].mean(1), "warm": warm.mean(1)}
-    if lost.all():
-        del means["found"]
-    values = {"pieces": float(len(lost)), "lost": float(lost.double().mean())}
-    values |= {key: float(mean.double().mean()) for key, mean in means.items()}
-    if not lost.all():
-        values["least_activity_of_found"] = float(activity[~lost].min())
-    if lost.any():
-        values["greatest_activity_of_lost"] = float(activity[lost].max())
-    of_pieces = {"cold": cold_half, "warm": warm_half, "activity": activity, "lost": lost}
-    return _rows("step", name, means), _rows("piece", name, of_pieces), values
 
 
 def _rows(what: str, name: str, columns: dict[str, Tensor]) -> list[TableRow]:

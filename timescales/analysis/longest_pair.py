@@ -21,8 +21,7 @@ from timescales.analysis.needs import needs_brackets
 from timescales.analysis.observe import answers
 from timescales.analysis.run import Trained
 from timescales.analysis.study import Study, TableRow
-from timescales.models.sequence import SequenceModel
-from timescales.tasks import Task
+from timescales.tasks import Dyck2
 
 BINS = 9  # between 2 and the length of the longest test string
 LONG = 75  # steps above which the paper sees the gain
@@ -41,18 +40,16 @@ def study(run: Trained) -> Study:
     Values: the share of correct strings with longest pairs up to and above 75 steps, and of the former the share of
     wrong ones; the slope of the power law of the lengths of pairs. Raises ConfigError for a task other than Dyck-2.
     """
-    return _study([Line("", run.colour, "-", [right_by_pair(run.model, run.task)])], run.task)
+    return _study([Line("", run.colour, "-", [right_by_pair(run)])], needs_brackets(run.task))
 
 
 def compare(runs: Sequence[Trained]) -> Study:
     """Compare configurations: value is the mean over the runs of each, spread their standard deviation."""
-    lines = [
-        Line(g.name, g.colour, g.style, [right_by_pair(run.model, run.task) for run in g.runs]) for g in groups(runs)
-    ]
-    return _study(lines, runs[0].task)
+    lines = [Line(g.name, g.colour, g.style, [right_by_pair(run) for run in g.runs]) for g in groups(runs)]
+    return _study(lines, needs_brackets(runs[0].task))
 
 
-def _study(lines: Sequence[Line], task: Task) -> Study:
+def _study(lines: Sequence[Line], task: Dyck2) -> Study:
     """Make the study of configurations. data: `right_by_pair` of each run. A label is "" for a single run."""
     pairs = pair_lengths(task)
     rows: list[TableRow] = []
@@ -86,15 +83,15 @@ def _short_and_long(runs: Sequence[tuple[Tensor, Tensor]]) -> dict[str, float]:
     return values
 
 
-def right_by_pair(model: SequenceModel, task: Task) -> tuple[Tensor, Tensor]:
+def right_by_pair(run: Trained) -> tuple[Tensor, Tensor]:
     """Return the length of each test string's longest pair in steps, and whether it has no error, (N,) each."""
-    task = needs_brackets(task)
-    return task.timescales["test"].long(), answers(model, task)
+    task = needs_brackets(run.task)
+    return task.timescales["test"].long(), answers(run.model, task)
 
 
-def accuracies(longest: Tensor, correct: Tensor, task: Task) -> list[TableRow]:
+def accuracies(longest: Tensor, correct: Tensor, task: Dyck2) -> list[TableRow]:
     """Make a row per bin that has test strings: above, up_to, n, value."""
-    edges = torch.linspace(2, int(needs_brackets(task).lengths["test"].max()), BINS + 1).tolist()
+    edges = torch.linspace(2, int(task.lengths["test"].max()), BINS + 1).tolist()
     edges[0] = 0.0  # the shortest strings belong to the first bin
     rows = []
     for low, high in itertools.pairwise(edges):
@@ -105,9 +102,8 @@ def accuracies(longest: Tensor, correct: Tensor, task: Task) -> list[TableRow]:
     return rows
 
 
-def pair_lengths(task: Task) -> dict[int, int]:
+def pair_lengths(task: Dyck2) -> dict[int, int]:
     """Count the pairs in the training strings by their length, which includes both brackets."""
-    task = needs_brackets(task)
     symbols, lengths = task.symbols["train"], task.lengths["train"].long()
     exists = torch.arange(symbols.shape[1]) < lengths.unsqueeze(1)
     change = torch.where(exists, 1 - 2 * (symbols % 2).int(), 0)  # 1 at an opening bracket, -1 at a closing one

@@ -6,13 +6,15 @@ Source: Mahto et al. 2020, section 2.4 and Fig. 2, after Lin & Tegmark 2016.
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from timescales import plotting
+from timescales.analysis.assigned import correlation
 from timescales.analysis.needs import needs_words
 from timescales.analysis.run import Trained
 from timescales.analysis.study import Study
@@ -81,25 +83,10 @@ def power_law(rows: Sequence[dict[str, float]], least: float) -> dict[str, float
     if len(used) < 2:
         return dict.fromkeys(("exponent", "factor", "power_law", "exponential"), torch.nan) | {"reach": reach}
     x, y = (torch.tensor([row[key] for row in used], dtype=torch.float64) for key in ("distance", "rest"))
-    power, exponential = (_line(along, y.log()) for along in (x.log(), x))
-    values = {"exponent": -power.slope, "factor": math.exp(power.start), "reach": reach}
-    return values | {"power_law": power.explained, "exponential": exponential.explained}
-
-
-class Line(NamedTuple):
-    """A straight line y = start + slope * x, and the share of the variance of y that it explains."""
-
-    slope: float
-    start: float
-    explained: float
-
-
-def _line(x: Tensor, y: Tensor) -> Line:
-    """Fit the line of least squares through points x, y (n,)."""
-    dx, dy = x - x.mean(), y - y.mean()
-    slope = float((dx * dy).sum() / dx.square().sum())
-    explained = float((dx * dy).sum().square() / (dx.square().sum() * dy.square().sum()))
-    return Line(slope, float(y.mean()) - slope * float(x.mean()), explained)
+    slope, start = statistics.linear_regression(x.log().tolist(), y.log().tolist())
+    power, exponential = (correlation(along, y.log()) ** 2 for along in (x.log(), x))
+    values = {"exponent": -slope, "factor": math.exp(start), "reach": reach}
+    return values | {"power_law": power, "exponential": exponential}
 
 
 def draw(figure: Any, run: Trained, rows: Sequence[dict[str, float]], values: dict[str, float]) -> None:

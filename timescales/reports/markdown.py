@@ -262,10 +262,9 @@ def bootstrap(report: Report) -> list[str]:
 
     lines = ["LSTM minus MTS, by a bootstrap over blocks of the same words (single runs):", ""]
     for words, texts in both.items():
-        found = bins.summary(bins.differences(bins.from_text(texts["lstm"]), bins.from_text(texts["mts"])))
-        for k, name in enumerate((*bins.NAMES, "all")):
-            interval = judge.Interval(*(float(found[key][k]) for key in ("low", "mean", "high")))
-            lines.append(f"- {words}, {name}: {wording.interval(interval, signed=True)}")
+        found = bins.intervals(bins.differences(bins.from_text(texts["lstm"]), bins.from_text(texts["mts"])))
+        for name, ends in zip((*bins.NAMES, "all"), found, strict=True):
+            lines.append(f"- {words}, {name}: {wording.interval(judge.Interval(*ends), signed=True)}")
     return [*lines, ""]
 
 
