@@ -15,12 +15,11 @@ from omegaconf import OmegaConf
 from timescales import paths
 from timescales.papers import load, reanalysed
 from timescales.papers.table import Cell, Claim, Row, Table, expand, matches
-from timescales.reports.markdown import grid
+from timescales.reports.markdown import grid, put
 from timescales.runs import record, store
 
 ROOT = Path(__file__).resolve().parents[1]
 KINDS = ("table", "script", "analysis", "why_not")
-BEGIN, END = "<!-- coverage: written by scripts/pages.py -->", "<!-- /coverage -->"
 Item = Mapping[str, str]
 
 
@@ -56,8 +55,7 @@ class Judged:
 def texts(check: bool) -> Iterator[tuple[Path, str]]:
     """Yield the page and its text."""
     page = ROOT / "docs" / "coverage.md"
-    before, rest = page.read_text().split(BEGIN)
-    yield page, f"{before}{BEGIN}\n\n{markdown(read())}\n{END}{rest.split(END)[1]}"
+    yield page, put(page.read_text(), {"coverage": markdown(read())}, "scripts/pages.py")
 
 
 def read() -> list[dict[str, Any]]:
@@ -74,7 +72,7 @@ def markdown(papers: list[dict[str, Any]]) -> str:
     for paper in papers:
         body = [[label, item["shows"], place(item), judge(item), runs(item)] for label, item in paper["items"].items()]
         lines += [f"### {paper['paper']}", "", *grid(header, body), ""]
-    return "\n".join(lines).rstrip() + "\n"
+    return "\n".join(lines).rstrip()
 
 
 def counts(items: Sequence[Item]) -> list[str]:

@@ -19,7 +19,7 @@ import importlib
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,22 +33,22 @@ import notebooks  # noqa: E402
 import sample_data  # noqa: E402
 import stub  # noqa: E402
 import task_pages  # noqa: E402
-from omegaconf import OmegaConf  # noqa: E402
 from tqdm import tqdm  # noqa: E402
 from uses.registry import GROUPS, USES, Differs, Refused, Use  # noqa: E402
 
 import timescales  # noqa: E402
+from timescales.config import folders  # noqa: E402
 from timescales.errors import ConfigError  # noqa: E402
 from timescales.files import csv_rows, write_atomic  # noqa: E402
 from timescales.nn import registry  # noqa: E402
 from timescales.nn.cells.gates import MECHANISMS  # noqa: E402
+from timescales.papers import load  # noqa: E402
 from timescales.papers.table import Grid  # noqa: E402
 from timescales.reports import cards  # noqa: E402
-from timescales.reports.markdown import grid  # noqa: E402
+from timescales.reports.markdown import MARK, grid, put  # noqa: E402
 
 DOCS = ROOT / "docs"
 CONF = ROOT / "conf"
-BEGIN, END = "<!-- {}: written by scripts/pages.py -->", "<!-- /{} -->"
 
 # The rows of results/bench that time a model, where these are not named after it or its class.
 TIMED = {
@@ -245,27 +245,20 @@ def _by_paper(value: str) -> str:
     return f"`{value}`"
 
 
-def tables(fits: Callable[[list[Grid]], bool]) -> str:
+def tables(fits: Callable[[Sequence[Grid]], bool]) -> str:
     """List the tables some of whose runs fit, with what they show and where it is printed."""
     body = []
-    for table in all_tables():
-        if fits([Grid(settings) for settings in table["runs"]]):
-            name = table["name"]
-            has_page = (ROOT / "results" / name / "table.md").is_file()
-            link = f"[{name}](../../results/{name}/table.md)" if has_page else name
-            body.append([link, table["title"], table["source"]])
-    return (
-        "\n".join(grid(["table", "task and metric", "in the paper"], body))
-        if body
-        else "No table of the papers uses it."
-    )
+    for table in map(table_of, folders.choices("table")):
+        if fits(table.runs):
+            has_page = (ROOT / "results" / table.name / "table.md").is_file()
+            link = f"[{table.name}](../../results/{table.name}/table.md)" if has_page else table.name
+            body.append([link, table.title, table.source])
+    if not body:
+        return "No table of the papers uses it."
+    return "\n".join(grid(["table", "task and metric", "in the paper"], body))
 
 
-@functools.cache
-def all_tables() -> list[dict[str, Any]]:
-    """Return the `table` nodes of conf/table, by name."""
-    nodes = [OmegaConf.to_container(OmegaConf.load(path)) for path in sorted((CONF / "table").glob("*.yaml"))]
-    return [node["table"] for node in nodes if isinstance(node, dict)]
+table_of = functools.cache(load.table)
 
 
 def speed(name: str) -> str:
@@ -306,14 +299,8 @@ LOOP_TEXT = "A *Python loop* loops over the time steps in Python, as most public
 
 def page(text: str, blocks: Mapping[str, Callable[[], str]]) -> str:
     """Replace the generated blocks of a page. Raises KeyError for a mark that no block has."""
-    mark = BEGIN.format(r"(\w+)")
-    for name in re.findall(mark, text):
-        if name == "atlas":  # of the part atlas
-            continue
-        begin, end = BEGIN.format(name), END.format(name)
-        before, rest = text.split(begin)
-        text = f"{before}{begin}\n\n{blocks[name]()}\n\n{end}{rest.split(end)[1]}"
-    return text
+    marked = re.findall(MARK.format(r"(\w+)", atlas.page.BY), text)
+    return put(text, {name: blocks[name]() for name in marked if name != "atlas"}, atlas.page.BY)  # a part of its own
 
 
 def pages() -> dict[Path, dict[str, Callable[[], str]]]:

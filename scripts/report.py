@@ -92,7 +92,7 @@ def pages(reports: Sequence[Report]) -> dict[Path, str]:
     blocks = {readme.README: readme.blocks(reports), paths.RESULTS / "README.md": index.blocks(reports)}
     evidence = index.reanalysed(reanalysed.read(paths.RESULTS), reports)
     blocks[paths.RESULTS / reanalysed.FOLDER / "README.md"] = evidence
-    own = {path: readme.put(path.read_text(), of_page) for path, of_page in blocks.items()}
+    own = {path: markdown.put(path.read_text(), of_page) for path, of_page in blocks.items()}
     return own | verdicts.texts(reports, paths.RESULTS) | cards.pages(reports)
 
 

@@ -14,7 +14,7 @@ from timescales import paths, plotting
 from timescales.files import csv_rows
 from timescales.papers.table import varying
 from timescales.reports import wording
-from timescales.reports.gather import thinned
+from timescales.reports.gather import curve, thinned
 from timescales.reports.markdown import grid
 from timescales.runs import store
 from timescales.runs.record import Record
@@ -60,18 +60,12 @@ def curves_of(rows: Sequence[Row], folder: Path) -> list[str]:
         axes = {**row.axes, "model": row.axes.get("model", row.run.split("/")[1])}
         named = (f"{key.split('.')[-1]}={wording.setting_value(axes.get(key))}" for key in keys)
         style = plotting.STYLES[order.index(other) % len(plotting.STYLES)]
-        drawn.append((", ".join([axes["model"], *named]), plotting.colour(axes), style, curve(row.id, folder.name)))
+        points = curve(row.id, folder.name, paths.RESULTS, paths.RESULTS)
+        drawn.append((", ".join([axes["model"], *named]), plotting.colour(axes), style, points))
     words = "the paper's size" if size == "paper" else f"rung {size}"
     if not draw(folder / f"curves_{size}.png", f"{folder.name}, {words}", drawn):
         return []
     return ["## Curves", "", f"![Curves of the runs of {folder.name}, {words}](curves_{size}.png)", ""]
-
-
-def curve(run_id: str, table: str) -> Points:
-    """Return a run's committed curve, of its table or of another one that shares the run."""
-    own = paths.RESULTS / table / "curves" / f"{run_id}.csv"
-    path = own if own.is_file() else next(iter(sorted(paths.RESULTS.glob(f"*/curves/{run_id}.csv"))), own)
-    return [{key: float(value) for key, value in row.items() if value} for row in csv_rows(path)]
 
 
 def draw(path: Path, title: str, lines: Sequence[Line]) -> bool:

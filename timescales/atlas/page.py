@@ -25,14 +25,14 @@ from timescales.atlas.tables import Tables, listed
 from timescales.config.run import Run
 from timescales.papers import load
 from timescales.papers.table import matches
-from timescales.reports.markdown import grid
+from timescales.reports.markdown import MARK, grid, put
 from timescales.runs.record import State
 from timescales.runs.store import Row
 
 PAGE = paths.ROOT / "docs" / "atlas.md"
 MODELS = paths.ROOT / "docs" / "models"
 NOT_RUN = "**Not run yet.** The protocol on this page was written first."
-BEGIN, END = "<!-- {}: written by scripts/pages.py -->", "<!-- /{} -->"
+BY = "scripts/pages.py"
 SECTION = "Scores in the atlas"  # of a model's page
 
 
@@ -134,24 +134,17 @@ def texts(*atlases: Shown) -> dict[Path, str]:
     for shown in atlases:
         for block in (rungs, rates, sizes, prices, heat_map, says, states, second_map, later):
             name = shown.prefix + block.__name__
-            if BEGIN.format(name) in text:  # the rungs are on the page once
-                text = replaced(text, name, block(shown))
+            if MARK.format(name, BY) in text:  # the rungs are on the page once
+                text = put(text, {name: block(shown)}, BY)
         if shown.cells:
             found[shown.pictures / "scores.md"] = score_page(shown)
     for model in dict.fromkeys(name for shown in atlases for name in shown.cells):
         page = (MODELS / f"{model}.md").read_text()
-        if BEGIN.format("atlas") not in page:
-            page += f"\n## {SECTION}\n\n{BEGIN.format('atlas')}\n{END.format('atlas')}\n"
+        if (mark := MARK.format("atlas", BY)) not in page:
+            page += f"\n## {SECTION}\n\n{mark}\n<!-- /atlas -->\n"
         parts = [model_scores(shown, model) for shown in atlases if model in shown.cells]
-        found[MODELS / f"{model}.md"] = replaced(page, "atlas", "\n\n".join(parts))
+        found[MODELS / f"{model}.md"] = put(page, {"atlas": "\n\n".join(parts)}, BY)
     return {PAGE: text} | found
-
-
-def replaced(text: str, name: str, block: str) -> str:
-    """Return the text of a page with a new text for one of its blocks."""
-    begin, end = BEGIN.format(name), END.format(name)
-    before, rest = text.split(begin)
-    return f"{before}{begin}\n\n{block}\n\n{end}{rest.split(end)[1]}"
 
 
 def draw(shown: Shown) -> None:

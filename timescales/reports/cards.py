@@ -13,7 +13,7 @@ from typing import Any
 from timescales import paths
 from timescales.errors import ConfigError
 from timescales.papers.table import PAPER, Grid
-from timescales.reports import index, markdown, readme, wording
+from timescales.reports import index, markdown, wording
 from timescales.reports.report import Report
 from timescales.runs import cost
 
@@ -32,12 +32,12 @@ def pages(reports: Sequence[Report]) -> dict[Path, str]:
         text = path.read_text()
         if paper != "ours":
             asked = "\n".join(index.questions(own, f"{RESULTS}/"))
-            texts[path] = readme.put(text, {"summary": summary(own), "questions": asked, "tables": tables(own)})
+            texts[path] = markdown.put(text, {"summary": summary(own), "questions": asked, "tables": tables(own)})
         title = text.partition("\n")[0].removeprefix("# ")
         body.append([f"[{title}]({path.name})", len(own), *wording.counts(own)])
     listed = markdown.grid(["page", "tables", "conclusions", "printed values"], body)
     path = FOLDER / "README.md"
-    return texts | {path: readme.put(path.read_text(), {"papers": "\n".join(listed)})}
+    return texts | {path: markdown.put(path.read_text(), {"papers": "\n".join(listed)})}
 
 
 def tables(reports: Sequence[Report]) -> str:

@@ -13,6 +13,7 @@ from timescales import errors
 from timescales.config.compose import Composer
 from timescales.config.run import Run
 from timescales.experiment import plan
+from timescales.files import csv_rows
 from timescales.papers.table import Rung, Table, columns, expand
 from timescales.runs import cost, found, store
 from timescales.runs.metrics import STEPS_TO
@@ -104,6 +105,13 @@ def unread(table: Table, planned: Mapping[str, Sequence[Run]], runs_dir: Path) -
             if metric not in have and not name.startswith("probe/"):
                 lines[f"none of its {len(records)} runs here has {metric}{errors.nearest(metric, have)}"] = None
     return list(lines)
+
+
+def curve(run_id: str, table: str, results: Path, out: Path) -> list[dict[str, float]]:
+    """Read a run's curve: that of a table in `results`, else in `out`, else of another table in `results`, or none."""
+    own = (place / table / "curves" / f"{run_id}.csv" for place in (results, out))
+    paths = [path for path in own if path.is_file()] or sorted(results.glob(f"*/curves/{run_id}.csv"))
+    return [{key: float(text) for key, text in row.items() if text} for path in paths[:1] for row in csv_rows(path)]
 
 
 def thinned(points: Sequence[Any], most: int) -> Sequence[Any]:

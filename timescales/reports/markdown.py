@@ -1,10 +1,10 @@
-"""Write the page of a table, table.md: an answer, a picture, the ladder, claims and values with their verdicts."""
+"""Write Markdown: grids, blocks of pages, and table.md, the page of a table with its claims and values."""
 
 from __future__ import annotations
 
 import itertools
 import string
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from timescales import paths
@@ -20,6 +20,18 @@ def grid(head: Sequence[Any], body: Sequence[Sequence[Any]]) -> list[str]:
     """Return the lines of a Markdown table."""
     rows = [head, ["---"] * len(head), *body]
     return ["| " + " | ".join(str(entry).replace("|", "\\|") for entry in row) + " |" for row in rows]
+
+
+MARK = "<!-- {}: written by {} -->"  # before a block of a page, and below it <!-- /NAME -->
+
+
+def put(text: str, blocks: Mapping[str, str], by: str = "make report") -> str:
+    """Put blocks between their marks on a page. by: the command in the marks, which writes the blocks."""
+    for name, block in blocks.items():
+        begin, end = MARK.format(name, by), f"<!-- /{name} -->"
+        before, rest = text.split(begin)
+        text = f"{before}{begin}\n\n{block}\n\n{end}{rest.split(end)[1]}"
+    return text
 
 
 def table(report: Report) -> str:

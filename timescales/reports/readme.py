@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,15 +25,6 @@ CELL_WORDS = {  # the labels of its cells, in words; dashed: without the time be
     "power law without the clock (dt = 1)": ("power law without it", "--"),
     "LSTM": ("LSTM without it", "--"),
 }
-
-
-def put(text: str, blocks: Mapping[str, str]) -> str:
-    """Put blocks between their marks on a page."""
-    for name, block in blocks.items():
-        begin, end = f"<!-- {name}: written by make report -->", f"<!-- /{name} -->"
-        before, rest = text.split(begin)
-        text = f"{before}{begin}\n\n{block}\n\n{end}{rest.split(end)[1]}"
-    return text
 
 
 def blocks(reports: Sequence[Report]) -> dict[str, str]:

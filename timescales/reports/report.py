@@ -11,7 +11,6 @@ from typing import Generic, TypeVar
 
 from timescales.config.compose import Composer
 from timescales.config.run import Axes, Run
-from timescales.files import csv_rows
 from timescales.papers import judge, ladder, load, reanalysed
 from timescales.papers.judge import Verdict
 from timescales.papers.ladder import LadderClaim
@@ -123,11 +122,7 @@ class Report:
         """Return a run's curve: from its record, as committed with any table, or from the last report in `out`."""
         if row.curve:
             return [dict(point) for point in row.curve]
-        own, last = (place / self.table.name / "curves" / f"{row.id}.csv" for place in (self.results, self.out))
-        path = own if own.is_file() else last
-        if not path.is_file():
-            path = next(iter(sorted(self.results.glob(f"*/curves/{row.id}.csv"))), path)
-        return [{k: float(v) for k, v in line.items() if v} for line in csv_rows(path)]
+        return gather.curve(row.id, self.table.name, self.results, self.out)
 
     def trivial_baselines(self, row: Row) -> dict[str, float]:
         """Return what `Task.trivial_baselines` of a run's task reach; {} without data. Imports torch."""
