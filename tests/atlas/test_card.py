@@ -178,7 +178,7 @@ def test_memory_for_backward_is_counted_without_the_parameters():
     found = measures.cost(Product(6, 4), 6)
     assert found.saved == 4 * measures.STEPS * measures.BATCH * 6
     assert found.seconds > 0
-    assert measures.in_steps(float("inf")) == "longer than the sequences"
+    assert card.in_steps(float("inf")) == "longer than the sequences"
 
 
 def test_words_go_no_further_than_intervals():

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 
 from timescales import analysis
 from timescales.atlas import measures, own, pictures, scores
 from timescales.atlas.inference import Bootstrap, Interval
-from timescales.atlas.measures import Cost, Memory
+from timescales.atlas.measures import Cost
 from timescales.atlas.scores import Cell
 from timescales.atlas.trial import Trial
+from timescales.errors import ConfigError
 from timescales.files import write_atomic
 from timescales.reports.markdown import grid
 from timescales.runs import provenance
+from timescales.training.memory import one_over_e, quantiles, share_beyond
 
 BESIDE = "lstm"  # the committed cell that every table compares with
 
@@ -139,17 +143,26 @@ def memory(trial: Trial) -> list[str]:
     """Write T_1/e of the units on each test."""
     body, why = [], ""
     for test, run in trial.runs.items():
-        trained = analysis.run.load(run.directory)
-        found = measures.one_over_e(trained.model, trained.task)
-        if isinstance(found, Memory):
-            times = [measures.in_steps(value) for value in (found.low, found.median, found.high)]
-            body.append([test, *times, f"{100 * found.beyond:.0f} %"])
-        else:
-            why = found
+        trained = analysis.load(run.directory)
+        try:
+            times = torch.cat(one_over_e(trained.model, trained.task, "valid", 50))
+        except ConfigError as error:
+            why = str(error)
+            continue
+        if times.isnan().any():
+            why = "the gates are no numbers"
+            continue
+        ends = map(in_steps, quantiles(times, (0.1, 0.5, 0.9)))
+        body.append([test, *ends, f"{100 * share_beyond(times):.0f} %"])
     if not body:
         return [f"T_1/e cannot be measured: {why}."]
     head = ["test", "T_1/e of 10 % of the units below", "median", "90 %", "beyond the longest lag"]
     return ["In steps (of `dt` where a task has it), on validation sequences of the first seed.", "", *grid(head, body)]
+
+
+def in_steps(value: float) -> str:
+    """Write a time in steps."""
+    return "longer than the sequences" if math.isinf(value) else f"{value:.3g}"
 
 
 def costs(trial: Trial) -> list[str]:

@@ -1,8 +1,7 @@
-"""Measure what a cell costs beside nn.LSTM, which engine runs it, and how long its units remember."""
+"""Measure what a cell costs beside nn.LSTM, and which engine runs it."""
 
 from __future__ import annotations
 
-import math
 import statistics
 import time
 import warnings
@@ -11,12 +10,8 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
-from timescales.errors import ConfigError
-from timescales.models.sequence import SequenceModel
 from timescales.nn import engine
 from timescales.nn.rnn import RNN
-from timescales.tasks import Task
-from timescales.training import memory
 
 STEPS, BATCH, UNITS = 128, 32, 128  # of the sequences that are timed
 TIMES = 5  # how often; the median counts
@@ -27,15 +22,6 @@ class Cost(NamedTuple):
 
     seconds: float
     saved: int
-
-
-class Memory(NamedTuple):
-    """T_1/e of the units in steps, over all layers: quantiles 10, 50 and 90 %, and the share beyond the longest lag."""
-
-    low: float
-    median: float
-    high: float
-    beyond: float
 
 
 def cost(layer: nn.Module, input_size: int) -> Cost:
@@ -70,20 +56,3 @@ def engine_of(rnn: RNN) -> str:
     name = chosen.__module__.rpartition(".")[2]
     reasons = [str(each.message).splitlines()[0] for each in caught]
     return f"{name} ({reasons[0]})" if reasons and name == "eager" else name
-
-
-def one_over_e(model: SequenceModel, task: Task) -> Memory | str:
-    """Measure T_1/e of a trained model's units on its validation data, or say why there is none."""
-    try:
-        times = torch.cat(memory.one_over_e(model, task, "valid", 50))
-    except ConfigError as error:
-        return str(error)
-    if times.isnan().any():
-        return "the gates are no numbers"
-    low, median, high = memory.quantiles(times, (0.1, 0.5, 0.9))
-    return Memory(low, median, high, memory.share_beyond(times))
-
-
-def in_steps(value: float) -> str:
-    """Write a time in steps."""
-    return "longer than the sequences" if math.isinf(value) else f"{value:.3g}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -55,27 +55,21 @@ def rank_diagram(path: Path, ranks: Ranks, title: str) -> list[Path]:
     return plotting.write(fill, path, title)
 
 
-def card(
-    path: Path,
-    own: Mapping[str, Interval],
-    others: Mapping[str, Mapping[str, float]],
-    title: str,
-    named: Sequence[str] = ("lstm",),
-) -> list[Path]:
+def card(path: Path, own: Mapping[str, Interval], others: Mapping[str, Mapping[str, float]], title: str) -> list[Path]:
     """Draw the abilities of a user's cell, with their intervals, beside those of the committed cells as grey dots.
 
-    others: by cell and ability. Those in `named` have their own marks.
+    others: by cell and ability. The LSTM has its own mark.
     """
 
     def fill(figure: Any) -> None:
         (ax,) = plotting.panels(figure, width=7.0, height=1.2 + 0.45 * len(own))
         for y, (ability, interval) in enumerate(own.items()):
-            grey = [of_cell[ability] for cell, of_cell in others.items() if ability in of_cell and cell not in named]
+            grey = [of_cell[ability] for cell, of_cell in others.items() if cell != "lstm"]
             look = {"color": GREY, "alpha": 0.5, "ms": 4, "label": "committed cells" if grey and y == 0 else None}
             ax.plot(grey, [y] * len(grey), "o", **look)
-            for cell in (cell for cell in named if ability in others.get(cell, {})):
-                look = {"color": plotting.COLOURS.get(cell, "black"), "label": cell if y == 0 else None}
-                ax.plot([others[cell][ability]], [y], "|", ms=14, mew=2, **look)
+            if "lstm" in others:
+                look = {"color": plotting.COLOURS["lstm"], "label": "lstm" if y == 0 else None}
+                ax.plot([others["lstm"][ability]], [y], "|", ms=14, mew=2, **look)
             if interval.low is not None and interval.high is not None:
                 ax.plot([interval.low, interval.high], [y, y], color=RED, lw=2)
             ax.plot([interval.value], [y], "D", color=RED, ms=6, label="this cell" if y == 0 else None)
