@@ -154,9 +154,7 @@ def targets(task: Task, example: Example) -> list[str]:
     if task.spec.readout == "last":
         shown = " ".join(numerals(example.target.flatten()))  # several for N-parity with curriculum=multi
         return [""] * (len(example.x) - 1) + [shown]
-    if isinstance(task, DelayedMatch):
-        return [str(k + 1) if k >= 0 else "." for k in example.target.tolist()]
-    if isinstance(task, MQAR):
+    if isinstance(task, DelayedMatch | MQAR):
         return [str(k + 1) if k >= 0 else "." for k in example.target.tolist()]
     if isinstance(task, Dyck2):
         return [{(1, 0): "]", (0, 1): ")"}.get(tuple(pair), "-") for pair in example.target.int().tolist()]
