@@ -85,8 +85,8 @@ def test_a_run_and_its_mistakes(installed, tmp_path):
     composer = compose.Composer()
     checkout = composer(["model=plstm", "task=copy", "task.T=3", *SMALL])
     assert record["id"] == run_of(checkout).id  # the version is no part of it
-    for wrong, line in (("task.TT=3", "did you mean task.T?"), ("skip=committed", "a checkout has results/")):
-        status, _, err = call(installed, tmp_path, "timescales-train", "task=copy", wrong, *SMALL)
+    for wrong, line in (("task.TT=3", "did you mean task.T?"), ("-m skip=committed", "a checkout has results/")):
+        status, _, err = call(installed, tmp_path, "timescales-train", "task=copy", *wrong.split(), *SMALL)
         assert (status, len(err.strip().splitlines())) == (1, 1), err
         assert line in err
 
