@@ -223,6 +223,33 @@ def test_zoneout_draws_the_numbers_of_the_eager_engine(core, gate, zoneout):
     assert not torch.equal(found[0][0], found[4][0])
 
 
+class Divided(cells.Cell):
+    """A cell that divides by a parameter, which is 0 for the units that fill the last vector: there nothing is finite."""
+
+    gates = ("candidate",)
+
+    class State(NamedTuple):
+        h: Tensor
+
+    def __init__(self, input_size, hidden_size):
+        super().__init__(input_size, hidden_size)
+        self.scale = nn.Parameter(1.0 + torch.rand(hidden_size))
+
+    def step(self, gx, gh, state, dt=1.0):
+        return self.State(0.9 * state.h.tanh() + (gx if gh is None else gx + gh) / self.scale)
+
+
+class DividedScan(Divided):
+    recurrent = False
+
+
+@pytest.mark.parametrize("kind", [Divided, DividedScan])
+def test_units_that_fill_a_vector_reach_no_product(kind):
+    """0 times infinity is not 0."""
+    rnn, x = RNN([kind(5, 21)]), torch.randn(9, 15, 5)
+    compare("fused", rnn, x, some_state(rnn, 15))
+
+
 class Mixed(cells.Cell):
     """A scan cell with random numbers, a gate with half as many rows as units, and a field that does not change."""
 

@@ -529,14 +529,14 @@ INLINE void unit_backward(const Problem& p, const Layout& w, const Share& me, in
     if (Cell::READS_H) r.state[0] = load_cut(h_before(p, t, b) + u, p.H - u);
     read_step(p, w, t, b, u, act, wide, r);
     Cell::backward(r.z, r.state, vectors, r.noise, r.dt, d, dz, dstate, dvectors, ddt);
-    // Units beyond H must not enter the products: 0 times infinity is not 0.
+    // Columns of units beyond H may have any numbers, also NaN: no product reads them.
     float* wide_gradients = wide + EXPANDED * w.units;
     for (int k = 0; k < BLOCKS; k++) {
         if (expanded(k)) store(wide_gradients + place_among_expanded(k) * w.units + u, dz[k]);
-        else store(act + w.column[k] + u, flushed(cut(dz[k], p.H - u)));
+        else store(act + w.column[k] + u, flushed(dz[k]));
     }
     // The products with the weights are added to the gradient of h.
-    for (int f = 0; f < Cell::FIELDS; f++) store(w.dstate[f] + at, cut(dstate[f], p.H - u));
+    for (int f = 0; f < Cell::FIELDS; f++) store(w.dstate[f] + at, dstate[f]);
     for (int v = 0; v < Cell::VECTORS; v++) sums[v] = sums[v] + dvectors[v];
     if (Cell::TIMED && p.d_dt) w.ddt[(me.sharer * p.S + t) * p.B + b] += total(cut(ddt, p.H - u));
 }
