@@ -224,7 +224,7 @@ def test_zoneout_draws_the_numbers_of_the_eager_engine(core, gate, zoneout):
 
 
 class Divided(cells.Cell):
-    """A cell that divides by a parameter, which is 0 for the units that fill the last vector: there nothing is finite."""
+    """A cell that divides by a parameter. In units that only fill a vector it is 0, so that nothing there is finite."""
 
     gates = ("candidate",)
 
