@@ -77,6 +77,8 @@ def arguments(words: list[str]) -> list[str]:
     given = get_args_parser().parse_intermixed_args(words)  # Hydra's own, which knows the options that take a value
     options = [word for word in words if word not in given.overrides]
     several = given.multirun or any(word.startswith("table=") for word in given.overrides)
+    if several and (given.config_name or given.config_path):  # the runs of a sweep are composed from conf/base.yaml
+        raise ConfigError("--config-name (-cn), --config-path (-cp) are for single runs: a sweep takes --config-dir")
     foreign = any(word.startswith("hydra/sweeper=") for word in given.overrides)
     if given.cfg or given.help or given.info or foreign or not several:
         return [*options, *given.overrides]
@@ -93,8 +95,8 @@ def run() -> None:
         if signal.getsignal(number) is signal.SIG_DFL:
             signal.signal(number, signal.default_int_handler)
     try:
-        sys.argv[1:] = arguments(words)
         with one_line_errors():
+            sys.argv[1:] = arguments(words)
             main()
         sys.stdout.flush()
     except BrokenPipeError:  # the reader of our output has gone, as `head` does

@@ -51,6 +51,8 @@ LINES = [
     ("-m optimizer.lr=${oc.env:HOME}", "${oc.env:...} is for data_root and run_dir only"),
     ("hydra/launcher=joblib", "hydra/launcher=joblib is for sweeps: add -m"),
     ("skip=committed", "skip=committed is for sweeps and tables: leave it out, or add -m"),
+    ("-m -cn other", "--config-name (-cn), --config-path (-cp) are for single runs"),
+    ("table=chien_copy --config-path=other", "--config-name (-cn), --config-path (-cp) are for single runs"),
     ("-m extend=runs/x", "extend=runs/x continues one run: give it without -m"),
     # Found by random overrides, tests/faults/random_overrides.py.
     ("seeds=1000000000000", "seeds must be at most 1000"),
