@@ -45,6 +45,7 @@ def test_another_sweeper_is_told_the_selected_metric(train, told, tmp_path):
     assert told == expected
     assert train(*sweep).out.count("finished, skipped") == 2
     assert told == 2 * expected  # skipped runs answer, too
+    assert "skip=committed is for" in train(*sweep, "skip=committed").err  # only our sweeper looks into results/
 
 
 def test_a_launcher_that_is_not_ours_is_hydras_to_sweep_with(train, monkeypatch):
