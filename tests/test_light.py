@@ -103,6 +103,20 @@ def test_a_module_of_ones_own_that_is_missing_keeps_its_error(blocker, tmp_path)
     assert done.stderr.strip().splitlines()[-1] == "ModuleNotFoundError: No module named 'mine'"
 
 
+def test_imports_are_not_searched_for_garbage(tmp_path):
+    """Neither while a command imports nor later; what is made after an import is searched again."""
+    done = run(
+        "import gc\nfrom timescales import extras\n"
+        "with extras.quick_imports():\n    import decimal\n    assert not gc.isenabled()\n"
+        "assert gc.isenabled()\nfrozen = gc.get_freeze_count()\nassert frozen > 1000\n"
+        "with extras.quick_imports():\n    import decimal\n"
+        "assert gc.get_freeze_count() == frozen\n"
+        "gc.disable()\nwith extras.quick_imports():\n    pass\nassert not gc.isenabled()",
+        tmp_path,
+    )
+    assert done.returncode == 0, done.stderr
+
+
 def test_the_extras_are_those_of_the_project():
     """Each module that `extras` names is installed by a distribution of the extra that it is said to be in."""
     assert len({*extras.TRAIN}) == len(extras.TRAIN)

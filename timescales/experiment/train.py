@@ -22,6 +22,7 @@ from timescales.config.run import Run, runs_of
 from timescales.config.schema import LoopSettings
 from timescales.errors import ConfigError
 from timescales.experiment import extend
+from timescales.extras import quick_imports
 from timescales.files import append
 from timescales.runs import cost, found, lock, metrics, record
 from timescales.runs.found import Action
@@ -88,10 +89,11 @@ def train(run: Run, direction: Any = None) -> Record:
     if holder := lock.owner(run.directory):
         raise lock.RunningElsewhere(f"{run.directory} is being run by {holder} right now")
 
-    from timescales.runs import loggers
-    from timescales.training import build, loop, memory, outcome
-    from timescales.training.interrupt import Interrupt, raise_if_requested
-    from timescales.training.run import TrainingRun, resume_step
+    with quick_imports():  # of torch
+        from timescales.runs import loggers
+        from timescales.training import build, loop, memory, outcome
+        from timescales.training.interrupt import Interrupt, raise_if_requested
+        from timescales.training.run import TrainingRun, resume_step
 
     # What cannot be built leaves nothing behind. `build` replaces each "auto" in this copy.
     config, directory = copy.deepcopy(run.config), run.directory
