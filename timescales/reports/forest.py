@@ -213,7 +213,7 @@ def _ladder_claim_on(ax: Any, judged: LadderClaim, report: Report) -> None:
     if not judged.ratio:
         ax.locator_params(axis="x", nbins=5)
     else:
-        spacing = 0.5 if high - low < 2 else max(1, round((high - low) / 4))  # powers of 2 between two ticks
+        spacing = 2.0 ** max(-3, math.ceil(math.log2((high - low) / 4)))  # doublings between two ticks
         ticks = [k * spacing for k in range(math.ceil(low / spacing), math.floor(high / spacing) + 1)]
         ax.set_xticks(ticks, [f"{2.0**t:.2g}" for t in ticks])
     ax.set_xlabel("% of runs" if shares else "times as fast" if judged.ratio else judged.claim.unit, fontsize=8)
