@@ -294,6 +294,7 @@ def test_parquet_csv_and_semicolons_are_the_same_data(write, tmp_path):
 
 TEN = "".join(f"{k},{k % 3}\n" for k in range(10))
 DAY, BACK = "2024-10-27", "if clocks went back here, write each time with its UTC offset"
+OF_CLASSES = {"kind": "classification", "id": "t", "split": "id"}
 BAD = [
     ("t,y\n" + TEN, {"time": "tt"}, "mine.csv has no column 'tt'; did you mean t?"),
     ("t,y\n" + TEN + "10,a\n", {}, "mine.csv, row 12: y is 'a', which is no number: write a number, or leave"),
@@ -324,9 +325,13 @@ BAD = [
     ("t,y\n" + TEN, {"target": None}, "target is missing: give task.target=COLUMN"),
     ("t,y\n" + TEN, {"kind": "classification", "split": "id"}, "give task.id=COLUMN"),
     ("t,y\n" + TEN, {"kind": "classification", "id": "t"}, "puts whole series into the parts: give task.split=id"),
-    ("t,y\n" + TEN, {"kind": "classification", "id": "t", "split": "id"}, "give task.inputs=[COLUMN,...]"),
+    ("t,y\n" + TEN, OF_CLASSES, "give task.inputs=[COLUMN,...]"),
     ("t,y\n" + TEN, {"kind": "regression"}, "kind must be one of forecast, classification; not 'regression'"),
     ("t,y\n" + TEN, {"horizon": 0}, "horizon must be at least 1, not 0"),
+    ("t,y\n" + TEN, {"window": 0}, "window must be at least 1, not 0"),
+    ("t,y\n" + TEN, {"season": 0}, "season must be at least 1, not 0"),
+    ("t,y\n" + TEN, OF_CLASSES | {"inputs": ["y"]}, "inputs has the class, y: leave it out"),
+    ("t,y\n" + TEN, OF_CLASSES | {"inputs": ["t"], "season": 2}, "season is for the seasonal baseline of forecasts"),
 ]
 
 

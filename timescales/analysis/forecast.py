@@ -71,7 +71,6 @@ def forecasts(model: SequenceModel, task: Series) -> np.ndarray:
 
 def asked(task: Series, begin: np.ndarray) -> np.ndarray:
     """Return the rows to be forecast by windows that begin at these rows (N,), (N, horizon)."""
-    assert task.window is not None
     return begin[:, None] + task.window + np.arange(task.horizon)
 
 
@@ -143,7 +142,6 @@ def draw_series(
     ax: Any, task: Series, panel: Panel, found: Mapping[str, np.ndarray], looks: Mapping[str, plotting.Look]
 ) -> None:
     """Draw the truth with half a window before the first forecast, and the forecasts."""
-    assert task.window is not None
     rows = asked(task, task.begins["test"][panel.windows])
     first = rows[0, 0] - task.window // 2
     seen = np.arange(max(first, task.series.begins[panel.series]), rows[-1, -1] + 1)

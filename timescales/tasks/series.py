@@ -15,7 +15,8 @@ from timescales.tasks.data import own, series
 from timescales.tasks.data.text import SPLITS
 from timescales.tasks.task import Batch, Spec, Task, check_choice, check_positive, entropy, time_since_last
 
-WINDOW = 50  # steps that a forecast reads, if no other number is given
+# Steps that the model reads, if no other number is given. Those of a classification are more than any series has.
+WINDOW = {"forecast": 50, "classification": 10**9}
 
 
 class Series(Task):
@@ -76,13 +77,19 @@ class Series(Task):
     ) -> None:
         check_choice("kind", kind, ("forecast", "classification"))
         check_choice("split", split, ("time", "id"))
-        check_positive(horizon=horizon, window=window or 1, season=season or 1, batch_size=batch_size)
+        window = WINDOW[kind] if window is None else window
+        check_positive(horizon=horizon, window=window, season=1 if season is None else season, batch_size=batch_size)
         own.check_fractions(valid_fraction, test_fraction)
         self.path = own.locate(data, data_root, "FILE.csv")
-        self.kind, self.horizon = kind, horizon
-        self.window = window or (WINDOW if kind == "forecast" else None)
-        _check_arguments(kind, split, id, inputs, target, season, self.window)
-        assert target is not None
+        if not target:
+            raise ValueError("target is missing: give task.target=COLUMN, the column to predict")
+        if len(set(inputs)) < len(inputs):
+            raise ValueError("inputs names a column twice: leave one out")
+        if kind == "classification":
+            _check_classification(split, id, inputs, target, season)
+        elif season is not None and season > window:
+            raise ValueError(f"season {season} is longer than the window {window}: give task.window={season} or more")
+        self.kind, self.horizon, self.window = kind, horizon, window
         self.inputs = list(inputs) or [target]
         self.series = series.read(
             self.path, time=time, identity=id, inputs=self.inputs, target=target, labels=kind == "classification"
@@ -99,11 +106,9 @@ class Series(Task):
         self.data = {str(self.path): digest_of(self.path)}
         channels = len(self.channels)
         if kind == "forecast":
-            assert self.window is not None
-            longest = self.window + horizon
-            self.spec = Spec("real", channels, 1, "all", horizon=longest, select=("rmse", "min"))
+            self.spec = Spec("real", channels, 1, "all", horizon=window + horizon, select=("rmse", "min"))
         else:
-            longest = min(int(np.diff(self.series.begins).max()), self.window or 10**9)
+            longest = min(int(np.diff(self.series.begins).max()), window)
             self.spec = Spec("real", channels, len(self.series.classes), "last", horizon=longest)
 
     # --- parts, scale, windows ----------------------------------------------------------------------------------------
@@ -166,7 +171,6 @@ class Series(Task):
             if self.kind == "classification":
                 found += [[first]] if self.part[first] == part else []
                 continue
-            assert self.window is not None
             steps = self.window + self.horizon
             if end - first < steps:
                 named = f"series {self.series.names[k]}" if len(self.series.names) > 1 else "the series"
@@ -200,7 +204,6 @@ class Series(Task):
 
     def _windows(self, begin: Tensor) -> Batch:
         """Return windows and the rows to predict, (S, B)."""
-        assert self.window is not None
         steps = torch.arange(self.window + self.horizon).unsqueeze(1)
         rows, asked = begin + steps, (steps >= self.window).expand(-1, len(begin))
         present = self.present[rows] | asked
@@ -212,8 +215,7 @@ class Series(Task):
         """Return whole series, padded at the front."""
         ends = torch.from_numpy(self.series.begins)
         end = ends[torch.searchsorted(ends, begin, right=True)]
-        if self.window is not None:
-            begin = torch.maximum(begin, end - self.window)
+        begin = torch.maximum(begin, end - self.window)
         longest = int((end - begin).max())
         rows = end - longest + torch.arange(longest).unsqueeze(1)
         within = rows >= begin
@@ -273,7 +275,6 @@ class Series(Task):
         An unknown value of the past is replaced by the last known one before it, or by the training mean if there is
         none.
         """
-        assert self.window is not None
         past = self._past()
         last = begin[:, None] + self.window - 1
         ahead = np.arange(1, self.horizon + 1)
@@ -294,7 +295,6 @@ class Series(Task):
 
     def baselines(self) -> dict[str, tuple[float, float]]:
         """Return the mae and rmse of each simple rule on the test split, in the unit of the data."""
-        assert self.window is not None
         begin = self.begins["test"]
         truth = self.series.target[begin[:, None] + self.window + np.arange(self.horizon)]
         errors = {rule: forecast - truth for rule, forecast in self.rules(begin).items()}
@@ -335,24 +335,10 @@ def _moments(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return mean, np.sqrt(variance)
 
 
-def _check_arguments(
-    kind: str,
-    split: str,
-    identity: str | None,
-    inputs: Sequence[str],
-    target: str | None,
-    season: int | None,
-    window: int | None,
+def _check_classification(
+    split: str, identity: str | None, inputs: Sequence[str], target: str, season: int | None
 ) -> None:
-    """Raise ValueError for arguments that contradict each other."""
-    if not target:
-        raise ValueError("target is missing: give task.target=COLUMN, the column to predict")
-    if len(set(inputs)) < len(inputs):
-        raise ValueError("inputs names a column twice: leave one out")
-    if kind == "forecast":
-        if season is not None and window is not None and season > window:
-            raise ValueError(f"season {season} is longer than the window {window}: give task.window={season} or more")
-        return
+    """Raise ValueError for arguments with which whole series cannot be classified."""
     if identity is None:
         raise ValueError("classification needs the name of each row's series: give task.id=COLUMN")
     if split != "id":
@@ -361,3 +347,5 @@ def _check_arguments(
         raise ValueError("inputs is empty: give task.inputs=[COLUMN,...], the columns that the model reads")
     if target in inputs:
         raise ValueError(f"inputs has the class, {target}: leave it out")
+    if season is not None:
+        raise ValueError("season is for the seasonal baseline of forecasts: leave it out")
