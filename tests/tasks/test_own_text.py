@@ -129,6 +129,7 @@ def test_a_file_is_found_where_it_is_or_in_data_root(write, tmp_path, monkeypatc
     assert made("book.txt").data.keys() == {path}
     for data, words in (
         (None, "this task reads your own file: give task.data=FILE.txt"),
+        ("~none.txt", f"there is no file at {tmp_path}/~none.txt and not at {tmp_path}/root/~none.txt: give its path"),
         ("none.txt", f"there is no file at {tmp_path}/none.txt and not at {tmp_path}/root/none.txt: give its path"),
         (str(tmp_path), f"{tmp_path} is a folder: give task.data the file in it"),
     ):

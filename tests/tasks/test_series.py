@@ -316,6 +316,7 @@ BAD = [
     ("t,y,n\n1,2,a\n2,2,\n", {"id": "n"}, "row 3: n is empty, and task.id is needed in each row"),
     ("t,y,t\n1,2,3\n", {}, "row 1: two columns are called 't': give each its own name"),
     ("t,y\n", {}, "mine.csv has no rows below its header"),
+    (f"{'t' * 200_000},y\n1,2\n", {}, "row 1: field larger than field limit (131072): correct the row"),
     ("t,y\n" + TEN, {"window": 20}, "row 2: the series begins here and has only 10 rows: window 20 and horizon 1"),
     ("t,y\n" + TEN, {"window": 2, "horizon": 4}, "the valid part is empty: it needs 4 rows in a row; give more rows"),
     ("t,y\n" + "".join(f"{k},1\n" for k in range(20)), {}, "y is constant in the training part"),
@@ -343,9 +344,12 @@ def test_a_bad_file_or_setting_costs_one_line(write, text, more, words):
 
 
 def test_bad_classes_and_formats_cost_one_line(write, tmp_path):
+    import pandas
+
     one_class = "n,x,y\n" + "".join(f"s{k // 3},{k},a\n" for k in range(30))
     changing = "n,x,y\n" + "".join(f"s{k // 3},{k},{'ab'[k % 2]}\n" for k in range(30))
     (tmp_path / "mine.parquet").write_bytes(b"no parquet")
+    pandas.DataFrame({"time": [b"a", b"b"], "y": [1.0, 2.0]}).to_parquet(tmp_path / "bytes.parquet")
     (tmp_path / "mine.xlsx").write_bytes(b"PK")
     of_class = {"id": "n", "inputs": ["x"], "target": "y", "kind": "classification", "split": "id"}
     for path, words in (
@@ -357,6 +361,8 @@ def test_bad_classes_and_formats_cost_one_line(write, tmp_path):
         with pytest.raises(ValueError, match=r"^[^\n]*$") as error:
             Series(data=path, **of_class)
         assert words in str(error.value)
+    with pytest.raises(ValueError, match=r"bytes\.parquet, row 1: time is b'a': give a date such as 2024-05-31"):
+        Series(data=str(tmp_path / "bytes.parquet"), time="time", target="y")
 
 
 @pytest.mark.parametrize(

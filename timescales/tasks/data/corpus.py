@@ -27,7 +27,7 @@ from timescales.tasks.data.places import File, Layout, Named
 def data_root(given: str | os.PathLike | None) -> Path:
     """Return the folder of data sets, which need not exist: `given`, else $TIMESCALES_DATA, else one in the cache."""
     if folder := given or os.environ.get("TIMESCALES_DATA"):
-        return Path(folder).expanduser()
+        return Path(os.path.expanduser(folder))
     return cache_dir() / "data"
 
 

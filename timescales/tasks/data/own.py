@@ -25,7 +25,7 @@ def locate(data: str | None, root: str | os.PathLike | None, example: str) -> Pa
     """
     if not data:
         raise ValueError(f"this task reads your own file: give task.data={example}")
-    place = Path(data).expanduser()
+    place = Path(os.path.expanduser(data))  # a name such as ~a.txt stays as it is, unlike with Path.expanduser
     tried = [place.absolute(), (data_root(root) / place).absolute()]
     path = next((p for p in tried if p.is_file()), None)
     if path is None:

@@ -111,11 +111,11 @@ def _csv(path: Path) -> tuple[list[str], Callable[[str], list[Any]], list[int]]:
     text = own.read_text(path)
     first = text.partition("\n")[0]
     reader = csv.reader(io.StringIO(text), delimiter=max(",;\t", key=first.count))
-    names = [name.strip() for name in next(reader)]
-    if twice := [name for name in names if names.count(name) > 1]:
-        raise ValueError(f"{path}, row 1: two columns are called {twice[0]!r}: give each its own name")
     lines, rows = [], []
     try:
+        names = [name.strip() for name in next(reader)]
+        if twice := [name for name in names if names.count(name) > 1]:
+            raise ValueError(f"{path}, row 1: two columns are called {twice[0]!r}: give each its own name")
         for line in reader:
             if line:  # else an empty line
                 if len(line) != len(names):
@@ -206,7 +206,7 @@ def _times(columns: Columns, name: str) -> Times:
                 found.append(datetime.fromisoformat(cell if isinstance(cell, str) else cell.isoformat()))
             else:
                 found.append(float(cell))
-        except (TypeError, ValueError) as error:
+        except (AttributeError, TypeError, ValueError) as error:  # cells of a parquet file may be of any kind
             kind = "date such as 2024-05-31 or 2024-05-31T12:30" if dates else "number"
             like = " as in the first row" if k else ", or a number"
             raise columns.error(k, f"{name} is {cell!r}: give a {kind}{like}") from error
