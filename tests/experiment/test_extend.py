@@ -175,7 +175,10 @@ def test_an_origin_that_is_not_whole_is_one_line(train, tmp_path, origin):
         ({"status": "interrupted"}, "it has not finished: its own command continues it"),
         ({"status": "diverged"}, "it has diverged, and cannot be continued: give another run"),
         ({"stopped": "solved"}, "its task ended it (solved)"),
-        ({"golden": "0" * 12}, "its numbers have changed since: its own command with force=stale first"),
+        (
+            {"golden": "0" * 12},
+            "the code that decides its numbers has changed since: its own command with force=stale first",
+        ),
     ):
         (origin / "record.json").write_text(json.dumps(saved | changes))
         refused(line)

@@ -38,7 +38,7 @@ def test_a_run_is_stale_once_its_cell_was_edited(train, folder):
     cell.write_text(f"# a comment\n\n{cell.read_text()}")
     assert "force=true" in train(*DECAY).out
     cell.write_text(cell.read_text().replace("1 / softplus", "2 / softplus"))
-    changed = "stale: the source of decay.Decay, or its task's data, has changed since; force=stale"
+    changed = "stale: the code that decides its numbers or the source of decay.Decay has changed since; force=stale"
     assert changed in train(*DECAY).out
     assert "1 of them are stale" in train("-m", *DECAY).out
     assert "finished, skipped" not in train(*DECAY, "force=stale").out

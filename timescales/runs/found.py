@@ -11,7 +11,6 @@ from pathlib import Path
 from timescales import paths
 from timescales.config.run import Run
 from timescales.errors import ConfigError
-from timescales.runs import provenance
 from timescales.runs.record import ENDED, Record, State
 from timescales.runs.store import Row
 
@@ -116,14 +115,7 @@ def _refuse(run: Run, saved: Record) -> None:
     """Raise ConfigError if the run of this record can be neither skipped nor continued."""
     state, missing, directory = saved.state, saved.missing_data, run.directory
     if state is State.INTERRUPTED and saved.stale:
-        if files := saved.changed_files:
-            changed = ", ".join(files)
-            raise ConfigError(f"{directory}: {changed} has changed since this run began: restart it with force=stale")
-        own = "".join(f" or the source of {name}" for name in provenance.names(saved.config)[2:])
-        raise ConfigError(
-            f"{directory}: the code that decides its numbers{own} has changed since this run began: "
-            "restart it with force=stale"
-        )
+        raise ConfigError(f"{directory}: {saved.what_changed} since this run began: restart it with force=stale")
     if saved.id != run.id:
         raise ConfigError(
             f"{directory} has another run, {saved.id}; this command asks for {run.id}: "

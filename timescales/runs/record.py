@@ -178,10 +178,8 @@ class Record:
         """Say why a stale run would have other numbers today."""
         if files := self.changed_files:
             return f"{', '.join(files)} has changed"
-        own = provenance.names(self.config)[2:]
-        if not own:
-            return "its numbers have changed"
-        return f"the source of {' or '.join(own)}, or its task's data, has changed"
+        own = "".join(f" or the source of {name}" for name in provenance.names(self.config)[2:])
+        return f"the code that decides its numbers{own} has changed"
 
     @property
     def summary(self) -> str:
