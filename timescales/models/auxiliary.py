@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from timescales.models.sequence import Output, SequenceModel, State, perceptron
 from timescales.nn.rnn import RNN
-from timescales.tasks.task import IGNORED, Batch, Spec, check_choice
+from timescales.tasks.task import IGNORED, Batch, Spec, check_at_least, check_choice
 
 
 class AuxiliaryModel(SequenceModel):
@@ -60,8 +60,7 @@ class AuxiliaryModel(SequenceModel):
         gap_input: bool = False,
     ) -> None:
         check_choice("auxiliary", auxiliary, ("reconstruct", "predict"))
-        if auxiliary_steps < 2:
-            raise ValueError(f"auxiliary_steps must be at least 2, not {auxiliary_steps}")
+        check_at_least(2, auxiliary_steps=auxiliary_steps)
         if rnn.bidirectional:
             raise ValueError(f"auxiliary={auxiliary} is for layers that read forwards: leave out bidirectional")
         super().__init__(rnn, spec, head_size, head_dropout, block, gap_input)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from timescales.tasks.data import text
 from timescales.tasks.data.text import Text
-from timescales.tasks.task import IGNORED, Batch, Spec, StepTask, check_choice, check_positive, entropy, loss_of_steps
+from timescales.tasks.task import IGNORED, Batch, Spec, StepTask, check_at_least, check_choice, entropy, loss_of_steps
 
 STREAMS = 128  # number of streams of the validation and test texts, for every size of the training batch
 
@@ -43,7 +43,7 @@ class NextSymbol(StepTask):
         select: str = "bpc",
     ) -> None:
         check_choice("state", state, ("carried", "reset"))
-        check_positive(length=length, embedding=1 if embedding is None else embedding)
+        check_at_least(1, length=length, embedding=1 if embedding is None else embedding)
         super().__init__(batch_size=batch_size, seed=seed, device=device, **read.sizes)
         if self.sizes["train"] < batch_size:
             raise ValueError(f"batch_size {batch_size} is more than the {self.sizes['train']} {unit} for training")

@@ -7,7 +7,7 @@ from typing import Unpack
 import torch
 from torch.nn import functional as F
 
-from timescales.tasks.task import Batch, Sizes, Spec, Task, check_choice
+from timescales.tasks.task import Batch, Sizes, Spec, Task, check_at_least, check_choice
 
 
 class ContextualMatch(Task):
@@ -50,12 +50,10 @@ class ContextualMatch(Task):
     ) -> None:
         super().__init__(**self.SIZES | sizes)
         check_choice("cue", cue, ("first", "last"))
-        if delay < 0:
-            raise ValueError(f"delay must be at least 0, not {delay}")
+        check_at_least(0, delay=delay)
+        check_at_least(2, features=features)
         if not 0.0 <= distractors <= 1.0:
             raise ValueError(f"distractors must be a probability, from 0 to 1, not {distractors}")
-        if features < 2:
-            raise ValueError(f"features must be at least 2, not {features}")
         self.delay, self.distractors, self.features = delay, distractors, features
         self.cue_at = {"first": 0, "last": delay + 1}[cue]
         self.spec = Spec("real", 2 * features + 3, 2, "last", horizon=delay + 1)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from timescales.tasks.task import IGNORED, Batch, Sizes, Spec, StepTask, check_positive, loss_of_steps
+from timescales.tasks.task import IGNORED, Batch, Sizes, Spec, StepTask, check_at_least, loss_of_steps
 
 
 class DelayedMatch(StepTask):
@@ -56,9 +56,7 @@ class DelayedMatch(StepTask):
         **sizes: Unpack[Sizes],
     ) -> None:
         super().__init__(**self.SIZES | sizes)
-        check_positive(colours=colours)
-        if delay < 0:
-            raise ValueError(f"delay must be at least 0, not {delay}")
+        check_at_least(0, delay=delay)
         if not 0.0 <= distractors <= 1.0:
             raise ValueError(f"distractors must be a probability, from 0 to 1, not {distractors}")
         if not 2 <= choices <= colours:

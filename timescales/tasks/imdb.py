@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from timescales.tasks.data import glove, imdb
-from timescales.tasks.task import Batch, Spec, Task, check_choice, check_positive, sizes_within
+from timescales.tasks.task import Batch, Spec, Task, check_at_least, check_choice, sizes_within
 
 UNKNOWN, PAD, FIRST = 0, 1, 2  # tokens: unknown word, padding, the first word of the vocabulary
 
@@ -63,7 +63,7 @@ class IMDB(Task):
         check_choice("pad", pad, ("end", "front"))
         check_choice("readout", readout, ("last_step", "true_length"))
         check_choice("outputs", outputs, (1, 2))
-        check_positive(steps=steps, vocabulary=vocabulary)
+        check_at_least(1, steps=steps, vocabulary=vocabulary)
         if not 0 <= dropout < 1:
             raise ValueError(f"dropout must be at least 0 and below 1, not {dropout}")
         types, reviews, partial = imdb.load(data_root, allow_partial)

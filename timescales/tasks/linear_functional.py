@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from timescales.tasks.task import Batch, Sizes, Spec, Task, check_choice
+from timescales.tasks.task import Batch, Sizes, Spec, Task, check_at_least, check_choice
 
 
 class LinearFunctional(Task):
@@ -56,8 +56,7 @@ class LinearFunctional(Task):
     ) -> None:
         super().__init__(**self.SIZES | sizes)
         check_choice("kernel", kernel, ("exponential", "polynomial"))
-        if T < 1:
-            raise ValueError(f"T must be at least 1, not {T}")
+        check_at_least(1, T=T)
         if tau <= 0.0 or p <= 0.0 or noise < 0.0:
             raise ValueError(f"tau and p must be above 0 and noise at least 0, not {tau}, {p} and {noise}")
         self.T, self.noise = T, noise

@@ -6,7 +6,7 @@ from typing import Unpack
 
 import torch
 
-from timescales.tasks.task import IGNORED, Batch, Sizes, Spec, StepTask, check_positive
+from timescales.tasks.task import IGNORED, Batch, Sizes, Spec, StepTask, check_at_least
 
 BLANK = 0
 
@@ -51,7 +51,7 @@ class MQAR(StepTask):
         **sizes: Unpack[Sizes],
     ) -> None:
         super().__init__(**self.SIZES | sizes)
-        check_positive(pairs=pairs)
+        check_at_least(1, pairs=pairs)
         if pairs > min(keys, values):
             raise ValueError(f"keys and values must be at least pairs, not {keys} and {values} for {pairs} pairs")
         if values < 2 or power <= 0.0:

@@ -10,7 +10,7 @@ from timescales.files import digest_of
 from timescales.tasks.characters import STREAMS, NextSymbol
 from timescales.tasks.data import own
 from timescales.tasks.data.text import EOS, SPLITS
-from timescales.tasks.task import Batch, check_choice, check_positive
+from timescales.tasks.task import Batch, check_at_least, check_choice
 
 
 class OwnText(NextSymbol):
@@ -55,7 +55,7 @@ class OwnText(NextSymbol):
         data_root: str | None = None,
     ) -> None:
         check_choice("unit", unit, ("characters", "words"))
-        check_positive(min_count=min_count, length=length, batch_size=batch_size)
+        check_at_least(1, min_count=min_count, length=length, batch_size=batch_size)
         path = own.locate(data, data_root, "FILE.txt")
         own.check_fractions(valid_fraction, test_fraction)
         symbols = own.tokens(own.read_text(path), unit)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from timescales.tasks.task import IGNORED, Batch, Sizes, Spec, StepTask, check_choice, check_positive, seeded
+from timescales.tasks.task import IGNORED, Batch, Sizes, Spec, StepTask, check_at_least, check_choice, seeded
 
 SYMBOLS = "0123456789+-*<>=()[]ifelsorx"  # the characters of programs; a digit is its own number
 BLANK = len(SYMBOLS)  # code of a place without a character
@@ -89,7 +89,7 @@ class Program(StepTask):
         super().__init__(**self.SIZES | sizes)
         check_choice("category", category, (*FORMS_BY_CATEGORY, *MEMORY))
         check_choice("strategy", strategy, ("mix", "combine", "naive", "baseline"))
-        check_positive(length=length, nesting=nesting, tries=tries)
+        check_at_least(1, length=length, nesting=nesting, tries=tries)
         if category in MEMORY and nesting > 1:
             raise ValueError(f"category={category} has one literal and no levels: give task.nesting=1, not {nesting}")
         if category in FORMS_BY_CATEGORY and length > LONGEST:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from timescales.tasks.task import Batch, Sizes, Spec, Task, check_positive
+from timescales.tasks.task import Batch, Sizes, Spec, Task, check_at_least
 
 # International Morse code (ITU-R M.1677-1), the letters from A to Z.
 MORSE = (
@@ -56,13 +56,12 @@ class TimeRescaling(Task):
         **sizes: Unpack[Sizes],
     ) -> None:
         super().__init__(**self.SIZES | sizes)
-        check_positive(unit=unit)
+        check_at_least(1, unit=unit)
         if not test_units or min(test_units) < 1:
             raise ValueError(f"test_units must be whole numbers of at least 1, not {list(test_units)}")
         if not 2 <= letters <= len(MORSE):
             raise ValueError(f"letters must be from 2 to {len(MORSE)}, not {letters}")
-        if lead < 0:
-            raise ValueError(f"lead must be at least 0, not {lead}")
+        check_at_least(0, lead=lead)
         if self.size("test") < len(test_units):
             raise ValueError(f"test_size must be at least {len(test_units)}, one for each of test_units")
         self.units = {"train": (unit,), "valid": (unit,), "test": tuple(test_units)}

@@ -8,7 +8,7 @@ from typing import Unpack
 import torch
 from torch import Tensor
 
-from timescales.tasks.task import IGNORED, Batch, Sizes, Spec, StepTask, check_choice, check_positive
+from timescales.tasks.task import IGNORED, Batch, Sizes, Spec, StepTask, check_at_least, check_choice
 
 BLANK = 0
 
@@ -53,10 +53,9 @@ class SelectiveCopy(StepTask):
         **sizes: Unpack[Sizes],
     ) -> None:
         super().__init__(**self.SIZES | sizes)
-        check_positive(length=length)
+        check_at_least(1, length=length)
         check_choice("gaps", gaps, ("uniform", "irregular"))
-        if T < 0:
-            raise ValueError(f"T must be at least 0, not {T}")
+        check_at_least(0, T=T)
         if alphabet < 4:
             raise ValueError(f"alphabet must be at least 4, the blank, two symbols and the signal; not {alphabet}")
         self.T, self.length, self.alphabet = T, length, alphabet

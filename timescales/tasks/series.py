@@ -13,7 +13,7 @@ from torch import Tensor
 from timescales.files import digest_of
 from timescales.tasks.data import own, series
 from timescales.tasks.data.text import SPLITS
-from timescales.tasks.task import Batch, Spec, Task, check_choice, check_positive, entropy, time_since_last
+from timescales.tasks.task import Batch, Spec, Task, check_at_least, check_choice, entropy, time_since_last
 
 # Steps that the model reads, if no other number is given. Those of a classification are more than any series has.
 WINDOW = {"forecast": 50, "classification": 10**9}
@@ -78,7 +78,7 @@ class Series(Task):
         check_choice("kind", kind, ("forecast", "classification"))
         check_choice("split", split, ("time", "id"))
         window = WINDOW[kind] if window is None else window
-        check_positive(horizon=horizon, window=window, season=1 if season is None else season, batch_size=batch_size)
+        check_at_least(1, horizon=horizon, window=window, season=1 if season is None else season, batch_size=batch_size)
         own.check_fractions(valid_fraction, test_fraction)
         self.path = own.locate(data, data_root, "FILE.csv")
         if not target:

@@ -149,7 +149,7 @@ class Task:
         seed: int = 0,
         device: str | torch.device = "cpu",
     ) -> None:
-        check_positive(batch_size=batch_size, train_size=train_size, valid_size=valid_size, test_size=test_size)
+        check_at_least(1, batch_size=batch_size, train_size=train_size, valid_size=valid_size, test_size=test_size)
         self.batch_size, self.seed, self.device = batch_size, seed, torch.device(device)
         self.sizes = {"train": train_size, "valid": valid_size, "test": test_size}
         self.partial: list[str] = []  # for the record: which data sets are incomplete or differ, one line each
@@ -368,8 +368,8 @@ def check_choice(name: str, value: object, choices: tuple[object, ...]) -> None:
         raise ValueError(f"{name} must be one of {', '.join(map(str, choices))}; not {value!r}")
 
 
-def check_positive(**values: int) -> None:
-    """Raise ValueError for the first value below 1."""
+def check_at_least(least: int, **values: int) -> None:
+    """Raise ValueError for the first value below `least`."""
     for name, value in values.items():
-        if value < 1:
-            raise ValueError(f"{name} must be at least 1, not {value}")
+        if value < least:
+            raise ValueError(f"{name} must be at least {least}, not {value}")

@@ -8,7 +8,7 @@ from typing import Unpack
 import torch
 from torch import Tensor
 
-from timescales.tasks.task import Batch, Sizes, Spec, StepTask, check_choice, check_positive
+from timescales.tasks.task import Batch, Sizes, Spec, StepTask, check_at_least, check_choice
 
 Permutation = tuple[int, ...]  # entry i is where point i goes
 # Of each group, permutations that generate it.
@@ -62,7 +62,7 @@ class WordProblem(StepTask):
     def __init__(self, *, group: str = "A5", T: int = 20, **sizes: Unpack[Sizes]) -> None:
         super().__init__(**self.SIZES | sizes)
         check_choice("group", group, tuple(GROUPS))
-        check_positive(T=T)
+        check_at_least(1, T=T)
         self.T = T
         self.elements = generated(GROUPS[group])
         self.products = products(self.elements).to(self.device)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from timescales.tasks.data import text
-from timescales.tasks.task import AWD, Batch, Spec, StepTask, check_choice, check_positive, entropy, loss_of_steps
+from timescales.tasks.task import AWD, Batch, Spec, StepTask, check_at_least, check_choice, entropy, loss_of_steps
 
 STREAMS = {"valid": 10, "test": 1}
 
@@ -74,7 +74,7 @@ class Words(StepTask):
         data_root: str | None = None,
     ) -> None:
         check_choice("corpus", corpus, (*text.WORDS, "markov_ptb"))
-        check_positive(length=length, embedding=embedding)
+        check_at_least(1, length=length, embedding=embedding)
         # Settings of the task although the network uses them: a new place would change the ids of all runs.
         awd = AWD(dropout_embedding, dropout_input, dropout_hidden, dropout_output, weight_drop, recurrent, tied)
         words = text.words(corpus, data_root, allow_partial)
