@@ -265,6 +265,8 @@ def test_learned_positions_have_an_end():
     (lambda: TorchLSTM(I, [3, 4], 2), "hidden_size must be a whole number"),
     (lambda: Transformer(I, 7, heads=2), "hidden_size 7 must be a multiple of heads 2"),
     (lambda: Transformer(I, 7, heads=1), "need an even hidden_size"),
+    (lambda: Transformer(I, H, feedforward=0), "feedforward must be a whole number of at least 1, not 0"),
+    (lambda: Transformer(I, H, positions="learned", longest=-1), "longest must be a whole number of at least 1"),
     (lambda: Transformer(I, H, positions="rotary"), "sinusoidal or learned"),
     (lambda: TorchGRU(I, H, dropout=1.0), "below 1"),
     (lambda: DilatedRNN(I, H, core="qrnn"), "core must be one of gru, lstm, rnn, not 'qrnn'"),

@@ -182,7 +182,9 @@ class Transformer(Baseline):
         longest: int = 2048,
     ) -> None:
         super().__init__(input_size, hidden_size, num_layers, dropout)
-        if isinstance(heads, bool) or heads < 1 or hidden_size % heads:
+        feedforward = 4 * hidden_size if feedforward is None else feedforward
+        check_whole(heads=heads, feedforward=feedforward, longest=longest)
+        if hidden_size % heads:
             raise ValueError(f"hidden_size {hidden_size} must be a multiple of heads {heads}")
         if positions not in ("sinusoidal", "learned"):
             raise ValueError(f"positions must be sinusoidal or learned, not {positions!r}")
@@ -190,9 +192,7 @@ class Transformer(Baseline):
             raise ValueError(f"sinusoidal positions need an even hidden_size, not {hidden_size}")
         self.encoder = nn.Linear(input_size, hidden_size)
         self.positions = nn.Parameter(0.02 * torch.randn(longest, hidden_size)) if positions == "learned" else None
-        layer = nn.TransformerEncoderLayer(
-            hidden_size, heads, feedforward or 4 * hidden_size, dropout, "gelu", norm_first=True
-        )
+        layer = nn.TransformerEncoderLayer(hidden_size, heads, feedforward, dropout, "gelu", norm_first=True)
         norm = nn.LayerNorm(hidden_size)
         self.blocks = nn.TransformerEncoder(layer, num_layers, norm, enable_nested_tensor=False)
         for parameter in self.blocks.parameters():  # its layers are copies of one: each draws its own weights
