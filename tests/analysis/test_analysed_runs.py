@@ -6,12 +6,13 @@ import os
 import pytest
 import torch
 from analysed import SMALL, language_model, rows, run_of_words, words
+from quick import change_record
 
 from timescales import analysis
 from timescales.analysis import characteristic_times, forgetting, study, word_ablation
 from timescales.analysis.run import load
 from timescales.errors import ConfigError
-from timescales.runs import lock, record, wandb_run
+from timescales.runs import lock, wandb_run
 from timescales.runs.record import Record
 
 
@@ -24,7 +25,7 @@ def test_a_run_that_has_not_ended_is_read_at_its_best_so_far(trained, status):
     whole = load(str(run))
     assert torch.equal(torch.randn(3), expected), "loading draws nothing from the caller's generator"
     (run / "best.pt").unlink()
-    record.update(run, status=status)
+    change_record(run, status=status)
     found = load(run)
     for a, b in zip(found.model.parameters(), whole.model.parameters(), strict=True):
         assert (a == b).all()
@@ -43,7 +44,7 @@ def test_values_of_other_weights_do_not_go_into_the_record(trained, monkeypatch)
         assert "is being run by" in analysis.study_run(loaded, "timescale_law").notes[-1]
         with pytest.raises(lock.RunningElsewhere):
             analysis.measure_run(run, "timescale_law")
-    record.update(run, seconds=loaded.record.seconds + 1.0)
+    change_record(run, seconds=loaded.record.seconds + 1.0)
     assert "was trained again meanwhile" in analysis.study_run(loaded, "timescale_law").notes[-1]
     with monkeypatch.context() as patched:
         patched.setattr(analysis, "load", lambda *_: loaded)

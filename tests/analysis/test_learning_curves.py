@@ -8,6 +8,7 @@ import pytest
 import torch
 from analysed import rows, run_of, run_of_words
 from matplotlib.figure import Figure
+from quick import change_record
 
 from timescales import LSTM, analysis
 from timescales.analysis import learning_curves, study
@@ -17,7 +18,6 @@ from timescales.models.sequence import SequenceModel
 from timescales.papers import load as load_table
 from timescales.papers import printed
 from timescales.paths import ROOT
-from timescales.runs import record
 from timescales.tasks import Adding, Copy, Frequency, skill
 from timescales.training import build
 
@@ -81,7 +81,7 @@ def test_curves_need_no_weights(trained, analyse, tmp_path):
     runs = [trained(name) for name in ("lstm", "plstm")]
     for path in [file for run in runs for file in (*run.glob("*.pt"), run / "curve.csv")]:
         path.unlink()
-    record.update(runs[1], status="interrupted", curve=[])
+    change_record(runs[1], status="interrupted", curve=[])
     said = analyse(*runs, "--only=learning_curves", f"--to={tmp_path / 'both'}")
     assert said.splitlines()[-1] == "  plstm: no validation in its record or curve.csv"
     assert {row["run"] for row in rows(tmp_path / "both" / "learning_curves.csv")} == {"lstm"}

@@ -9,7 +9,7 @@ import pytest
 from hydra.core.config_store import ConfigStore
 from hydra.core.utils import JobStatus
 from omegaconf import OmegaConf
-from quick import QUICK, records
+from quick import QUICK, change_record, records
 
 import train as entry
 from hydra_plugins import timescales_plugins
@@ -17,7 +17,7 @@ from timescales.config.compose import Composer
 from timescales.errors import ConfigError
 from timescales.experiment import processes
 from timescales.experiment.train import check_direction, train_all
-from timescales.runs import metrics, record
+from timescales.runs import metrics
 from timescales.runs.record import Record
 from timescales.training.best import Best
 
@@ -116,7 +116,7 @@ def test_one_suggestion_that_cannot_be_trained_is_a_failure_beside_the_others(tr
 def test_a_record_without_the_metric_asks_for_force(train, tmp_path):
     assert train(*QUICK).status == 0
     (directory,) = (tmp_path / "runs").iterdir()
-    record.update(directory, select=None)
+    change_record(directory, select=None)
     composer = Composer()
     with pytest.raises(ConfigError, match="force=true"):
         train_all(composer(QUICK), QUICK, "maximize")

@@ -8,7 +8,7 @@ from quick import QUICK
 
 from timescales.config.run import Run
 from timescales.errors import ConfigError
-from timescales.runs import found, provenance, record
+from timescales.runs import found, provenance
 from timescales.runs.found import Action
 from timescales.runs.record import Record, State
 
@@ -39,7 +39,7 @@ def golden(monkeypatch):
 def test_what_follows_from_a_state(tmp_path, state):
     write(tmp_path, state)
     assert found.read_state(tmp_path).state is state
-    assert record.has_ended(tmp_path) is state.ended is (state in (State.FINISHED, State.DIVERGED))
+    assert found.read_state(tmp_path).state.ended is state.ended is (state in (State.FINISHED, State.DIVERGED))
     assert decide(tmp_path, "a") is (Action.SKIP if state.ended else Action.RESUME)
     assert decide(tmp_path, "a", resume=False) is (Action.SKIP if state.ended else Action.RESTART)
     assert decide(tmp_path, "a", force=True) is Action.RESTART

@@ -9,7 +9,7 @@ from dataclasses import astuple, replace
 import pytest
 from configs import config
 from made_up import made_row
-from quick import QUICK
+from quick import QUICK, change_record
 
 import timescales
 from timescales import paths
@@ -88,7 +88,7 @@ def test_a_run_that_cannot_be_built_keeps_what_is_there(train, tmp_path, monkeyp
     finished, interrupted = tmp_path / "finished", tmp_path / "interrupted"
     assert train(*QUICK, f"run_dir={finished}").status == 0
     assert train(*QUICK, f"run_dir={interrupted}").status == 0
-    record.update(interrupted, status="interrupted")
+    change_record(interrupted, status="interrupted")
     there = (finished / "record.json", finished / "last.pt", interrupted / "last.pt")
     kept = {path: path.read_bytes() for path in there}
     with monkeypatch.context() as patched:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from quick import QUICK
+from quick import QUICK, change_record
 
 from timescales import analysis
 from timescales.errors import ConfigError
@@ -51,7 +51,7 @@ def test_an_interrupted_run_does_not_continue_with_another_source(train, folder)
     cell = folder / "decay.py"
     shutil.copy(TUTORIAL / "decay.py", cell)
     assert train(*DECAY, "run_dir=out").status == 0
-    record.update(Path("out"), status="interrupted")
+    change_record(Path("out"), status="interrupted")
     cell.write_text(cell.read_text().replace("1 / softplus", "2 / softplus"))
     changed = "the code that decides its numbers or the source of decay.Decay has changed since this run began"
     assert train(*DECAY, "run_dir=out").err == f"error: out: {changed}: restart it with force=stale\n"
@@ -123,7 +123,7 @@ def test_a_run_is_not_continued_on_a_file_that_has_changed(train, book, tmp_path
     """Nor where only the checkpoint knows its file, as after a move: it is elsewhere, under the path of another one."""
     assert train(*SMALL).status == 0
     out = book.parent / "out"
-    record.update(out, status="interrupted")
+    change_record(out, status="interrupted")
     text = book.read_text()
     book.write_text(text.replace("night", "month"))
     done = train(*SMALL, "loop.max_epochs=1")
@@ -131,10 +131,10 @@ def test_a_run_is_not_continued_on_a_file_that_has_changed(train, book, tmp_path
     changed = f"error: out: {book} has changed since this run began: restart it with force=stale"
     assert done.err.splitlines()[-1] == changed
     known = record.Record.read(out)["data"]
-    record.update(out, data={str(tmp_path / "moved.txt"): "0" * 16})
+    change_record(out, data={str(tmp_path / "moved.txt"): "0" * 16})
     line = f"error: out was begun on another {book}: restart it on this one with force=true"
     assert train(*SMALL).err.splitlines()[-1] == line
-    record.update(out, data=known)
+    change_record(out, data=known)
     book.write_text(text)
     assert train(*SMALL).status == 0
 

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 from timescales.experiment.sweep import Sweep
+from timescales.runs.record import Record
 
 SIZES = ["task.train_size=16", "task.valid_size=8", "task.test_size=8", "task.batch_size=8", "model.hidden_size=4"]
 QUICK = ["task=copy", "task.T=2", *SIZES, "loop.max_steps=2"]
@@ -17,6 +18,13 @@ UNTRAINED = (Sweep, "train", lambda self, todo: None)
 def records(folder="runs"):
     """The records of the runs in a folder, in the order of their names."""
     return [json.loads(path.read_text()) for path in sorted(Path(folder).glob("*/record.json"))]
+
+
+def change_record(directory, **changes):
+    """Change fields of the record of a run."""
+    record = Record.read(directory)
+    record.change(**changes)
+    record.write(directory)
 
 
 def curve(directory):

@@ -14,6 +14,7 @@ import pytest
 import synthetic
 import torch
 from packs import fake_download_url, pack, write
+from quick import change_record
 from scipy import stats
 
 import timescales
@@ -182,7 +183,7 @@ def test_a_run_goes_on_only_with_the_data_it_was_begun_on(films, train, tmp_path
     last = load_checkpoint(tmp_path / "here" / "last.pt")
     assert last["lacks"] == found.partial
     save_checkpoint(tmp_path / "here" / "last.pt", last | {"lacks": []})
-    record.update(tmp_path / "here", status="interrupted")
+    change_record(tmp_path / "here", status="interrupted")
     refused = train(*words)
     assert refused.status == 1
     assert "was begun on other data (the whole; now IMDB subset: 400 of" in refused.err
@@ -214,7 +215,7 @@ def test_a_run_names_its_word_vectors_and_is_used_with_no_others(films, train, t
 
     path = root / ".vector_cache" / "glove.6B.100d.txt"
     path.write_text(path.read_text().replace("0.01 ", "0.02 ", 1))
-    record.update(here, status="interrupted")
+    change_record(here, status="interrupted")
     refused = train(*words, "run_dir=here")
     assert (refused.status, "was begun on another GloVe: restart it" in refused.err) == (1, True)
     found.write(here)
@@ -233,7 +234,7 @@ def test_a_run_names_its_word_vectors_and_is_used_with_no_others(films, train, t
     tensors, about = weights.read(tmp_path / "a.safetensors")
     (tmp_path / "a.safetensors").write_bytes(weights.packed(tensors, {k: v for k, v in about.items() if k != "data"}))
     assert timescales.load(tmp_path / "a.safetensors").card["id"] == found.id
-    record.update(here, status="interrupted")
+    change_record(here, status="interrupted")
     assert train(*words, "run_dir=here").status == 0
     assert Record.read(here).id == found.id
 

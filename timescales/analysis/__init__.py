@@ -32,7 +32,7 @@ with extras.module():
     from timescales.analysis.run import Trained, load
     from timescales.analysis.study import Study
     from timescales.files import write_atomic
-    from timescales.runs import lock, record
+    from timescales.runs import lock
     from timescales.runs.record import Record, State
 
 __all__ = [
@@ -172,7 +172,8 @@ def _locked(run: Trained) -> Iterator[None]:
 
 def _store(directory: Path, name: str, values: Mapping[str, float]) -> None:
     """Store the values of an analysis in the record of a finished run. They replace its earlier values."""
-    content = Record.read(directory)
-    assert content is not None, "the run was loaded from there"
-    others = {key: value for key, value in content.probes.items() if not key.startswith(f"{name}/")}
-    record.update(directory, probes=others | {f"{name}/{key}": value for key, value in values.items()})
+    record = Record.read(directory)
+    assert record is not None, "the run was loaded from there"
+    others = {key: value for key, value in record.probes.items() if not key.startswith(f"{name}/")}
+    record.change(probes=others | {f"{name}/{key}": value for key, value in values.items()})
+    record.write(directory)

@@ -206,12 +206,6 @@ def _without_nan(value: Any) -> Any:
     return [_without_nan(inner) for inner in value] if isinstance(value, list | tuple) else value
 
 
-def has_ended(directory: Path) -> bool:
-    """Return whether the run in a directory has its result."""
-    record = Record.read(directory)
-    return record is not None and record.ended
-
-
 def start(directory: Path, run: Run, restart: bool = False) -> Record:
     """Write the record of a run that begins or continues, and return it. Its status is "interrupted" until the end.
 
@@ -236,18 +230,13 @@ def start(directory: Path, run: Run, restart: bool = False) -> Record:
     return record
 
 
-def update(directory: Path, **changes: Any) -> None:
-    """Change the record of a run. Do nothing if it has none, as after a failure before `start`."""
-    if (record := Record.read(directory)) is not None:
-        record.change(**changes)
-        record.write(directory)
-
-
 def failed(directory: Path, error: Exception) -> None:
     """Write into a run's record why it failed, unless it has a result. Errors of writing (a full disk) are ignored."""
     with contextlib.suppress(OSError):
-        if not has_ended(directory):
-            update(directory, status=State.FAILED.value, error=f"{type(error).__name__}: {error}")
+        record = Record.read(directory)
+        if record is not None and not record.ended:
+            record.change(status=State.FAILED.value, error=f"{type(error).__name__}: {error}")
+            record.write(directory)
 
 
 def clear(directory: Path) -> None:
