@@ -68,18 +68,13 @@ class Copy(StepTask):
         if solved is not None and not 0.0 < solved <= 1.0:
             raise ValueError(f"solved must be above 0 and at most 1, not {solved}")
         self.T, self.layout, self.score, self.fresh, self.solved = T, layout, score, fresh, solved
-        self.blank = self._blank_input()
-        self.steps = len(self.blank)
+        self.steps = T + (19 if layout == "authors" else 20)
+        signal = T + (9 if layout in ("authors", "tallec") else 10)
+        # The input without the ten symbols, (S,): dummies and the signal, the same in every sequence.
+        self.blank = torch.full((self.steps,), DUMMY, device=self.device)
+        self.blank[signal : None if layout == "gu" else signal + 1] = SIGNAL
         self.spec = Spec("one_hot", CLASSES, CLASSES, "all", horizon=max(3 * T // 2, 3))
         self._symbols: dict[str, tuple[int, Tensor]] = {}
-
-    def _blank_input(self) -> Tensor:
-        """Return the input without the ten symbols, (S,): dummies and the signal, the same in every sequence."""
-        steps = self.T + (19 if self.layout == "authors" else 20)
-        signal = self.T + (9 if self.layout in ("authors", "tallec") else 10)
-        blank = torch.full((steps,), DUMMY, device=self.device)
-        blank[signal : None if self.layout == "gu" else signal + 1] = SIGNAL
-        return blank
 
     def symbols(self, split: str, epoch: int) -> Tensor:
         """Return the ten symbols of every sequence of a split, (N, 10) uint8, on the task's device."""

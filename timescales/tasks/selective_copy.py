@@ -6,7 +6,6 @@ import math
 from typing import Unpack
 
 import torch
-from torch import Tensor
 
 from timescales.tasks.task import IGNORED, Batch, Sizes, Spec, StepTask, check_at_least, check_choice
 
@@ -66,7 +65,13 @@ class SelectiveCopy(StepTask):
     def batch(self, split: str, epoch: int, step: int, first: int, end: int) -> Batch:
         generator, n = self.generator(split, epoch, step), end - first
         symbols = torch.randint(1, self.alphabet - 1, (self.length, n), generator=generator)
-        places = self.irregular_places(n, generator) if self.irregular else self.uniform_places(n, generator)
+        if self.irregular:  # the gaps are shares of the blanks, by log-uniform weights
+            weights = 100.0 ** torch.rand(self.length + 1, n, generator=generator, dtype=torch.float64)
+            before = self.T * weights.cumsum(0) / weights.sum(0)  # blanks before each symbol
+            places = before[:-1].floor().long() + torch.arange(self.length).unsqueeze(1)
+        else:  # all sets of places are equally probable
+            order = torch.rand(self.T + self.length, n, generator=generator)
+            places = order.topk(self.length, 0).indices.sort(0).values
         symbols, places = self.moved(symbols), self.moved(places)
         x = torch.full((self.T + 2 * self.length, n), BLANK, device=self.device)
         x.scatter_(0, places, symbols)
@@ -74,17 +79,6 @@ class SelectiveCopy(StepTask):
         target = torch.full_like(x, IGNORED)
         target[-self.length :] = symbols
         return Batch(x, target)
-
-    def uniform_places(self, n: int, generator: torch.Generator) -> Tensor:
-        """Draw the steps of the symbols of n sequences, (length, n), on the CPU. All sets are equally probable."""
-        order = torch.rand(self.T + self.length, n, generator=generator)
-        return order.topk(self.length, 0).indices.sort(0).values
-
-    def irregular_places(self, n: int, generator: torch.Generator) -> Tensor:
-        """Draw the steps of the symbols with gaps that are shares of the blanks, by log-uniform weights."""
-        weights = 100.0 ** torch.rand(self.length + 1, n, generator=generator, dtype=torch.float64)
-        before = self.T * weights.cumsum(0) / weights.sum(0)  # blanks before each symbol
-        return before[:-1].floor().long() + torch.arange(self.length).unsqueeze(1)
 
     def chance(self) -> float:
         return math.log(self.alphabet - 2)

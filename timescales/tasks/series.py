@@ -275,7 +275,10 @@ class Series(Task):
         An unknown value of the past is replaced by the last known one before it, or by the training mean if there is
         none.
         """
-        past = self._past()
+        target, rows = self.series.target, np.arange(len(self.series.target))
+        known = np.maximum.accumulate(np.where(np.isfinite(target), rows, -1))  # of each row, the last known one so far
+        first = np.repeat(self.series.begins[:-1], np.diff(self.series.begins))
+        past = np.where(known >= first, target[np.maximum(known, 0)], self.mean)
         last = begin[:, None] + self.window - 1
         ahead = np.arange(1, self.horizon + 1)
         found = {
@@ -285,13 +288,6 @@ class Series(Task):
         if self.season:
             found[f"value {self.season} rows before"] = past[last + ahead - self.season * -(-ahead // self.season)]
         return found
-
-    def _past(self) -> np.ndarray:
-        """Return the target in each row (R,), filled with the last known value of its series."""
-        known = np.isfinite(self.series.target)
-        last = np.maximum.accumulate(np.where(known, np.arange(len(known)), -1))
-        first = np.repeat(self.series.begins[:-1], np.diff(self.series.begins))
-        return np.where(last >= first, self.series.target[np.maximum(last, 0)], self.mean)
 
     def baselines(self) -> dict[str, tuple[float, float]]:
         """Return the mae and rmse of each simple rule on the test split, in the unit of the data."""
