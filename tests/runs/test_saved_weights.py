@@ -86,6 +86,13 @@ def test_what_is_not_there_or_none_of_ours_is_one_line(tmp_path):
         timescales.load(tmp_path / "a.safetensors")
 
 
+def test_an_index_of_something_else_is_one_line(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "index.csv").write_text("name,price\nplstm,3\n")
+    with pytest.raises(ConfigError, match=r"index\.csv is no list of weights that timescales wrote"):
+        timescales.load("plstm")
+
+
 @pytest.mark.parametrize("about", [[], {}, {"config": 1}, {"config": {"model": {}, "task": {}}}])
 def test_a_header_that_says_too_little_is_one_line(tmp_path, about):
     path = tmp_path / "a.safetensors"

@@ -55,11 +55,14 @@ COLUMNS = tuple(each.name for each in fields(Entry))
 
 
 def read_index(path: Path) -> list[Entry]:
-    """Read the entries of an index.csv; [] if there is no file."""
-    return [
-        Entry(x["id"], int(x["seed"]), x["size"], int(x["bytes"]), x["kept"] == "yes", json.loads(x["settings"]))
-        for x in csv_rows(path)
-    ]
+    """Read the entries of an index.csv; [] if there is no file. Raises ConfigError for another file of this name."""
+    try:
+        return [
+            Entry(x["id"], int(x["seed"]), x["size"], int(x["bytes"]), x["kept"] == "yes", json.loads(x["settings"]))
+            for x in csv_rows(path)
+        ]
+    except (KeyError, TypeError, ValueError) as error:
+        raise ConfigError(f"{path} is no list of weights that timescales wrote") from error
 
 
 def index_text(entries: Sequence[Entry]) -> str:
