@@ -182,6 +182,7 @@ def test_public_names_exist_and_have_docstrings():
 # Methods that every subclass has: the base class describes them.
 DESCRIBED = {"State", "Act", "act", "step", "timescales", "weights", "forward", "backward", "bias", "size"}
 DESCRIBED |= {"extra_repr", "batch", "loss", "metrics", "chance", "optimum", "correct", "stop", "log", "finish"}
+DESCRIBED |= {"derived", "words", "start_of", "position"}
 
 
 def test_public_functions_have_docstrings():

@@ -113,7 +113,6 @@ class Curriculum(Task):
         }
 
     def derived(self, metrics: dict[str, float]) -> dict[str, float]:
-        """Return the means of the metrics, with N and the score."""
         return metrics | {"N": float(self.N), "score": self.N + metrics["accuracy"]}
 
     def stop(self, epoch: int, metrics: dict[str, float]) -> str | None:

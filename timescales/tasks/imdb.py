@@ -138,7 +138,6 @@ class IMDB(Task):
         return batch.x != PAD
 
     def words(self, x: Tensor) -> list[str]:
-        """Return the words of tokens (S,)."""
         return [("<unk>", "<pad>")[k] if k < FIRST else self.vocabulary[k - FIRST] for k in x.tolist()]
 
     def loss(self, logits: Tensor, batch: Batch) -> Tensor:

@@ -82,7 +82,6 @@ class LinearFunctional(Task):
         return {"loss": (self.loss(logits, batch) * n, n)}
 
     def derived(self, metrics: dict[str, float]) -> dict[str, float]:
-        """Return the means of the metrics, with the excess."""
         optimum = self.optimum()
         return metrics | {"excess": (metrics["loss"] - optimum) / (self.chance() - optimum)}
 

@@ -105,7 +105,6 @@ class OwnText(NextSymbol):
         return found if self.unit == "characters" else {"loss": found["loss"]}
 
     def derived(self, metrics: dict[str, float]) -> dict[str, float]:
-        """Return the means of the metrics, for words with the perplexity."""
         if self.unit == "characters":
             return metrics
         return metrics | {"perplexity": math.exp(min(metrics["loss"], 700.0))}

@@ -247,7 +247,6 @@ class Series(Task):
         return {"loss": (error.square().sum(), n), "mae": (error.abs().sum() * self.deviation, n)}
 
     def derived(self, metrics: dict[str, float]) -> dict[str, float]:
-        """Return the means of the metrics, for forecasts with the rmse."""
         if self.kind == "classification":
             return metrics
         return metrics | {"rmse": math.sqrt(metrics["loss"]) * self.deviation}

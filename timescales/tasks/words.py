@@ -128,13 +128,11 @@ class Words(StepTask):
         return -(-(len(self.streams[split]) - 1) // self.length)
 
     def start_of(self, epoch: int) -> int:
-        """Return the number of training steps before an epoch."""
         while len(self._starts) <= epoch:
             self._starts.append(self._starts[-1] + len(self.windows(len(self._starts) - 1)))
         return self._starts[epoch]
 
     def position(self, step: int) -> tuple[int, int]:
-        """Return the epoch after `step` training steps, and the number of steps done in it."""
         while self._starts[-1] <= step:
             self.start_of(len(self._starts))
         epoch = bisect.bisect_right(self._starts, step) - 1
@@ -165,14 +163,12 @@ class Words(StepTask):
         return {"loss": (self.loss(logits, batch) * n, n)}
 
     def derived(self, metrics: dict[str, float]) -> dict[str, float]:
-        """Return the means of the metrics, with the perplexity."""
         return metrics | {"perplexity": math.exp(min(metrics["loss"], 700.0))}
 
     def chance(self) -> float:
         return entropy(self.counts(("train",)).cpu())
 
     def words(self, x: Tensor) -> list[str]:
-        """Return the words of tokens (S,)."""
         return [self.vocabulary[k] for k in x.tolist()]
 
     def counts(self, splits: Sequence[str] = text.SPLITS) -> Tensor:
