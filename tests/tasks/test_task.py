@@ -252,6 +252,7 @@ def test_stops_by_the_papers_rule_only(make, name):
         ("copy", {"layout": "text"}, "paper, authors, tallec, gu"),
         ("copy", {"score": "last"}, "all, answers"),
         ("copy", {"T": -1}, "at least 0"),
+        ("copy", {"layout": "gu", "solved": 0.9}, "no rule ends a run of layout gu early: leave out solved"),
         ("copy_authors", {"T": 0}, "at least 1"),
         ("variable_copy", {"low": 5, "high": 4}, "0 <= low <= high"),
         ("adding", {"T": 1}, "at least 2"),

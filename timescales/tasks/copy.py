@@ -67,6 +67,8 @@ class Copy(StepTask):
             raise ValueError(f"T must be at least {smallest} in layout {layout}, not {T}")
         if solved is not None and not 0.0 < solved <= 1.0:
             raise ValueError(f"solved must be above 0 and at most 1, not {solved}")
+        if solved is not None and layout == "gu":
+            raise ValueError("no rule ends a run of layout gu early: leave out solved")
         self.T, self.layout, self.score, self.fresh, self.solved = T, layout, score, fresh, solved
         self.steps = T + (19 if layout == "authors" else 20)
         signal = T + (9 if layout in ("authors", "tallec") else 10)
