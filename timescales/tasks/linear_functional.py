@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import ClassVar, Unpack
 
 import torch
@@ -57,7 +58,7 @@ class LinearFunctional(Task):
         super().__init__(**self.SIZES | sizes)
         check_choice("kernel", kernel, ("exponential", "polynomial"))
         check_at_least(1, T=T)
-        if tau <= 0.0 or p <= 0.0 or noise < 0.0:
+        if not (tau > 0.0 and p > 0.0 and 0.0 <= noise < math.inf):  # also false for nan
             raise ValueError(f"tau and p must be above 0 and noise at least 0, not {tau}, {p} and {noise}")
         self.T, self.noise = T, noise
         lag = torch.arange(T, dtype=torch.float64, device=self.device)

@@ -54,7 +54,7 @@ class MQAR(StepTask):
         check_at_least(1, pairs=pairs)
         if pairs > min(keys, values):
             raise ValueError(f"keys and values must be at least pairs, not {keys} and {values} for {pairs} pairs")
-        if values < 2 or power <= 0.0:
+        if values < 2 or not power > 0.0:
             raise ValueError(f"values must be at least 2 and power above 0, not {values} and {power}")
         if 4 * pairs > T:
             raise ValueError(f"T must be at least 4 pairs, {4 * pairs}: two steps to read one and two to ask; not {T}")
