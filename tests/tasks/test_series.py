@@ -316,6 +316,7 @@ BAD = [
     ("t,y,n\n1,2,a\n2,2,\n", {"id": "n"}, "row 3: n is empty, and task.id is needed in each row"),
     ("t,y,t\n1,2,3\n", {}, "row 1: two columns are called 't': give each its own name"),
     ("t,y\n", {}, "mine.csv has no rows below its header"),
+    ('t,"y\n1,2\n', {}, "mine.csv has no column 'y'; its columns are t, y ..."),
     (f"{'t' * 200_000},y\n1,2\n", {}, "row 1: field larger than field limit (131072): correct the row"),
     ("t,y\n" + TEN, {"window": 20}, "row 2: the series begins here and has only 10 rows: window 20 and horizon 1"),
     ("t,y\n" + TEN, {"window": 2, "horizon": 4}, "the valid part is empty: it needs 4 rows in a row; give more rows"),

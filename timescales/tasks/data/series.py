@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 import io
 import math
+import re
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -100,7 +101,9 @@ def _columns(path: Path, wanted: list[str]) -> Columns:
     else:
         raise ValueError(f"{path} is neither .csv nor .parquet: save the table as one of them, with that ending")
     if missing := [name for name in wanted if name not in names]:
-        hint = nearest(missing[0], names) or f"; its columns are {', '.join(names)}"
+        # After a quotation mark that is not closed, the rest of the file is one name.
+        shown = [re.sub(r"\n.*", " ...", name, flags=re.DOTALL) for name in names]
+        hint = nearest(missing[0], shown) or f"; its columns are {', '.join(shown)}"
         raise ValueError(f"{path} has no column {missing[0]!r}{hint}")
     if not rows:
         raise ValueError(f"{path} has no rows below its header: give a file with data")
