@@ -86,6 +86,17 @@ def test_the_numbers_are_those_of_the_default_dtype(kind, dtype):
     assert all(map(torch.equal, given, expected))
 
 
+@pytest.mark.parametrize(("kind", "dtype"), [*zip(KINDS, itertools.cycle(DTYPES), strict=False)])
+def test_a_reset_draws_in_the_dtype_of_the_layer(kind, dtype):
+    name, arguments = KINDS[kind]
+    torch.manual_seed(0)
+    rnn = getattr(timescales, name)(I, H, dtype=dtype, **arguments)
+    new = [value.clone() for value in tensors(rnn)]
+    torch.manual_seed(0)
+    rnn.reset_parameters()
+    assert all(map(torch.equal, tensors(rnn), new))
+
+
 @pytest.mark.parametrize("dtype", [*DTYPES, torch.complex64])
 @pytest.mark.parametrize("kind", ["LSTM", "GRU"])
 def test_the_numbers_are_torchs(kind, dtype):

@@ -279,6 +279,7 @@ class CellRNN(RNN):
     Cell: Any  # the same, for loops over steps: `PLSTM.Cell(10, 128)` is called like torch.nn.LSTMCell
     cell_classes: tuple[type[cells.Cell], ...] = ()  # if an argument chooses among several
     chooses: tuple[str, ...] = ()  # arguments of the cell that the class chooses itself
+    _drawn_in: torch.dtype | None = None  # the argument dtype: in another precision other numbers are drawn
 
     def __init_subclass__(cls, **more: Any) -> None:
         super().__init_subclass__(**more)
@@ -313,6 +314,11 @@ class CellRNN(RNN):
         with made_on(device, dtype):
             made = [self.cell_class(**entry) for entry in each]
         super().__init__(made, batch_first=batch_first, dropout=dropout, bidirectional=bidirectional, engine=engine)
+        self._drawn_in = dtype
+
+    def reset_parameters(self) -> None:
+        with made_on(None, self._drawn_in):
+            super().reset_parameters()
 
     def _cell_arguments(
         self, input_size: int, hidden_size: Any, num_layers: int, bias: bool, bidirectional: bool, **arguments: Any
