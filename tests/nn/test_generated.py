@@ -352,6 +352,8 @@ REFUSED = [
     (before(lambda gx: gx * gx[0, 0].item()), "torch.where"),
     (before(lambda gx: gx.mul_(2.0)), "in place"),
     (before(lambda gx: gx + torch.randn_like(gx)), "random"),
+    (before(lambda gx: gx + torch.rand_like(gx, generator=torch.Generator())), "torch.rand_like(tensor)"),
+    (before(lambda gx: gx + torch.rand_like(input=gx)), "torch.rand_like(tensor)"),
     (after(lambda cell, h: torch.cat([h[..., :1], 2.0 * h[..., 1:]], -1)), "treats units differently"),
     (after(lambda c, h: h @ c.weight_hh[:H]), "uses a parameter of shape (20, 20); a step takes one number per unit"),
     (after(lambda cell, h: h.half()), "changes the type"),

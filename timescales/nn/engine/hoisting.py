@@ -145,7 +145,9 @@ class Hoisting(TorchFunctionMode):
             return Cumax.apply(self.leaf(args[0]), self.recorder)
         if func in MEANS and args and self.recorder.is_known(args[0]):
             return MEANS[func](self.mean, *(self.leaf(v) for v in args), **tree_map(self.leaf, kwargs))
-        if func is torch.rand_like and self.recorder.is_known(args[0]):
+        if func is torch.rand_like and any(map(self.recorder.is_known, tensors)):
+            if len(args) != 1 or kwargs:
+                raise NotTraceable("calls torch.rand_like in another form than torch.rand_like(tensor)")
             return self.noise(args[0])
         if func is torch.Tensor.chunk and args[0].shape[-1] == sum(self.heights):
             self.pieces = args[1] if len(args) > 1 else kwargs["chunks"]
