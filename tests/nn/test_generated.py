@@ -94,6 +94,19 @@ class Activations(cells.LSTMCell):
         return self.State(o.sigmoid() * c.tanh(), c)
 
 
+class Truths(cells.LSTMCell):
+    """Truth values that are chosen by others, and numbers that count as truth values."""
+
+    def step(self, gx, gh, state, dt=1.0):
+        i, f, z, o = (gx + gh).chunk(4, -1)
+        chosen = torch.where(torch.where(i > 0.0, f > 0.0, z < 0.5), z, -z)
+        filled = torch.where((i > 0.2).masked_fill(f > 0.1, True), z.tanh(), z)
+        both = torch.where(torch.logical_and(z.relu(), o) & torch.isfinite(i), i, f)
+        either = torch.where(z.relu().logical_or(o > 0.3) & ~torch.logical_not(i.relu()), o, z)
+        c = f.sigmoid() * state.c + i.sigmoid() * (chosen + filled + both + either)
+        return self.State(o.sigmoid() * c.tanh(), c)
+
+
 def test_the_first_use_may_be_in_several_threads_at_once():
     """They get the same numbers; the cell is traced, compiled and tried once or more often, and none fails."""
     torch.manual_seed(0)
@@ -117,7 +130,7 @@ class FirstUse(cells.LSTMCell):
         return self.State(o.sigmoid() * c.tanh(), c)
 
 
-@pytest.mark.parametrize("kind", [WithoutGradient, WithItsOwnGradient, WithAModule, Activations])
+@pytest.mark.parametrize("kind", [WithoutGradient, WithItsOwnGradient, WithAModule, Activations, Truths])
 def test_gradients_are_torchs(kind):
     """Those that torch.autograd gives the step, not those of a table."""
     torch.manual_seed(0)

@@ -26,10 +26,17 @@ def _divide(x: Number, y: Number, rounding_mode: str | None = None) -> Node:
     return x / y  # type: ignore[return-value]
 
 
+def _truth(x: Node) -> Node:
+    """Return whether a number differs from 0. isfinite, for example, is a product of two comparisons."""
+    return x if x.is_boolean else x.apply("ne", 0)
+
+
+def _logical(op: str) -> Callable[..., Node]:
+    return lambda x, *others: _truth(x).apply(op, *(_truth(x.expressions.node(other)) for other in others))
+
+
 def _select(condition: Node, a: Number, b: Number) -> Node:
-    if not condition.is_boolean:  # isfinite is a product of two comparisons
-        condition = condition.apply("ne", 0)
-    return condition.apply("select", a, b)
+    return _truth(condition).apply("select", a, b)
 
 
 def _clamp(x: Node, low: Number | None = None, high: Number | None = None) -> Node:
@@ -132,7 +139,7 @@ ELEMENTWISE: dict[str, Callable[..., Node]] = {
     "minimum": lambda x, y: _extreme("min", x, y),
     "where": _select,
     "masked_fill": lambda x, mask, value: _select(mask, value, x),
-    **{f"{kind}_{op}": _apply(op) for kind in ("logical", "bitwise") for op in ("and", "or", "not")},
+    **{f"{kind}_{op}": _logical(op) for kind in ("logical", "bitwise") for op in ("and", "or", "not")},
     "lerp": lambda start, end, weight: start + weight * (end - start),
     "addcmul": lambda x, a, b, value=1: x + a * b * value,
     "addcdiv": lambda x, a, b, value=1: x + a / b * value,

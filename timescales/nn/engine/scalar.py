@@ -55,7 +55,7 @@ class Node:
     @property
     def is_boolean(self) -> bool:
         """Return whether the value is true or false."""
-        return self.op in (*COMPARISONS, "and", "or", "not") or (self.op == "select" and self.args[1].is_boolean)
+        return self.op in (*COMPARISONS, "and", "or", "not")
 
     def __repr__(self) -> str:
         if not self.args:
@@ -94,7 +94,8 @@ class Expressions:
         0 * x does not become 0, since x may be infinite or NaN. 1 - sigmoid(x) becomes sigmoid(-x), which keeps all
         digits where the sigmoid is near 1.
         """
-        args = tuple(a if op in ("and", "or", "not", "select") else self.as_number(a) for a in args)
+        truths = {"and": 2, "or": 2, "not": 1, "select": 1}.get(op, 0)  # the first arguments, which stay true or false
+        args = (*args[:truths], *map(self.as_number, args[truths:]))
         values = [a.value if a.op == "constant" else None for a in args]
         if args and None not in values and op in FOLDED:
             try:
