@@ -92,6 +92,13 @@ def check_whole(**numbers: object) -> None:
             raise ValueError(f"{name} must be a whole number of at least 1, not {n!r}")
 
 
+def check_bool(**values: object) -> None:
+    """Raise ValueError for the first argument that is not True or False. The message has its name."""
+    for name, value in values.items():
+        if not isinstance(value, bool):
+            raise ValueError(f"{name} must be True or False, not {value!r}")
+
+
 def interval(name: str, value: object, low: float = -math.inf, high: float = math.inf) -> tuple[float, float]:
     """Return two numbers in order, both between low and high. Raises ValueError for anything else."""
     ends = tuple(value) if isinstance(value, Sequence) else ()

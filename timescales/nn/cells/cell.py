@@ -22,7 +22,7 @@ from torch.nn import functional as F
 
 from timescales import torch_private
 from timescales.nn import signatures
-from timescales.nn.inits import INFINITE, ForgetInit, check_whole, forget_initializer, timescale_of_bias
+from timescales.nn.inits import INFINITE, ForgetInit, check_bool, check_whole, forget_initializer, timescale_of_bias
 
 
 class Weights(NamedTuple):
@@ -110,8 +110,7 @@ class Cell(nn.Module):
 
     def __init__(self, input_size: int, hidden_size: int, *, bias: bool = True) -> None:
         super().__init__()
-        if not isinstance(bias, bool):
-            raise ValueError(f"bias must be True or False, not {bias!r}")
+        check_bool(bias=bias)
         check_whole(input_size=input_size, hidden_size=hidden_size)
         for name in ("gates", "State"):
             if not hasattr(self, name):

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from timescales.nn.cells.cell import Cell, sigmoid_timescales
-from timescales.nn.inits import ForgetInit
+from timescales.nn.inits import ForgetInit, check_bool
 from timescales.nn.rnn import CellRNN
 
 
@@ -61,6 +61,7 @@ class ELSTMCell(Cell):
         T_max: float | None = None,
         bias: bool = True,
     ) -> None:
+        check_bool(coupled=coupled)
         gates = ("forget", "cell", "output") if coupled else ("forget", "input", "cell", "output")
         self.gates = gates  # type: ignore[misc]  # they depend on the argument, not on the class
         super().__init__(input_size, hidden_size, bias=bias)

@@ -20,6 +20,7 @@ from timescales.nn.inits import (
     Constant,
     Initializer,
     Uniform,
+    check_bool,
     check_whole,
     is_number,
     timescale_of_gate,
@@ -92,6 +93,7 @@ class GatedCell(Cell):
         if gate not in MECHANISMS:
             raise ValueError(f"gate must be one of {', '.join(MECHANISMS)}; not {gate!r}")
         check_whole(downsize=downsize)
+        check_bool(train_bias=train_bias, subtract_bias=True if subtract_bias is None else subtract_bias)
         self.gate, self.downsize, self.mechanism = gate, downsize, MECHANISMS[gate]
         auxiliary = self.mechanism.auxiliary
         by_auxiliary = {"none": self.gates_plain, "refine": self.gates_refine, "master": self.gates_master}

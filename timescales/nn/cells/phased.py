@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from timescales.nn.cells.cell import Cell
-from timescales.nn.inits import interval, is_number
+from timescales.nn.inits import check_bool, interval, is_number
 from timescales.nn.rnn import CellRNN
 
 
@@ -87,6 +87,7 @@ class PhasedLSTMCell(Cell):
             raise ValueError(f"open_ratio must be a number above 0, at most 1, not {open_ratio!r}")
         if not is_number(leak) or not 0.0 <= leak <= 1.0:
             raise ValueError(f"leak must be a number from 0 to 1, not {leak!r}")
+        check_bool(train_open_ratio=train_open_ratio, peephole=peephole)
         self.leak, dtype = float(leak), self.weight_hh.dtype
         drawn = torch.rand(2, hidden_size, dtype=torch.float64)
         low, high = interval("period_init", period_init)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from timescales.nn.cells.cell import Cell
-from timescales.nn.inits import interval, is_number
+from timescales.nn.inits import check_bool, interval, is_number
 from timescales.nn.rnn import CellRNN
 
 
@@ -130,6 +130,7 @@ class PLSTMCell(PowerLawCell):
         age: Tensor
 
     def __init__(self, input_size: int, hidden_size: int, *, coupled: bool = True, **arguments: Any) -> None:
+        check_bool(coupled=coupled)
         gates = ("reset", "cell", "output") if coupled else ("reset", "input", "cell", "output")
         self.gates = gates  # type: ignore[misc]  # they depend on the argument, not on the class
         super().__init__(input_size, hidden_size, **arguments)

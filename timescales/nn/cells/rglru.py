@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.functional import softplus
 
 from timescales.nn.cells.cell import Cell
-from timescales.nn.inits import is_number
+from timescales.nn.inits import check_bool, is_number
 from timescales.nn.rnn import CellRNN
 
 SMALLEST = 1e-30  # smallest argument of the square root: at 0 its gradient would be infinite, here it is 0
@@ -73,8 +73,7 @@ class RGLRUCell(Cell):
         interval = tuple(decay_init) if isinstance(decay_init, Sequence) else ()
         if len(interval) != 2 or not all(map(is_number, interval)) or not 0.0 < interval[0] <= interval[1] < 1.0:
             raise ValueError(f"decay_init must be two numbers 0 < low <= high < 1, not {decay_init!r}")
-        if not isinstance(signed, bool):
-            raise ValueError(f"signed must be True or False, not {signed!r}")
+        check_bool(signed=signed)
         self.c, self.signed = c, signed
         rate = -torch.empty(hidden_size, dtype=torch.float64).uniform_(*interval).log() / c
         self.decay = nn.Parameter(-torch.log(torch.expm1(rate)).to(self.weight_ih.dtype))
