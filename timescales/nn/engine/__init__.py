@@ -13,7 +13,7 @@ from timescales.errors import other_engine
 from timescales.nn.cells.cell import Cell, Weights
 from timescales.nn.engine import arguments, caches, eager, gpu
 from timescales.nn.engine.cpu import fused
-from timescales.nn.engine.kernel import Named, tracing_reason, unusual_reason
+from timescales.nn.engine.kernel import Named, is_plain, tracing_reason
 from timescales.nn.engine.reset import split_reset
 
 NAMES = ("auto", "eager", "fused", "compiled", "cudnn")
@@ -99,7 +99,11 @@ def _choose(
 def plain_reason(cell: Cell, x: Tensor, others: Named) -> str | None:
     """Return why no kernel can read the tensors of a call or the parameters of a cell. Return None if all are plain."""
     own = cell.parameters() if cell._modules else cell._parameters.values()
-    return unusual_reason([("x", x), *others, *(("the parameters", p) for p in own)])
+    for name, tensor in (("x", x), *others, *(("the parameters", p) for p in own)):
+        if tensor is not None and not is_plain(tensor):
+            found = type(tensor).__name__ if tensor.layout is torch.strided else tensor.layout
+            return f"{name} must be plain tensors, not {found}; use engine='eager'"
+    return None
 
 
 def pick_fastest(

@@ -21,15 +21,6 @@ def tracing_reason() -> str | None:
 Named = Sequence[tuple[str, Tensor | None]]  # tensors of a call, each with its name for messages
 
 
-def unusual_reason(tensors: Named) -> str | None:
-    """Return why no kernel can read these named tensors. Return None if all of them are plain."""
-    for name, tensor in tensors:
-        if tensor is not None and not is_plain(tensor):
-            found = type(tensor).__name__ if tensor.layout is torch.strided else tensor.layout
-            return f"{name} must be plain tensors, not {found}; use engine='eager'"
-    return None
-
-
 def is_plain(tensor: Tensor) -> bool:
     """Return whether a tensor has all its numbers in memory, one after another."""
     return not is_subclass(tensor) and tensor.layout is torch.strided and not is_zero(tensor)
