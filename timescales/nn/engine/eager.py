@@ -45,11 +45,8 @@ def run(
     steps: Iterable[Tensor | float] = dt.unsqueeze(-1).unbind(0) if dt is not None else [1.0] * len(projected)
     masks = mask.bool().unsqueeze(-1).unbind(0) if mask is not None else None
     for t, (gx, step_dt) in enumerate(zip(projected, steps, strict=True)):
-        new = cell.step(gx, recurrent_share(state.h, weights), state, step_dt)
-        if not isinstance(new, cell.State):
-            raise TypeError(f"{type(cell).__name__}.step returned {type(new).__name__}, not self.State(...)")
-        if masks is not None:
-            new = type(new)(*(torch.where(masks[t], after, before) for after, before in zip(new, state, strict=True)))
+        gh = recurrent_share(state.h, weights)
+        new = step(cell, gx, gh, state, step_dt, None if masks is None else masks[t])
         outputs.append(new.h)
         if states:
             every.append(new)
@@ -59,6 +56,19 @@ def run(
         return output, state
     fields = [torch.stack(values) for values in zip(*every, strict=True)] or [v.new_zeros(0, *v.shape) for v in state]
     return output, state, type(state)(output, *fields[1:])
+
+
+def step(cell: Cell, gx: Tensor, gh: Tensor | None, state: Any, dt: Tensor | float, mask: Tensor | None) -> Any:
+    """Return the state after a step; where the mask (B, 1) is false, the state before it. Arguments as in `Cell.act`.
+
+    Raises: TypeError if the cell returns no state.
+    """
+    new = cell.step(gx, gh, state, dt)
+    if not isinstance(new, cell.State):
+        raise TypeError(f"{type(cell).__name__}.step returned {type(new).__name__}, not self.State(...)")
+    if mask is None:
+        return new
+    return cell.State(*(torch.where(mask, after, before) for after, before in zip(new, state, strict=True)))
 
 
 def recurrent_share(h: Tensor, weights: Weights) -> Tensor | None:

@@ -198,11 +198,7 @@ def piece(
         if recurrent is not None:
             hh, bias = recurrent
             gh = ((state.h @ hh.mT).to(state.h.dtype) + bias[t]).to(state.h.dtype)
-        new = cell.step(gx[t], gh, state, 1.0 if dt is None else dt[t])
-        if not isinstance(new, cell.State):
-            raise TypeError(f"{type(cell).__name__}.step returned {type(new).__name__}, not self.State(...)")
-        if mask is not None:
-            new = cell.State(*(torch.where(mask[t], v, before) for v, before in zip(new, state, strict=True)))
+        new = eager.step(cell, gx[t], gh, state, 1.0 if dt is None else dt[t], None if mask is None else mask[t])
         every.append(tuple(new) if states else (new.h,))
         state = new if after is None else reset_where(after[t], initial, new)
     return tuple(state), tuple(torch.stack(field) for field in zip(*every, strict=True))
