@@ -144,7 +144,8 @@ class Hoisting(TorchFunctionMode):
         if func is cumax:
             return Cumax.apply(self.leaf(args[0]), self.recorder)
         if func in MEANS and args and self.recorder.is_known(args[0]):
-            return MEANS[func](self.mean, *(self.leaf(v) for v in args), **tree_map(self.leaf, kwargs))
+            args, kwargs = tree_map(self.leaf, (args, kwargs))
+            return MEANS[func](lambda x: Mean.apply(x, self.recorder), *args, **kwargs)
         if func is torch.rand_like and any(map(self.recorder.is_known, tensors)):
             if len(args) != 1 or kwargs:
                 raise NotTraceable("calls torch.rand_like in another form than torch.rand_like(tensor)")
@@ -164,11 +165,6 @@ class Hoisting(TorchFunctionMode):
         if not self.hoist(func, args, kwargs, result) and call.reads:
             raise NotTraceable(READ)
         return result
-
-    def mean(self, x: Tensor) -> Tensor:
-        """Return the mean over the units, (B, n) to (B, 1)."""
-        mean: Tensor = Mean.apply(x, self.recorder)
-        return mean
 
     def hoist(self, func: Any, args: Any, kwargs: Any, result: Any) -> bool:
         """Record a call on parameters if all its results are tensors. Return whether they are."""
