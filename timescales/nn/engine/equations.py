@@ -83,10 +83,14 @@ class Equations:
         return [*self.d_blocks, *self.d_state, *self.d_vectors, *([] if self.d_dt is None else [self.d_dt])]
 
     @property
+    def mixes_units(self) -> bool:
+        """Return whether a unit's equations need numbers of other units: rows that it shares, a cumax, or a mean."""
+        return any(block.is_row or block.divisor > 1 for block in self.blocks) or any(self.means)
+
+    @property
     def is_scan(self) -> bool:
-        """Return whether a step has no recurrent product, and nothing to compute over all units."""
-        over_units = any(block.is_row or block.divisor > 1 for block in self.blocks) or any(self.means)
-        return not over_units and all(block.kind == "x" for block in self.blocks)
+        """Return whether a step has no recurrent product, and each unit needs only its own numbers."""
+        return not self.mixes_units and all(block.kind == "x" for block in self.blocks)
 
     @functools.cached_property
     def means(self) -> tuple[list[list[Node]], list[list[Node]]]:

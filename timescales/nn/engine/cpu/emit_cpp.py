@@ -115,7 +115,7 @@ def with_activations(e: Equations) -> tuple[Equations, dict[int, str]]:
     replaced block. Cells without recurrent product have none, since backward projects their inputs again, nor have
     cells whose equations need numbers of all units.
     """
-    if e.is_scan or any(e.means) or any(block.is_row or block.divisor > 1 for block in e.blocks):
+    if e.is_scan or e.mixes_units:
         return e, {}
     results = [*e.new, *e.backward]
     users = collections.defaultdict[Node, list[Node]](list)
