@@ -19,6 +19,7 @@ from timescales.nn.cells.cell import Cell
 from timescales.nn.engine import checked, compiled_or_warn
 from timescales.nn.engine.kernel import is_plain, is_subclass, tracing_reason
 from timescales.nn.factory import made_on
+from timescales.nn.forms import Form
 from timescales.nn.rnn import TORCH_WEIGHTS, CellRNN, one_of
 
 
@@ -305,10 +306,7 @@ def can_run(rnn: Any, cell: Cell, x: Any, hx: Any, minimum: MinimumSizes = ANY_S
         return False
     if torch.is_autocast_enabled(data.device.type):
         return False
-    if packed:
-        batch: tuple[int, ...] = (int(x.batch_sizes[0]),)
-    else:
-        batch = () if data.dim() == 2 else (data.shape[0 if rnn.batch_first else 1],)
+    batch = Form(x, rnn.batch_first).batch(x)
     if (*batch, 1)[0] < minimum.sequences:
         return False
     state = () if hx is None else (hx,) if isinstance(hx, Tensor) else tuple(hx)

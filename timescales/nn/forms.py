@@ -72,9 +72,7 @@ class Form:
         """Return the shape of a layer's state in the caller's form, without its units."""
         if self.packed is not None:
             return (int(self.packed.batch_sizes[0]),)
-        if self.is_single:
-            return ()
-        return tuple((x.transpose(0, 1) if self.is_turned else x).shape[1:-1])
+        return () if self.is_single else (x.shape[0 if self.is_turned else 1],)
 
     def output(self, value: Tensor) -> Any:
         """Return the output (S, B, ...) in the caller's form. Inverse of `steps`."""
