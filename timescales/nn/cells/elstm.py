@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from torch import Tensor
 from torch.nn.functional import softplus
 
 from timescales.nn.cells.cell import Cell, sigmoid_timescales
+from timescales.nn.cells.lstm import LSTMCell
 from timescales.nn.inits import ForgetInit, check_bool
 from timescales.nn.rnn import CellRNN
 
@@ -41,15 +40,8 @@ class ELSTMCell(Cell):
 
     shown = ("coupled",)
 
-    class State(NamedTuple):
-        h: Tensor
-        c: Tensor
-
-    class Act(NamedTuple):
-        input: Tensor
-        forget: Tensor
-        cell: Tensor
-        output: Tensor
+    State = LSTMCell.State
+    Act = LSTMCell.Act
 
     def __init__(
         self,
@@ -68,12 +60,12 @@ class ELSTMCell(Cell):
         self.coupled = coupled
         self._set_forget_bias(forget_init, T_max, opposite=None if coupled else "input")
 
-    def act(self, gx: Tensor, gh: Tensor, state: State, dt: Tensor | float = 1.0) -> Act:
+    def act(self, gx: Tensor, gh: Tensor, state: LSTMCell.State, dt: Tensor | float = 1.0) -> LSTMCell.Act:
         s, *i, g, o = (gx + gh).chunk(len(self.gates), -1)
         log_f = -softplus(-s) * dt
         return self.Act(-log_f.expm1() if self.coupled else i[0].sigmoid(), log_f.exp(), g.tanh(), o.sigmoid())
 
-    def step(self, gx: Tensor, gh: Tensor, state: State, dt: Tensor | float = 1.0) -> State:
+    def step(self, gx: Tensor, gh: Tensor, state: LSTMCell.State, dt: Tensor | float = 1.0) -> LSTMCell.State:
         i, f, g, o = self.act(gx, gh, state, dt)
         c = f * state.c + i * g
         return self.State(o * c.tanh(), c)
