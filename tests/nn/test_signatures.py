@@ -53,7 +53,8 @@ def test_a_layer_of_ones_own_cell_is_two_lines():
 
 
 WRONG = """
-from timescales import PLSTM, GatedRNN, RNN
+from timescales import PLSTM, GatedRNN, RNN, RNNState
+fields = [(state.h, state.z, state.log_n) for state in list[RNNState]()]
 rnn: RNN = PLSTM(10, 128, epsilon=0.01)
 PLSTM(10, 128, epsilon="small")  # E: "PLSTM" has incompatible type "str"; expected "float"
 PLSTM(10, 128, epsilonn=0.01)  # E: Unexpected keyword argument "epsilonn" for "PLSTM"

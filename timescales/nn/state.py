@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import collections
 from collections.abc import Callable, Sequence
-from typing import Any, Never
+from typing import TYPE_CHECKING, Any, Never
 
 import torch
 from torch import Tensor
@@ -36,15 +36,9 @@ class RNNState:
     It can be neither unpacked nor indexed, since its fields are not torch's `(h_n, c_n)`.
     """
 
-    h: Any
-    c: Any
-    age: Any
-    imaginary: Any
-    time: Any
-    memory: Any
-    averages: Any
-    last: Any
-    since: Any
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any: ...  # the fields are those of the cells
 
     def __init__(self, **fields: Any) -> None:
         for name, value in fields.items():
