@@ -18,7 +18,7 @@ from timescales.nn import engine
 from timescales.nn.cells.cell import Cell, Run, Weights
 from timescales.nn.cells.gru import GRUCell
 from timescales.nn.cells.lstm import LSTMCell
-from timescales.nn.drop_in import ANY_SIZE, DropIn, MinimumSizes, can_run
+from timescales.nn.drop_in import DropIn, MinimumSizes, can_run
 from timescales.nn.engine.kernel import tracing_reason
 from timescales.nn.factory import made_on
 from timescales.nn.forms import Form, run_layers
@@ -128,8 +128,6 @@ torch_private.leave_to_python(Accelerated.forward)
 
 def minimum_sizes(rnn: Any, x: Any) -> MinimumSizes:
     """Return the sizes from which this package's engine runs a call of torch's layer."""
-    if getattr(x, "is_cuda", False):
-        return ANY_SIZE
     has_onednn = rnn.mode == "LSTM" and torch.backends.mkldnn.is_available()
     if isinstance(x, PackedSequence):
         one_length = bool(x.batch_sizes[0] == x.batch_sizes[-1])
