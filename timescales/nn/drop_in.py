@@ -37,13 +37,11 @@ class ModuleTensors(MutableMapping[str, Tensor | None]):
     @property
     def tensors(self) -> dict[str, Any]:
         """Return the module's dictionary of parameters or buffers."""
-        tensors: dict[str, Any] = self.module.__dict__[self.kind]
-        return tensors
+        return self.module.__dict__[self.kind]
 
     def __getitem__(self, name: str) -> Tensor | None:
         module_name, tensors = self.names[name], self.tensors
-        value: Tensor | None = tensors[module_name] if module_name in tensors else getattr(self.module, module_name)
-        return value
+        return tensors[module_name] if module_name in tensors else getattr(self.module, module_name)
 
     def __contains__(self, name: object) -> bool:
         return name in self.names

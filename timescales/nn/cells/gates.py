@@ -17,8 +17,7 @@ def cumax(z: Tensor) -> Tensor:
     z: pre-activations, (..., H). Returns: (..., H).
     """
     if has_torch_function_unary(z):  # the engines, which trace a step, have special code for it
-        result: Tensor = handle_torch_function(cumax, (z,), z)
-        return result
+        return handle_torch_function(cumax, (z,), z)
     return z.softmax(-1).cumsum(-1).clamp(max=1.0)  # rounding may give slightly more than 1
 
 

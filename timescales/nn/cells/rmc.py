@@ -258,8 +258,7 @@ class AttentionBlock(nn.Module):
         q, k, v = by_head.split(self.parts, -1)  # each (..., heads, N + 1, K or S / heads)
         attention = (q[..., :n, :] @ k.mT / math.sqrt(self.parts[0])).softmax(-1)
         A = self.norm(A[:n] + (attention @ v).movedim(-2, 0).flatten(-2))
-        after: Tensor = self.mlp_norm(A + mlp(A))
-        return after
+        return self.mlp_norm(A + mlp(A))
 
 
 @torch.no_grad()

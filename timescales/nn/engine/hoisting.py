@@ -125,11 +125,6 @@ class Hoisting(TorchFunctionMode):
         self.noises = 0
         self.pieces: int | None = None  # into which the step last split all of its pre-activations, by chunk
 
-    def add_root(self, name: str, value: Tensor) -> None:
-        """Add a parameter, buffer or attribute of the cell."""
-        assert not self.hoisted.calls
-        self.hoisted.roots[self.hoisted.add(value)] = name
-
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = self.call(func, args, kwargs or {})
         self.watch.note(func, args, kwargs or {}, result)

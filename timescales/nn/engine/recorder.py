@@ -283,8 +283,7 @@ class Recorder(DispatchMode):
 
     def _apply(self, name: str, args: list[Any], kwargs: Any) -> Node:
         if name == "copy":
-            node: Node = self.expressions.as_number(args[0])
-            return node
+            return self.expressions.as_number(args[0])
         try:
             return self.expressions.node(ELEMENTWISE[name](*args, **kwargs))
         except TypeError:

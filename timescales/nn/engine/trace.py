@@ -97,7 +97,7 @@ def _trace(cell: Cell, with_dt: bool) -> Trace:
         for values in (module._parameters, module._buffers, vars(module)):
             for key, value in values.items():
                 if isinstance(value, Tensor):
-                    hoisting.add_root(f"{prefix}.{key}".removeprefix("."), value)
+                    hoisting.hoisted.roots[hoisting.hoisted.add(value)] = f"{prefix}.{key}".removeprefix(".")
     gx, gh, state, dt = example
     new = _forward(copy, example, recorder, hoisting)
     watch.finish(new)
