@@ -23,6 +23,7 @@ WRONG = [
     ("MTSLSTM", {"alpha": 0}, "above 0"),
     ("MTSLSTM", {"quantiles": "ends"}, "interior or authors"),
     ("MTSLSTM", {"num_layers": 3, "layer1_bias": "log"}, "eq5 or log_t_minus_1"),
+    ("MTSLSTM", {"layer1_bias": "log"}, "eq5 or log_t_minus_1"),
     ("MTSLSTM", {"layer1_timescale": 20}, "need num_layers=3"),
     ("MTSLSTM", {"num_layers": 3, "layer3_timescale": 0}, "numbers above 0"),
     ("GatedRNN", {"gate": "urr"}, "gate must be one of -, c, o, u, r, om, um, or, ur; not 'urr'"),

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from timescales.nn.cells.lstm import LSTM, LSTMCell
+from timescales.nn.inits import Assigned, InverseGamma
 
 
 class MTSLSTM(LSTM):
@@ -57,11 +58,9 @@ class MTSLSTM(LSTM):
             raise ValueError("layer1_timescale and layer3_timescale need num_layers=3")
         if freeze_gates not in ("if", "ifgo"):
             raise ValueError(f"freeze_gates must be if or ifgo, not {freeze_gates!r}")
-        quantile = {"law": "inverse_gamma", "alpha": alpha, "scale": scale, "quantiles": quantiles}
-        times = (3.0, 4.0) if layer1_timescale is None else (layer1_timescale,)
-        first = {"law": "assigned", "timescales": times, "form": layer1_bias}
-        free = layer3_timescale is None
-        third = "default" if free else {"law": "assigned", "timescales": (layer3_timescale,)}
+        quantile = InverseGamma(alpha, scale, quantiles)
+        first = Assigned((3.0, 4.0) if layer1_timescale is None else (layer1_timescale,), layer1_bias)
+        third = None if layer3_timescale is None else Assigned((layer3_timescale,))
         gates = ("input", "forget") if freeze_gates == "if" else LSTMCell.gates
         super().__init__(
             input_size,
@@ -69,6 +68,6 @@ class MTSLSTM(LSTM):
             num_layers,
             *positional,
             forget_init=[quantile] if num_layers == 1 else [first, quantile, third],
-            frozen=[gates] if num_layers == 1 else [gates, gates, () if free else gates],
+            frozen=[gates] if num_layers == 1 else [gates, gates, gates if third else ()],
             **arguments,
         )
