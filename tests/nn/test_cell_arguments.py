@@ -93,6 +93,7 @@ WRONG = [
     ("MTSLSTM", {"num_layers": 3, "forget_init": [1.0] * 3}, "MTSLSTM chooses forget_init itself"),
     *(("LSTM", {"frozen": [(gate,)]}, "input, forget, cell, output") for gate in ("forgot", "refine", 3)),
     ("LSTM", {"frozen": "forget"}, r"frozen is a list of gates: write \['forget'\]"),
+    *(("LSTM", {"frozen": v}, "frozen is a list of gates") for v in (3, None, [3])),
     ("LSTM", {"num_layers": 2, "frozen": [["forget"], "input"]}, r"frozen is a list of gates: write \['input'\]"),
     ("LSTM", {"hidden_size": [3, 4]}, "lists 2 layers, num_layers is 1"),
     ("LSTM", {"num_layers": 2, "forget_init": [1.0]}, "forget_init lists 1"),

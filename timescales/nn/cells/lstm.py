@@ -5,7 +5,7 @@ The chrono LSTM and the multi-timescale LSTM are this cell with an initializer f
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -71,7 +71,7 @@ class LSTMCell(Cell):
         bias: bool = True,
     ) -> None:
         super().__init__(input_size, hidden_size, bias=bias)
-        if isinstance(frozen, str):
+        if isinstance(frozen, str) or not isinstance(frozen, Collection):
             raise ValueError(f"frozen is a list of gates: write [{frozen!r}]")
         init, gate_bias = forget_initializer(self.default_init if forget_init is None else forget_init), None
         if isinstance(init, Uniform):
@@ -148,7 +148,8 @@ class InitsPerLayer(CellRNN):
         """Return the arguments of a layer's cells, with the layer's forget_init and frozen."""
         forget_init, frozen = arguments.get("forget_init"), arguments.get("frozen", ())
         inits = per_layer("forget_init", forget_init, num_layers, isinstance(forget_init, list | tuple))
-        nested = not isinstance(frozen, str) and any(not isinstance(entry, str) for entry in frozen)
+        is_list = isinstance(frozen, Collection) and not isinstance(frozen, str)
+        nested = is_list and any(not isinstance(entry, str) for entry in frozen)
         gates = per_layer("frozen", frozen, num_layers, nested)
         return arguments | {"forget_init": inits[layer], "frozen": gates[layer]}
 
