@@ -184,8 +184,8 @@ class ChronoUnknown(Initializer):
 class Uniform(Initializer):
     """Uniform gate initialisation: f is uniform on [1/n, 1 - 1/n] and b = logit f, for n units.
 
-    The cell adds b as a separate trainable vector, `gate_bias`, to the bias of the linear map. With one or two units
-    the interval is the point f = 1/2.
+    An LSTM and a gated cell add b as a separate trainable vector, `gate_bias`, to the bias of the linear map. In other
+    cells b is the bias. With one or two units the interval is the point f = 1/2.
     Source: Gu et al. 2020, listing 2.
     """
 

@@ -22,7 +22,7 @@ class MinLSTMCell(MinGRUCell):
 
     Arguments:
         input_size, hidden_size: sizes I and H.
-        forget_init: initializer of the forget bias (see `timescales.nn.inits`). Default: torch's. Not "uniform".
+        forget_init: initializer of the forget bias (see `timescales.nn.inits`). Default: torch's.
         T_max: the longest expected time scale, in steps: short for forget_init={"law": "chrono", "T_max": T_max}. In a
             configuration, "auto" is the task's horizon. Default: None.
 

@@ -25,7 +25,7 @@ class ParaGRUCell(Cell):
 
     Arguments:
         input_size, hidden_size: sizes I and H.
-        forget_init: initializer of the forget bias (see `timescales.nn.inits`). Default: torch's. Not "uniform".
+        forget_init: initializer of the forget bias (see `timescales.nn.inits`). Default: torch's.
 
     Init: weight_ih and bias U(-1/sqrt(H), 1/sqrt(H)); a normal with the standard deviation 1/sqrt(H), as in the paper.
     Time scales: `forget` is f; as in a GRU, T_1/e leaves out what comes back through the gates.

@@ -35,7 +35,7 @@ class SLSTMCell(Cell):
         input_size, hidden_size: sizes I and H.
         heads: number of heads; must divide H. weight_hh is (4 H, H / heads). Default: 1.
         forget: "sigmoid" (default) or "exp".
-        forget_init: initializer of the forget bias (see `timescales.nn.inits`). Default: torch's. Not "uniform".
+        forget_init: initializer of the forget bias (see `timescales.nn.inits`). Default: torch's.
 
     Init: weights and bias U(-1/sqrt(H), 1/sqrt(H)). An initializer writes its bias b only to the forget rows: a
     constant added to all log i changes nothing. The state starts with c = 0 and log_n = -8192: nothing was written.
