@@ -91,7 +91,10 @@ class HGRN(CellRNN):
     cell_class = HGRNCell
     chooses = ("lower_bound",)
 
-    def of_layer(self, layer: int, num_layers: int, **arguments: Any) -> dict[str, Any]:
-        """Return the arguments of a layer's cells, with the layer's bound. Raises ValueError if another is given."""
+    def __init__(self, *sizes: Any, **arguments: Any) -> None:
         self.refuse_chosen(arguments)
+        super().__init__(*sizes, **arguments)
+
+    def of_layer(self, layer: int, num_layers: int, **arguments: Any) -> dict[str, Any]:
+        """Return the arguments of a layer's cells, with the layer's bound."""
         return {"lower_bound": layer / num_layers, **arguments}
