@@ -50,7 +50,7 @@ LINES = [
     ("optimizer.lr=${oc.env:HOME}", "${oc.env:...} is for data_root and run_dir only"),
     ("-m optimizer.lr=${oc.env:HOME}", "${oc.env:...} is for data_root and run_dir only"),
     ("hydra/launcher=joblib", "hydra/launcher=joblib is for sweeps: add -m"),
-    ("skip=committed", "skip=committed is for tables, and for -m without hydra/sweeper=: leave it out here"),
+    ("skip=committed", "skip=committed is for a table or -m, without hydra/sweeper=NAME: leave it out here"),
     ("-m -cn other", "--config-name (-cn), --config-path (-cp) are for single runs"),
     ("table=chien_copy --config-path=other", "--config-name (-cn), --config-path (-cp) are for single runs"),
     ("-m extend=runs/x", "extend=runs/x continues one run: give it without -m"),

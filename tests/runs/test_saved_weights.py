@@ -86,9 +86,13 @@ def test_what_is_not_there_or_none_of_ours_is_one_line(tmp_path):
         timescales.load(tmp_path / "a.safetensors")
 
 
-def test_an_index_of_something_else_is_one_line(tmp_path, monkeypatch):
+HEADER = "id,seed,size,bytes,kept,settings\n"
+
+
+@pytest.mark.parametrize("text", ["name,price\nplstm,3\n", f"{HEADER}a,0,paper,9,yes,3\n", f"{HEADER}{'a' * 200_000}"])
+def test_an_index_of_something_else_is_one_line(tmp_path, monkeypatch, text):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "index.csv").write_text("name,price\nplstm,3\n")
+    (tmp_path / "index.csv").write_text(text)
     with pytest.raises(ConfigError, match=r"index\.csv is no list of weights that timescales wrote"):
         timescales.load("plstm")
 

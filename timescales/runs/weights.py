@@ -7,6 +7,7 @@ and to describe it: `about`. index.csv lists the files of a folder. torch is onl
 from __future__ import annotations
 
 import copy
+import csv
 import json
 import warnings
 from collections.abc import Mapping, Sequence
@@ -58,10 +59,12 @@ def read_index(path: Path) -> list[Entry]:
     """Read the entries of an index.csv; [] if there is no file. Raises ConfigError for another file of this name."""
     try:
         return [
-            Entry(x["id"], int(x["seed"]), x["size"], int(x["bytes"]), x["kept"] == "yes", json.loads(x["settings"]))
+            Entry(
+                x["id"], int(x["seed"]), x["size"], int(x["bytes"]), x["kept"] == "yes", dict(json.loads(x["settings"]))
+            )
             for x in csv_rows(path)
         ]
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, csv.Error) as error:
         raise ConfigError(f"{path} is no list of weights that timescales wrote") from error
 
 
