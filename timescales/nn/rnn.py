@@ -317,6 +317,7 @@ class CellRNN(RNN):
         self._drawn_in = dtype
 
     def reset_parameters(self) -> None:
+        """Draw all parameters again. After the same seed, the layers have the same parameters as new ones."""
         with made_on(None, self._drawn_in):
             super().reset_parameters()
 
