@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from torch import Tensor
 from torch.nn.functional import softplus
 
 from timescales.nn.cells.cell import Cell, sigmoid_timescales
-from timescales.nn.cells.lstm import LSTMCell
 from timescales.nn.inits import ForgetInit, check_bool
 from timescales.nn.rnn import CellRNN
 
@@ -40,8 +41,15 @@ class ELSTMCell(Cell):
 
     shown = ("coupled",)
 
-    State = LSTMCell.State
-    Act = LSTMCell.Act
+    class State(NamedTuple):
+        h: Tensor
+        c: Tensor
+
+    class Act(NamedTuple):
+        input: Tensor
+        forget: Tensor
+        cell: Tensor
+        output: Tensor
 
     def __init__(
         self,
@@ -60,12 +68,12 @@ class ELSTMCell(Cell):
         self.coupled = coupled
         self._set_forget_bias(forget_init, T_max, opposite=None if coupled else "input")
 
-    def act(self, gx: Tensor, gh: Tensor, state: LSTMCell.State, dt: Tensor | float = 1.0) -> LSTMCell.Act:
+    def act(self, gx: Tensor, gh: Tensor, state: State, dt: Tensor | float = 1.0) -> Act:
         s, *i, g, o = (gx + gh).chunk(len(self.gates), -1)
         log_f = -softplus(-s) * dt
         return self.Act(-log_f.expm1() if self.coupled else i[0].sigmoid(), log_f.exp(), g.tanh(), o.sigmoid())
 
-    def step(self, gx: Tensor, gh: Tensor, state: LSTMCell.State, dt: Tensor | float = 1.0) -> LSTMCell.State:
+    def step(self, gx: Tensor, gh: Tensor, state: State, dt: Tensor | float = 1.0) -> State:
         i, f, g, o = self.act(gx, gh, state, dt)
         c = f * state.c + i * g
         return self.State(o * c.tanh(), c)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from torch import Tensor
 
-from timescales.nn.cells.plstm import PLSTMCell, PowerLawCell
+from timescales.nn.cells.plstm import PowerLawCell
 from timescales.nn.rnn import CellRNN
 
 
@@ -34,15 +36,25 @@ class PLScanCell(PowerLawCell):
     gates = ("reset", "cell", "output")
     recurrent = False
 
-    State = PLSTMCell.State
-    Act = PLSTMCell.Act
+    class State(NamedTuple):
+        h: Tensor
+        c: Tensor
+        age: Tensor
 
-    def act(self, gx: Tensor, gh: None, state: PLSTMCell.State, dt: Tensor | float = 1.0) -> PLSTMCell.Act:
+    class Act(NamedTuple):
+        reset: Tensor
+        input: Tensor
+        forget: Tensor
+        cell: Tensor
+        output: Tensor
+        age: Tensor
+
+    def act(self, gx: Tensor, gh: None, state: State, dt: Tensor | float = 1.0) -> Act:
         z, g, o = gx.chunk(3, -1)
         r, f, one_minus_f, age = self.forgetting(z, state.age, dt)
         return self.Act(r, one_minus_f, f, g.tanh(), o.sigmoid(), age)
 
-    def step(self, gx: Tensor, gh: None, state: PLSTMCell.State, dt: Tensor | float = 1.0) -> PLSTMCell.State:
+    def step(self, gx: Tensor, gh: None, state: State, dt: Tensor | float = 1.0) -> State:
         _, i, f, g, o, age = self.act(gx, gh, state, dt)
         c = f * state.c + i * g
         return self.State(o * c.tanh(), c, age)
