@@ -27,8 +27,7 @@ FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--remote-debugging-pipe
 class Browser:
     """One page of a headless chromium, driven over two pipes by the Chrome DevTools Protocol.
 
-    `complaints` collects the errors and warnings of the console and the uncaught exceptions; `requests` collects the
-    addresses that the page loads, its own data apart.
+    `requests` collects the addresses that the page loads, its own data apart.
     """
 
     def __enter__(self):
@@ -42,11 +41,10 @@ class Browser:
         self.process = subprocess.Popen(command, pass_fds=(down, up), stderr=subprocess.DEVNULL)
         os.close(down)
         os.close(up)
-        self.buffer, self.number, self.session = b"", 0, None
-        self.complaints, self.requests = [], []
+        self.buffer, self.number, self.session, self.requests = b"", 0, None, []
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
         self.session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
-        for domain in ("Page", "Runtime", "Log", "Network"):
+        for domain in ("Page", "Runtime", "Network"):
             self.call(f"{domain}.enable")
         return self
 
@@ -81,23 +79,15 @@ class Browser:
     def _note(self, event):
         """Keep what an event tells of the page."""
         method, details = event.get("method"), event.get("params", {})
-        if method == "Runtime.exceptionThrown":
-            self.complaints.append(details["exceptionDetails"]["text"])
-        elif method == "Runtime.consoleAPICalled" and details["type"] in ("error", "warning", "assert"):
-            self.complaints.append(str(details["args"]))
-        elif method == "Log.entryAdded" and details["entry"]["level"] in ("error", "warning"):
-            self.complaints.append(details["entry"]["text"])
-        elif method == "Network.requestWillBeSent" and not details["request"]["url"].startswith("data:"):
+        if method == "Network.requestWillBeSent" and not details["request"]["url"].startswith("data:"):
             self.requests.append(details["request"]["url"])
         elif method == "Page.loadEventFired":
             self.loaded = True
 
-    def open(self, path, width, height, dark=False, query=""):
+    def open(self, path, width, height, query=""):
         """Load a file in a window of a size in CSS pixels; a width below 600 is that of a phone."""
         size = {"width": width, "height": height, "mobile": width < 600, "deviceScaleFactor": 1}
         self.call("Emulation.setDeviceMetricsOverride", **size)
-        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
-        self.call("Emulation.setEmulatedMedia", features=[scheme])
         self.loaded = False
         self.call("Page.navigate", url=Path(path).resolve().as_uri() + query)
         while not self.loaded:

@@ -70,6 +70,13 @@ def begun(tmp_path):
     return sorted(path.parent for path in curves if len(path.read_text().splitlines()) >= 4)
 
 
+def output_of_interrupted(process):
+    output = process.communicate(timeout=300)[0]
+    assert process.returncode == 130, output
+    assert "Traceback" not in output
+    return output
+
+
 def assert_saved(directory):
     assert json.loads((directory / "record.json").read_text())["status"] == "interrupted"
     assert saved_step(directory) >= 2
@@ -87,14 +94,12 @@ def test_a_signal_ends_a_joblib_sweep_when_each_worker_has_saved(tmp_path, start
         os.killpg(process.pid, signal.SIGINT)
     else:
         process.terminate()
-    output = process.communicate(timeout=300)[0]
-    assert process.returncode == 130, output
+    output = output_of_interrupted(process)
     for directory in runs:
         assert_saved(directory)
         assert re.search(rf"run_dir=\S*{directory.name}\S*: saved at step {saved_step(directory)}\n", output)
     assert "Saved in 2 of 6 jobs. Run the same command to continue." in output
     assert output.index("Press Ctrl-C again") < output.index(": saved at step")
-    assert "Traceback" not in output
     assert len(list((tmp_path / "runs").glob("*/record.json"))) == 2  # no further one has begun
 
 
@@ -119,10 +124,8 @@ def test_a_second_signal_ends_a_joblib_sweep_at_once(tmp_path, start_sweep, monk
                 time.sleep(0.3)  # the workers have ended when it reaches the sweep
             os.killpg(process.pid, signal.SIGINT)
         time.sleep(0.3)  # two signals at the same moment are one
-    output = process.communicate(timeout=300)[0]
-    assert process.returncode == 130, output
+    output = output_of_interrupted(process)
     assert "Stopped without saving. Run the same command to continue." in output
-    assert "Traceback" not in output
     assert "leaked" not in output  # semaphores of the workers' progress bars
     runs = [path.parent for path in (tmp_path / "runs").glob("*/record.json")]
     assert len(runs) == 2  # no further one has begun; Hydra may have made its folder
@@ -155,10 +158,8 @@ def test_a_signal_while_workers_start_kills_none_of_them(tmp_path, start_sweep):
     process = start_sweep("seed=0,1,2")
     wait_until(lambda: "popen_loky_posix" in "".join(map(command_line, children(process))), process)
     os.killpg(process.pid, signal.SIGTERM)
-    output = process.communicate(timeout=300)[0]
-    assert process.returncode == 130, output
+    output = output_of_interrupted(process)
     assert "jobs. Run the same command to continue." in output
-    assert "Traceback" not in output
     assert "Terminated" not in output
 
 

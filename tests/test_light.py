@@ -105,15 +105,12 @@ def test_a_module_of_ones_own_that_is_missing_keeps_its_error(blocker, tmp_path)
 
 def test_imports_are_not_searched_for_garbage(tmp_path):
     """Neither while a command imports nor later; what is made after an import is searched again."""
-    done = run(
-        "import gc\nfrom timescales import extras\n"
-        "with extras.quick_imports():\n    import decimal\n    assert not gc.isenabled()\n"
-        "assert gc.isenabled()\nfrozen = gc.get_freeze_count()\nassert frozen > 1000\n"
-        "with extras.quick_imports():\n    import decimal\n"
-        "assert gc.get_freeze_count() == frozen\n"
-        "gc.disable()\nwith extras.quick_imports():\n    pass\nassert not gc.isenabled()",
-        tmp_path,
-    )
+    code = "import gc\nfrom timescales import extras\n"
+    code += "with extras.quick_imports():\n    import decimal\n    assert not gc.isenabled()\n"
+    code += "assert gc.isenabled()\nfrozen = gc.get_freeze_count()\nassert frozen > 1000\n"
+    code += "with extras.quick_imports():\n    import decimal\nassert gc.get_freeze_count() == frozen\n"
+    code += "gc.disable()\nwith extras.quick_imports():\n    pass\nassert not gc.isenabled()"
+    done = run(code, tmp_path)
     assert done.returncode == 0, done.stderr
 
 

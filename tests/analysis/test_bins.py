@@ -2,15 +2,14 @@
 
 import itertools
 import math
-import os
 import statistics
 from collections import Counter
-from pathlib import Path
 from types import SimpleNamespace
 from typing import NamedTuple
 
 import numpy as np
 import pytest
+import synthetic
 import texts
 import torch
 from analysed import copy_task
@@ -26,6 +25,7 @@ from timescales.errors import ConfigError
 from timescales.models.awd import AWDModel
 from timescales.models.sequence import Output, SequenceModel
 from timescales.tasks import Characters, Copy, Words
+from timescales.tasks.data.text import PTB
 from timescales.tasks.task import Batch
 
 # Words of the Penn Treebank test text by bin, as counted over all three splits and over the training split.
@@ -50,9 +50,9 @@ def test_printed_perplexities_agree_with_counts_over_all_splits(row, whole):
     assert by_train > of_all + 6  # so the authors did not count in the training split alone
 
 
-@pytest.mark.skipif(not os.environ.get("TIMESCALES_DATA"), reason="needs the Penn Treebank under TIMESCALES_DATA/ptb")
+@pytest.mark.skipif(synthetic.real(PTB) is None, reason="needs the Penn Treebank under TIMESCALES_DATA")
 def test_the_penn_treebanks_bins_are_the_published_ones():
-    folder = Path(os.environ["TIMESCALES_DATA"]) / "ptb"
+    folder = synthetic.real(PTB)
     text = {}
     for split in ("train", "valid", "test"):
         lines = (folder / f"ptb.{split}.txt").read_text().splitlines()

@@ -60,12 +60,15 @@ def test_a_score_is_0_at_chance_and_1_at_best():
 
 
 @pytest.fixture(scope="module")
-def tasks():
+def sizes():
+    return Sizes(atlas(), Composer())
+
+
+@pytest.fixture(scope="module")
+def tasks(sizes):
     """The task of each test of the atlas, with little data; None without MNIST."""
-    found = atlas()
-    composer = Composer()
-    sizes = Sizes(found, composer)
-    return {name: None if name.startswith("pixels") else sizes.task(rungs[0]) for name, rungs in found.tests.items()}
+    tests = sizes.atlas.tests.items()
+    return {name: None if name.startswith("pixels") else sizes.task(rungs[0]) for name, rungs in tests}
 
 
 @pytest.mark.parametrize("name", atlas().tests)
@@ -114,17 +117,14 @@ def test_nearest_units_skip_those_that_cannot_be_built():
 
 
 @pytest.mark.parametrize("model", ["plstm", "mingru", "transformer"])
-def test_models_have_as_many_parameters_as_the_lstm(model):
-    found = atlas()
-    rung = found.rungs["a5_8"]
-    composer = Composer()
-    sizes = Sizes(found, composer)
+def test_models_have_as_many_parameters_as_the_lstm(sizes, model):
+    found, rung = sizes.atlas, sizes.atlas.rungs["a5_8"]
     settings = sizes.matched(rung, {"model": model, **found.models[model]})
     counted = sizes.parameters(rung, settings)
     assert abs(counted / sizes.target(rung) - 1) < found.tolerance
     of_a_unit = {"plstm": 3, "mingru": 1, "transformer": 0}[model]  # h, c and age; h
     assert sizes.state(rung, settings) == 2 * settings["model.hidden_size"] * of_a_unit  # in two layers
-    run = run_of(composer(load.request(found.run(rung, settings, 1e-3, 0))))
+    run = run_of(sizes.composer(load.request(found.run(rung, settings, 1e-3, 0))))
     assert run.config["paper"]["name"] == "none"
     assert run.config["model"].get("block") == ("plain" if model == "transformer" else "residual")
 
@@ -138,15 +138,12 @@ def test_numbers_of_state_are_those_that_the_next_step_reads():
     assert kept(cell) == cell.width("averages")
 
 
-def test_units_that_fit_no_head_are_passed_over_and_a_wrong_setting_is_said():
-    found = atlas()
-    rung = found.rungs["a5_8"]
-    composer = Composer()
-    sizes = Sizes(found, composer)
+def test_units_that_fit_no_head_are_passed_over_and_a_wrong_setting_is_said(sizes):
+    rung = sizes.atlas.rungs["a5_8"]
     heads = {"model": "transformer", "model.block": "plain", "model.heads": 8, "model.feedforward": "fill"}
     settings = sizes.matched(rung, heads)
     assert settings["model.hidden_size"] % 8 == 0
-    assert abs(sizes.parameters(rung, settings) / sizes.target(rung) - 1) < found.tolerance
+    assert abs(sizes.parameters(rung, settings) / sizes.target(rung) - 1) < sizes.atlas.tolerance
     with pytest.raises(ConfigError, match="activation"):
         sizes.matched(rung, {"model": "indrnn", "model.activation": "sine"})
 

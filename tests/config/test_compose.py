@@ -16,7 +16,6 @@ from timescales.config.run import run_of, runs_of
 from timescales.errors import ConfigError
 from timescales.experiment import plan
 from timescales.papers import load
-from timescales.runs.record import Record
 
 VALUES = [1, 1.5, 1e-05, -3, True, None, "ur", "-", "a b", "it's", "a,b", "null", "1.5", "", "a\\", "ünï", "$x", "a=b"]
 VALUES += [[1150, 1150, 400], [[1], []], {"law": "chrono", "T_max": 750}]
@@ -171,13 +170,6 @@ def test_a_file_without_a_package_is_told_what_its_first_line_must_be(train, fol
             assert "# @package _global_" in told
 
 
-def test_of_a_key_that_is_given_twice_the_last_counts_at_its_place(train, tmp_path):
-    done = train("-m", *QUICK, "loop.max_steps=1", "logger=none", "model={hidden_size:3}", "model.hidden_size=5")
-    assert done.status == 0, done
-    (saved,) = (Record.read(path.parent) for path in tmp_path.glob("runs/*/record.json"))
-    assert saved["config"]["model"]["hidden_size"] == 5  # QUICK has model.hidden_size=4, before both
-
-
 def test_a_group_is_added_to_the_runs_of_a_table(folder, capsys):
     table = load.table("chien_copy")
     composer = compose.Composer()
@@ -207,9 +199,11 @@ def test_seeds_of_a_setting_are_the_runs_that_hydra_would_compose():
 def test_of_a_key_that_is_given_twice_the_last_value_counts_and_a_seed_out_of_range_is_refused():
     composer = compose.Composer()
     composer.runs(["task=copy", "model.hidden_size=5"])
-    for last in ("null", "7"):
-        (found,) = composer.runs(["task=copy", "model.hidden_size=6", f"model.hidden_size={last}"])
-        assert found.config["model"]["hidden_size"] == (None if last == "null" else 7)
+    for first in ("model.hidden_size=6", "model={hidden_size:6}"):
+        for last in ("null", "7"):
+            given = ["task=copy", "model.hidden_size=4", first, f"model.hidden_size={last}"]
+            (found,) = (run for request in plan.combinations(given, composer) for run in composer.runs(request))
+            assert found.config["model"]["hidden_size"] == (None if last == "null" else 7)
     composer.runs(["task=copy", "seed=1"])
     for wrong in (-1, 2**63):
         with pytest.raises(ConfigError, match="seed must be at least 0"):

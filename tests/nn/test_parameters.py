@@ -4,7 +4,7 @@ import copy
 import itertools
 import math
 import pickle
-import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -68,39 +68,31 @@ def test_a_pruned_weight_is_refused(kind):
 DTYPES = [torch.float64, torch.bfloat16]
 
 
-def numbers(make):
+def drawn(make):
     torch.manual_seed(0)
-    return list(make().state_dict().values())
+    rnn = make()
+    return rnn, [value.clone() for value in rnn.state_dict().values()]
 
 
 @pytest.mark.parametrize(("kind", "dtype"), [*zip(KINDS, itertools.cycle(DTYPES), strict=False)])
-def test_the_numbers_are_those_of_the_default_dtype(kind, dtype):
+def test_the_numbers_are_those_of_the_default_dtype_also_after_a_reset(kind, dtype):
     name, arguments = KINDS[kind]
-    given = numbers(lambda: getattr(timescales, name)(I, H, dtype=dtype, **arguments))
+    rnn, given = drawn(lambda: getattr(timescales, name)(I, H, dtype=dtype, **arguments))
     try:
         torch.set_default_dtype(dtype)
-        expected = numbers(lambda: getattr(timescales, name)(I, H, **arguments))
+        _, expected = drawn(lambda: getattr(timescales, name)(I, H, **arguments))
     finally:
         torch.set_default_dtype(torch.float32)
     assert [value.dtype for value in given] == [value.dtype for value in expected]
     assert all(map(torch.equal, given, expected))
-
-
-@pytest.mark.parametrize(("kind", "dtype"), [*zip(KINDS, itertools.cycle(DTYPES), strict=False)])
-def test_a_reset_draws_in_the_dtype_of_the_layer(kind, dtype):
-    name, arguments = KINDS[kind]
-    torch.manual_seed(0)
-    rnn = getattr(timescales, name)(I, H, dtype=dtype, **arguments)
-    new = [value.clone() for value in tensors(rnn)]
-    torch.manual_seed(0)
-    rnn.reset_parameters()
-    assert all(map(torch.equal, tensors(rnn), new))
+    _, again = drawn(lambda: rnn.reset_parameters() or rnn)
+    assert all(map(torch.equal, again, expected))
 
 
 @pytest.mark.parametrize("dtype", [*DTYPES, torch.complex64])
 @pytest.mark.parametrize("kind", ["LSTM", "GRU"])
 def test_the_numbers_are_torchs(kind, dtype):
-    given, expected = (numbers(lambda m=m: getattr(m, kind)(3, 6, 2, dtype=dtype)) for m in (timescales, nn))
+    given, expected = (drawn(lambda m=m: getattr(m, kind)(3, 6, 2, dtype=dtype))[1] for m in (timescales, nn))
     assert all(map(torch.equal, given, expected))
 
 
@@ -115,13 +107,10 @@ def test_whole_numbers_stay_and_a_given_dtype_counts():
 
 
 def test_other_threads_do_not_see_it():
-    found = []
-    with made_on(None, torch.float64):
-        thread = threading.Thread(target=lambda: found.extend((torch.empty(1).dtype, torch.get_default_dtype())))
-        thread.start()
-        thread.join()
+    with made_on(None, torch.float64), ThreadPoolExecutor() as pool:
+        found = pool.submit(lambda: (torch.empty(1).dtype, torch.get_default_dtype())).result()
         assert torch.empty(1).dtype is torch.float64
-    assert found == [torch.float32, torch.float32]
+    assert found == (torch.float32, torch.float32)
 
 
 # --- averages of models: a moving average moves by (new - old), which is NaN between two infinities ---

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from quick import ends_well_in_a_fork
 
 from timescales import LSTM, PLSTM
 from timescales.nn.engine.cpu import compiler as compilers
@@ -224,13 +225,10 @@ def test_a_forked_process_runs_the_loaded_kernels():
     model, x = PLSTM(3, 5, engine="fused"), torch.randn(4, 2, 3)
     expected = model(x)[0]
     model(x)[0].sum().backward()
-    child = os.fork()
-    if child == 0:
-        try:
-            output = model(x)[0]
-            output.sum().backward()
-            os._exit(0 if torch.equal(output, expected) else 1)
-        finally:
-            os._exit(2)
-    _, status = os.waitpid(child, 0)
-    assert os.waitstatus_to_exitcode(status) == 0
+
+    def again():
+        output = model(x)[0]
+        output.sum().backward()
+        assert torch.equal(output, expected)
+
+    assert ends_well_in_a_fork(again)

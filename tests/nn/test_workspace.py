@@ -1,15 +1,15 @@
 """The memory of the fused engine: garbage collection at any moment, what is kept, and what is freed."""
 
 import gc
-import os
 import signal
 import subprocess
 import sys
-import threading
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
+from quick import ends_well_in_a_fork
 
 import timescales
 from timescales.nn.engine.cpu import workspace
@@ -59,16 +59,7 @@ def die_at_each_line():
 
 def test_a_workspace_may_die_at_any_line_of_another():
     """The garbage collector calls `Workspace.__del__` also inside `__init__` and `release`; a lock would wait."""
-    child = os.fork()
-    if child == 0:
-        try:
-            signal.alarm(20)
-            die_at_each_line()
-            os._exit(0)
-        finally:
-            os._exit(1)
-    _, status = os.waitpid(child, 0)
-    assert os.waitstatus_to_exitcode(status) == 0
+    assert ends_well_in_a_fork(lambda: signal.alarm(20) or die_at_each_line())
 
 
 @pytest.mark.slow
@@ -113,7 +104,7 @@ def test_free_memory():
 def test_threads_never_share_a_workspace():
     taken, failures = set(), []
 
-    def work():
+    def work(_):
         for _ in range(2000):
             mine = Workspace(1000)
             if mine.address in taken:
@@ -122,11 +113,8 @@ def test_threads_never_share_a_workspace():
             taken.discard(mine.address)
             mine.release()
 
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, range(4)))
     assert not failures
     assert len(sizes()) <= Workspace.MAX_UNUSED
 

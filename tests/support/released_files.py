@@ -1,20 +1,19 @@
 """Small arrays in the format of those that Mahto et al. 2021 released, and where the real ones are."""
 
 import dataclasses
-import os
 
 import numpy as np
+import synthetic
 
 from timescales.nn import inits
 from timescales.tasks.data import released
-from timescales.tasks.data.corpus import data_root
 
 UNITS = (46, 46, 16)  # of layers 1 to 3, for 1,150, 1,150 and 400
 
 
 def real():
     """The folder of the real arrays under TIMESCALES_DATA, or None."""
-    return released.CORPUS.find(data_root(None)) if os.environ.get("TIMESCALES_DATA") else None
+    return synthetic.real(released.CORPUS)
 
 
 def write(base):

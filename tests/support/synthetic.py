@@ -2,11 +2,14 @@
 
 import gzip
 import io
+import os
 import pickle
 import tarfile
 
 import numpy as np
 import texts
+
+from timescales.tasks.data.corpus import data_root
 
 
 def write_idx(path, array):
@@ -171,6 +174,11 @@ def sizes(task, train, valid=4, test=4):
     if task in ("ptb_char", "text8", "ptb_word", "wt2", "wt103", "text", "series"):
         return []
     return [f"task.train_size={train}", f"task.valid_size={valid}", f"task.test_size={test}"]
+
+
+def real(corpus):
+    """The path of a real data set under TIMESCALES_DATA, or None."""
+    return corpus.find(data_root(None)) if os.environ.get("TIMESCALES_DATA") else None
 
 
 def stand_alone(monkeypatch, folder):

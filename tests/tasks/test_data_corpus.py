@@ -1,7 +1,6 @@
 """Check how data sets are found, downloaded, counted and cached; `scripts/fetch_data.py`; the released arrays."""
 
 import io
-import os
 import re
 import sys
 import urllib.request
@@ -17,7 +16,7 @@ from timescales.files import cache_dir
 from timescales.paths import ROOT
 from timescales.tasks.data import cifar, corpus, glove, imdb, released
 from timescales.tasks.data.cache import cached, status_hash
-from timescales.tasks.data.corpus import Corpus, data_root, whole
+from timescales.tasks.data.corpus import Corpus, whole
 from timescales.tasks.data.places import Layout, Named
 
 pytestmark = pytest.mark.usefixtures("cache")
@@ -142,16 +141,14 @@ def test_fetch_data_looks_counts_and_says_so(tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not os.environ.get("TIMESCALES_DATA"), reason="needs the real data under TIMESCALES_DATA")
-def test_counts_of_the_real_data():
-    """Of each data set that is there, whole or in part; the name of a part says how large it is."""
-    known = (imdb.CORPUS, glove.CORPUS, cifar.CORPUS)
-    there = [(data_set, path) for data_set in known if (path := data_set.find(data_root(None))) is not None]
-    assert there
-    for data_set, path in there:
-        part = re.search(r"first(\d+)", path.name)
-        expected = [int(part[1])] if part else list(data_set.counts.values())
-        assert list(data_set.count(path).values()) == expected, path
+@pytest.mark.parametrize("kind", [imdb, glove, cifar])
+def test_counts_of_the_real_data(kind):
+    """Whole or in part; the name of a part says how large it is."""
+    if (path := synthetic.real(kind.CORPUS)) is None:
+        pytest.skip(f"needs {kind.CORPUS.title} under TIMESCALES_DATA")
+    part = re.search(r"first(\d+)", path.name)
+    expected = [int(part[1])] if part else list(kind.CORPUS.counts.values())
+    assert list(kind.CORPUS.count(path).values()) == expected, path
 
 
 # --- The cache -------------------------------------------------------------------------------------------------------

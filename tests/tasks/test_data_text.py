@@ -2,12 +2,12 @@
 
 import dataclasses
 import hashlib
-import os
 import sys
 import types
 from collections import Counter
 
 import pytest
+import synthetic
 import texts
 import torch
 from language import wikitext103, words
@@ -138,7 +138,10 @@ MD5 = ["874909f99060142f6b88cc74c34baaa2", "9e0fe5bec2a8bf43fd686dc23d5ab8bb", "
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not os.environ.get("TIMESCALES_DATA"), reason="needs the real corpora under TIMESCALES_DATA")
+@pytest.mark.skipif(
+    None in map(synthetic.real, (text.PTB, text.WIKITEXT2, text.TEXT8)),
+    reason="needs the Penn Treebank, WikiText-2 and text8 under TIMESCALES_DATA",
+)
 def test_the_real_corpora():
     for corpus in ("ptb", "wt2"):
         assert text.words(corpus).partial == []

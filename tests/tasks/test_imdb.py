@@ -2,7 +2,6 @@
 
 import collections
 import functools
-import os
 import re
 import shutil
 import sys
@@ -241,7 +240,6 @@ def test_a_run_names_its_word_vectors_and_is_used_with_no_others(films, train, t
 
 # --- Reviews from tar, folder and hub --------------------------------------------------------------------------------
 pytestmark = pytest.mark.usefixtures("cache")
-REAL = bool(os.environ.get("TIMESCALES_DATA"))
 
 
 def test_reviews_are_the_same_from_tar_and_hub(tmp_path, monkeypatch, online):
@@ -332,7 +330,7 @@ def test_tokens_are_spacys():
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not REAL, reason="needs the real reviews: TIMESCALES_DATA")
+@pytest.mark.skipif(synthetic.real(imdb.CORPUS) is None, reason="needs the real reviews under TIMESCALES_DATA")
 def test_lengths_of_reviews_as_printed(monkeypatch):
     """Chien et al. 2021: median 202, shortest 5, longest 2789."""
     monkeypatch.setattr("timescales.tasks.data.imdb.tokenizer", tokenizer)

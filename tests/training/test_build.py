@@ -10,7 +10,7 @@ import trainings
 from analysed import copy_task, hold
 from analysed import model_for as held_model
 from configs import config
-from language import characters, model_for, words
+from language import parts
 from quick import QUICK, curve
 from trainings import same_weights, small_parts
 
@@ -18,7 +18,6 @@ from timescales import LSTM, MinGRU
 from timescales.analysis import load, one_over_e
 from timescales.config import schema
 from timescales.config.schema import LoopSettings
-from timescales.optim import NTASGD
 from timescales.tasks import Copy
 from timescales.training import build, loop, memory
 
@@ -90,19 +89,6 @@ def test_the_first_validation_sequences_are_read():
     assert not torch.allclose(test, kept[0])
 
 
-def parts(name, text_root):
-    """Models that draw random numbers as they train: dropout, and on words dropped weights with averages."""
-    if name in ("copy", "scan"):
-        return small_parts(rnn=LSTM if name == "copy" else MinGRU)
-    if name == "characters":
-        task = characters(text_root, embedding=5)
-        model = model_for(task, layers=2, dropout=0.2)
-        return model, task, torch.optim.Adam(model.parameters(), lr=1e-2)
-    task = words(text_root, recurrent="trained")
-    model = model_for(task, layers=2)
-    return model, task, NTASGD(model.parameters(), lr=60.0, nonmono=1)
-
-
 def fit(name, text_root, place, sequences, logged, stop=None):
     """Train, until a signal after a step; `logged` gets what is logged."""
 
@@ -112,7 +98,9 @@ def fit(name, text_root, place, sequences, logged, stop=None):
             signal.raise_signal(signal.SIGINT)
 
     settings = LoopSettings(max_epochs=3, log_every=4, eval_every=7, checkpoint_every=1e9, log_one_over_e=sequences)
-    return trainings.fit(*parts(name, text_root), log, settings, place)
+    copies = {"copy": LSTM, "scan": MinGRU}  # with dropout, which draws random numbers
+    made = small_parts(rnn=copies[name]) if name in copies else parts(text_root, name)
+    return trainings.fit(*made, log, settings, place)
 
 
 @pytest.mark.parametrize("name", ["copy", "scan", "characters", "words"])

@@ -7,7 +7,7 @@ import pytest
 import texts
 import torch
 import trainings
-from language import characters, model_for, words
+from language import characters, model_for, parts, words
 from torch.nn import functional as F
 
 from timescales import LSTM, PLSTM
@@ -212,17 +212,6 @@ def test_the_papers_parameter_counts(tmp_path, corpus, embedding, rnn, hidden, l
 
 
 # --- Language models that are interrupted and resumed, and averaged weights -------------------------------------------
-def parts(text_root, name):
-    if name == "characters":
-        task = characters(text_root, embedding=5)
-        model = model_for(task, PLSTM, layers=2, dropout=0.2)
-        return model, task, torch.optim.Adam(model.parameters(), lr=1e-2)
-    task = words(text_root, recurrent="trained")
-    model = model_for(task, layers=2)
-    # With this learning rate some validations are no better than the last, so that averaging starts.
-    return model, task, NTASGD(model.parameters(), lr=60.0, nonmono=1)
-
-
 @pytest.mark.parametrize(("name", "stops"), [("characters", (5, 20, 33)), ("words", (3, 25, 50))])
 def test_interrupted_and_resumed_is_bitwise_equal_to_undisturbed(text_root, tmp_path, name, stops):
     settings = LoopSettings(max_epochs=3, log_every=4, eval_every=7, checkpoint_every=1e9, clip_norm=0.25)

@@ -6,8 +6,8 @@ import json
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import torch
@@ -26,19 +26,9 @@ def threads(layer: Layer) -> None:
     rnn = layer.make(3)
     inputs = [data(seed=k).requires_grad_() for k in range(4)]
     expected = [trained(rnn, x) for x in inputs]
-    found = [[] for _ in inputs]
-
-    def work(k: int) -> None:
-        for _ in range(3):
-            found[k].append(trained(rnn, inputs[k]))
-
-    running = [threading.Thread(target=work, args=(k,)) for k in range(4)]
-    for thread in running:
-        thread.start()
-    for thread in running:
-        thread.join()
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda x: [trained(rnn, x) for _ in range(3)], inputs))
     for results, right in zip(found, expected, strict=True):
-        assert len(results) == 3
         for result in results:
             same(result, right)
 

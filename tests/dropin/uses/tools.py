@@ -75,12 +75,8 @@ def traced(layer: Layer) -> None:
     close(fields(state), fields(last))
 
 
-class LastState(torch.nn.Module):
+class LastState(OutputOnly):
     """A model of two parts of a sequence whose only result is the last h, which it reads from the state."""
-
-    def __init__(self, rnn: torch.nn.Module) -> None:
-        super().__init__()
-        self.rnn = rnn
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         _, state = self.rnn(x[:3])
