@@ -130,17 +130,22 @@ static INLINE Reg minimum(Reg a, Reg b) { return a < b ? a : b; }
 #endif
 static INLINE Reg clamp(Reg x, float low, float high) { return minimum(spread(high), maximum(spread(low), x)); }
 
-// exp(x) and exp(x) - 1, both to a few units in the last place: x = n ln 2 + t, |t| <= ln(2)/2, and a polynomial in t.
-// Both are needed, since 1 - f must not be computed from a rounded f when f is close to 1. |x| must be at most 87, which
-// avoids infinities and denormals.
-static INLINE void exponential(Reg x, Reg& value, Reg& minus_one) {
-    const float magic = 12582912.0f;  // 1.5 * 2^23: adding it rounds to a whole number
+// exp(t) - 1 by a polynomial, to a few units in the last place, where x = n ln 2 + t with a whole n and |t| <= ln(2)/2.
+static INLINE Reg exponential_of_remainder(Reg x, Int& n) {
+    const float magic = 12582912.0f;  // 1.5 * 2^23, whose bits are 0x4B400000: adding it rounds to a whole number
     Reg shifted = x * 1.44269504f + magic;
-    Reg n = shifted - magic;
-    Reg t = (x - n * 0.693145752f) - n * 1.42860677e-6f, tt = t * t;
+    Reg whole = shifted - magic;
+    Reg t = (x - whole * 0.693145752f) - whole * 1.42860677e-6f, tt = t * t;
     Reg poly = (0.00138825073f * tt + (0.00836658012f * t + 0.0416672006f)) * tt + (0.166665435f * t + 0.49999997f);
-    Reg small = poly * tt + t;  // exp(t) - 1
-    Reg scale = real((bits(shifted) + (127 - 0x4B400000)) << 23);
+    n = bits(shifted) - 0x4B400000;
+    return poly * tt + t;
+}
+
+// exp(x) and exp(x) - 1. Both are needed, since 1 - f must not be computed from a rounded f when f is close to 1. |x| must
+// be at most 87, which avoids infinities and denormals.
+static INLINE void exponential(Reg x, Reg& value, Reg& minus_one) {
+    Int n;
+    Reg small = exponential_of_remainder(x, n), scale = real((n + 127) << 23);  // scale is 2^n
     value = scale * small + scale;
     minus_one = scale * small + (scale - 1.0f);
 }
@@ -172,14 +177,9 @@ static INLINE Reg logarithm(Reg x) { return log_of(x, x - 1.0f); }
 // exp(x) and exp(x) - 1 of any x, for the equations of a cell. 2^n is made of two factors, since 2^128 is no float, but
 // exp(88.7) is one. Overflow gives infinity, underflow 0.
 static INLINE void any_exponential(Reg x, Reg& value, Reg& minus_one) {
-    x = clamp(x, -104.0f, 89.0f);
-    const float magic = 12582912.0f;
-    Reg shifted = x * 1.44269504f + magic;
-    Reg n = shifted - magic;
-    Reg t = (x - n * 0.693145752f) - n * 1.42860677e-6f, tt = t * t;
-    Reg poly = (0.00138825073f * tt + (0.00836658012f * t + 0.0416672006f)) * tt + (0.166665435f * t + 0.49999997f);
-    Reg small = poly * tt + t;
-    Int whole = bits(shifted) - 0x4B400000, half = whole >> 1, rest = whole - half;
+    Int n;
+    Reg small = exponential_of_remainder(clamp(x, -104.0f, 89.0f), n);
+    Int half = n >> 1, rest = n - half;
     Reg first = real((127 + half) << 23), second = real((127 + rest) << 23), inverse = real((127 - rest) << 23);
     value = (first * small + first) * second;
     minus_one = (first * small + (first - inverse)) * second;
