@@ -151,6 +151,16 @@ def test_a_table_without_printed_values_shows_means():
     assert "verdict |" not in text
 
 
+def test_a_mean_of_steps_is_a_bound_if_a_run_never_got_there():
+    metric = "steps to valid/accuracy >= 0.99"
+    table = TABLE | {"metric": metric, "unit": "steps", "cells": [{"where": {"model": "lstm"}, "value": None}]}
+    runs = [{"task": "copy", "model": "lstm", "seed": [0, 1, 2]}]
+    values = (1000, 2000, metrics.Censored(6000))
+    steps = [made_row({metric: x}, like=row) for x, row in zip(values, rows([0.5] * 3, "lstm"), strict=True)]
+    text = markdown.table(report_of(table | {"runs": runs}, {"paper": steps}))
+    assert line_of(text, "lstm")[1] == "at least 3000, 3 runs, of which 1 never got there"
+
+
 def test_a_table_that_can_have_no_ladder_says_why():
     text = markdown.table(report_of(TABLE | {"ladder": {"none": "Its data are not published."}}, {}))
     assert "Its data are not published." in text

@@ -14,6 +14,7 @@ from timescales.reports import wording
 from timescales.reports.forest import printed_lead
 from timescales.reports.report import Judged, Report
 from timescales.reports.wording import number, printed, settings
+from timescales.runs.metrics import Censored
 
 
 def grid(head: Sequence[Any], body: Sequence[Sequence[Any]]) -> list[str]:
@@ -221,13 +222,16 @@ def layout(report: Report, form: Layout) -> list[str]:
 
 
 def _mean(each: Judged[Cell]) -> str:
-    """Write the mean of a value that no paper prints."""
+    """Write the mean of a value that no paper prints; for steps to a threshold, a bound if a run never got there."""
     means = []
     for cell, verdict in zip(each.items, each.verdicts, strict=True):
         if verdict.values:
             under = f" ({cell.under})" if len(each.items) > 1 else ""
-            found = judge.contrast([verdict.values], [1])
-            means.append(f"{wording.interval(found)}{under}, {len(verdict.values)} runs")
+            found, runs = judge.contrast([verdict.values], [1]), f"{len(verdict.values)} runs"
+            if late := sum(isinstance(value, Censored) for value in verdict.values):
+                means.append(f"at least {wording.number(found.mid)}{under}, {runs}, of which {late} never got there")
+            else:
+                means.append(f"{wording.interval(found)}{under}, {runs}")
     return "; ".join(means)
 
 
