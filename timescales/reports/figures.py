@@ -15,7 +15,7 @@ from timescales.files import write_atomic
 from timescales.papers.table import PAPER, RATES, Figure, Row, Table, column, group, matches, varying
 from timescales.plotting import STYLES, Look, band, colour, draw_baselines, empty_figure, fixed_style, panels, small_png
 from timescales.reports.report import Report
-from timescales.reports.wording import setting_value
+from timescales.reports.wording import full_size, setting_value
 from timescales.runs import metrics
 from timescales.runs.metrics import STEPS_TO, Censored, is_steps
 
@@ -87,7 +87,7 @@ def _height(report: Report, shown: Sequence[Panel]) -> float:
 def _title(panel: Panel) -> str:
     metric = panel.table.metric
     other = f": {metric}" if is_steps(metric) and metric != panel.report.table.metric else ""
-    size = "the paper's size" if panel.size == PAPER else f"rung {panel.size}{other}"
+    size = full_size(panel.report) if panel.size == PAPER else f"rung {panel.size}{other}"
     if panel.figure.kind == "times":
         return f"How long units keep what they have written\n{size}"
     shown = "".join(f", {_name({key: value}, [key])}" for key, value in panel.figure.where.items())
