@@ -87,6 +87,16 @@ def test_the_nearest_law_is_the_one_that_made_the_curve():
     assert [decay_curves.nearest(mean).power.item() for mean in means] == [False, True]
 
 
+@pytest.mark.parametrize("f", [0.05, 0.01, 1e-20, 0.0])
+def test_a_unit_that_forgets_at_once_decays_exponentially(f):
+    """Its product of 500 gates is smaller than any float, its logarithm is not."""
+    curves = decay_curves.products(torch.full((500, 2, 1), f), torch.ones(500, 2, dtype=torch.bool))
+    law = decay_curves.nearest(curves.logs)
+    assert law.power.tolist() == [False]
+    assert float(law.f) == pytest.approx(f, rel=1e-6, abs=1e-39)
+    assert curves.product[:2, 0].tolist() == pytest.approx([1.0, f], rel=1e-6, abs=1e-39)
+
+
 def test_laws_are_fitted_to_the_mean_logarithm_and_what_is_left_is_the_mean():
     n = torch.arange(21, dtype=torch.float64).unsqueeze(1)
     rows, values = decay_curves.summary([decay_curves.Retention(0.9**n, -0.3 * (n + 1.0).log())])

@@ -6,7 +6,6 @@ power-law LSTM with p = .3. Section 5.1 discusses whether trained units decay so
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -22,6 +21,7 @@ from timescales.models.sequence import SequenceModel
 from timescales.tasks import Copy, Task
 from timescales.tasks.copy import LENGTH, SIGNAL
 from timescales.training.gates import needs_forget_gates, part, recorded
+from timescales.training.memory import SMALLEST
 
 EXPONENTIAL, POWER, STEPS = 0.97, 0.3, 200  # Fig. 1
 SEQUENCES = 100
@@ -123,7 +123,8 @@ def remaining(model: SequenceModel, task: Task) -> list[Retention]:
 
 def products(forget: Tensor, exists: Tensor) -> Retention:
     """Multiply the forget gates (S, B, H) of the steps that exist, (S, B) bool. The means are over sequences."""
-    log_products = torch.where(exists.unsqueeze(-1), forget.double().log(), 0.0).cumsum(0)[exists]
+    log_gates = forget.double().clamp(min=SMALLEST).log()
+    log_products = torch.where(exists.unsqueeze(-1), log_gates, 0.0).cumsum(0)[exists]
     n = exists.cumsum(0)[exists]  # of how many gates each is the product
     counts = n.bincount().unsqueeze(1)
     counts[0] = 1
@@ -139,7 +140,7 @@ def nearest(logs: Tensor) -> Fit:
     logs: the logarithms of the curves, (n + 1, H).
     """
     n = torch.arange(1, len(logs), dtype=logs.dtype).unsqueeze(1)
-    logs = logs[1:].clamp(min=math.log(1e-300))
+    logs = logs[1:]
     slopes, errors = [], []
     for x in ((n + 1.0).log(), n):
         slope = (x * logs).sum(0) / x.square().sum()
