@@ -97,6 +97,23 @@ def test_many_sequences_are_not_all_read():
     assert read == [(20, 500)] * 2
 
 
+@torch.no_grad()
+def test_all_short_batches_of_a_text_are_read_up_to_a_thousand_sequences(tmp_path):
+    """Where each segment begins with zeros, a batch has 128 sequences, so that eight of them are needed."""
+    texts.write_words(tmp_path / "ptb", texts.PTB, lengths=(600, 90, 700))
+    task = Characters(data_root=str(tmp_path), length=2, state="reset", allow_partial=True, batch_size=4)
+    batches = list(task.batches("test"))
+    assert [batch.x.shape[1] for batch in batches] == [128] * 11
+    torch.manual_seed(0)
+    model = SequenceModel(LSTM(task.spec.width, 3), task.spec).double().eval()
+    gates = []
+    with observe.watched(model, lambda layer, act: gates.append(act.forget)):
+        for batch in batches:
+            model(batch)
+    first = torch.cat([torch.stack(gates[k : k + 2]) for k in range(0, 16, 2)], 1)[:, :1000]
+    torch.testing.assert_close(observe.mean_forget(model, task), [first.mean((0, 1))], rtol=0, atol=1e-12)
+
+
 def test_watching_leaves_no_trace():
     task = copy_task()
     model = model_for(task, engine="auto")

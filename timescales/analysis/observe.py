@@ -11,8 +11,8 @@ from torch import Tensor
 
 from timescales.models.sequence import SequenceModel
 from timescales.tasks import Batch, Copy, Task
-from timescales.tasks.task import EVAL_BATCH
 from timescales.training.gates import needs_forget_gates, part, watched
+from timescales.training.memory import segments
 from timescales.training.progress import progress
 
 SEQUENCES = 1000  # of the test split, for means over all their steps
@@ -37,12 +37,8 @@ def mean_forget(model: SequenceModel, task: Task) -> list[Tensor]:
     n, state = torch.zeros((), dtype=torch.float64, device=task.device), None
     with watched(model, read):
         batches = task.batches("test")
-        if not carried:  # the first SEQUENCES, at most BATCH_SIZE at once
-            batches = (
-                part(batch, slice(first, first + BATCH_SIZE))
-                for batch in itertools.islice(batches, SEQUENCES // EVAL_BATCH)
-                for first in range(0, batch.x.shape[1], BATCH_SIZE)
-            )
+        if not carried:
+            batches = itertools.chain.from_iterable(segments(task, "test", SEQUENCES, BATCH_SIZE))
         for batch in progress(batches, "forget gates", task.n_batches("test") if carried else None):
             exists = task.exists(batch).double().unsqueeze(-1)
             weights[:] = [iter(exists) for _ in total]

@@ -143,20 +143,23 @@ def sequences(model: SequenceModel, task: Task, split: str, most: int) -> Iterat
             yield [log_f[keep[:, b], b] for log_f in layers], dt[keep[:, b], b]
 
 
-def segments(task: Task, split: str, most: int) -> Iterator[list[Batch]]:
-    """Yield lists of batches of at most BATCH_SIZE sequences: one batch, or all windows of the same streams."""
+def segments(task: Task, split: str, most: int, size: int = BATCH_SIZE) -> Iterator[list[Batch]]:
+    """Yield lists of batches of at most `size` of the first `most` sequences of a split.
+
+    A list has one batch or, if the state is carried, windows of the same streams, together of about STEPS steps.
+    """
     if task.spec.carried:
         windows: list[Batch] = []
         for batch in task.batches(split):
-            windows.append(part(batch, slice(0, min(most, BATCH_SIZE))))
+            windows.append(part(batch, slice(0, min(most, size))))
             if sum(len(window.x) for window in windows) >= STEPS:
                 break
         yield windows
         return
     left = most
     for batch in task.batches(split):
-        for first in range(0, min(left, batch.x.shape[1]), BATCH_SIZE):
-            yield [part(batch, slice(first, min(first + BATCH_SIZE, left)))]
+        for first in range(0, min(left, batch.x.shape[1]), size):
+            yield [part(batch, slice(first, min(first + size, left)))]
         left -= batch.x.shape[1]
         if left <= 0:
             return
