@@ -66,6 +66,17 @@ def test_values_and_rows_are_those_of_the_windows(saw, tmp_path):
     assert Image.open(picture).size[0] > 500
 
 
+def test_a_rule_that_makes_no_error_leaves_no_skill_to_show(tmp_path):
+    """The series does not change any more in its test part."""
+    rows = [f"{k % 3 if k < 150 else 1}" for k in range(200)]
+    (tmp_path / "still.csv").write_text("\n".join(["y", *rows]))
+    task = Series(data=str(tmp_path / "still.csv"), target="y", window=8)
+    run = SimpleNamespace(task=task, model=oracle(task), config={"model": {"name": "lstm"}}, colour="#666666")
+    found = forecast.study(run)
+    assert (found.values["rmse/last_value"], "skill" in found.values) == (0.0, False)
+    assert study.write(found, tmp_path, "forecast")[1].is_file()
+
+
 def test_other_tasks_are_refused(saw):
     with pytest.raises(NotMadeFor, match=r"for forecasts of series .* not for Copy"):
         forecast.study(SimpleNamespace(task=Copy(T=3)))

@@ -41,7 +41,7 @@ def study(run: Trained) -> Study:
     Rows: one per drawn forecast: series, time, rows ahead, truth, the model's forecast, those of the rules.
 
     Values, over the whole test part and in the unit of the data: mae and rmse, rmse of each rule ("rmse/last_value"),
-    and `skill`, the share by which the rmse is below that of the best rule.
+    and `skill`, the share by which the rmse is below that of the best rule (no value if that makes no error).
     Raises ConfigError for a task other than forecasts of series.
     """
     task = needs_forecast(run.task)
@@ -54,7 +54,8 @@ def study(run: Trained) -> Study:
     best = min(rules, key=totals.__getitem__)
     values = {"mae": float(np.nanmean(np.abs(found[model] - truth))), "rmse": totals[model]}
     values |= {f"rmse/{rule.replace(' ', '_')}": totals[rule] for rule in rules}
-    values["skill"] = 1.0 - totals[model] / totals[best]
+    if totals[best] > 0:
+        values["skill"] = 1.0 - totals[model] / totals[best]
     panels = chosen(task)
     rows = [row for panel in panels for row in table(task, panel, found)]
     drawn = {name: found[name] for name in (model, best)}
@@ -85,13 +86,13 @@ def chosen(task: Series) -> list[Panel]:
     begin = task.begins["test"]
     of_window = np.searchsorted(task.series.begins, begin, side="right") - 1
     panels = []
-    for series in dict.fromkeys(of_window.tolist()):
+    for series in list(dict.fromkeys(of_window.tolist()))[:3]:
         windows: list[int] = []
         for k in np.flatnonzero(of_window == series).tolist():
             if (not windows or begin[k] >= begin[windows[-1]] + task.horizon) and len(windows) * task.horizon < DRAWN:
                 windows.append(k)
         panels.append(Panel(series, windows))
-    return panels[:3]
+    return panels
 
 
 def table(task: Series, panel: Panel, found: Mapping[str, np.ndarray]) -> list[TableRow]:
