@@ -231,10 +231,11 @@ def draw_symbols(ax: Any, task: Task, example: Example) -> None:
         if k is not None and marks[k]:
             ax.axvspan(at, at + width, color="#c0392b", alpha=0.15, lw=0)
         for height, row in enumerate(rows.values()):
-            ax.text(at + width / 2, height, "…" if k is None else row[k], ha="center", va="center", fontsize=8)
+            word = "…" if k is None else plotting.literal(row[k])
+            ax.text(at + width / 2, height, word, ha="center", va="center", fontsize=8)
         at += width
     ax.set(xlim=(0, max(at, DRAWN)), ylim=(-0.6, len(rows) - 0.4), xticks=[], yticks=range(len(rows)))
-    ax.set_yticklabels(list(rows))
+    ax.set_yticklabels(map(plotting.literal, rows))
     ax.spines[["bottom", "left"]].set_visible(False)
     ax.tick_params(length=0)
 
@@ -244,7 +245,7 @@ def draw_real(ax: Any, task: Task, example: Example) -> None:
     at = torch.arange(len(example.x)) if example.dt is None else example.dt.cumsum(0)
     dots = {"marker": "."} if len(example.x) < 200 else {}
     for name, values in zip(inputs(task, example), example.x.T, strict=False):
-        ax.plot(at, values, lw=0.8, label=name, **dots)
+        ax.plot(at, values, lw=0.8, label=plotting.literal(name), **dots)
     if task.spec.readout == "all":
         look = {"marker": "o", "ms": 4} if example.target.isnan().any() else {}  # few steps, perhaps only one
         ax.plot(at, example.target, lw=1.2, label="target", color="#c0392b", **look)

@@ -67,6 +67,11 @@ def format_number(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
+def literal(text: str) -> str:
+    """Escape the dollar signs of a user's text, such as a column's name: between two of them it would be a formula."""
+    return text.replace("$", r"\$")
+
+
 def plain_ticks(ax: Any) -> None:
     """Label logarithmic axes with plain numbers: powers of ten; also 2 and 5 times these if the range is below 30."""
 

@@ -77,6 +77,21 @@ def test_a_rule_that_makes_no_error_leaves_no_skill_to_show(tmp_path):
     assert study.write(found, tmp_path, "forecast")[1].is_file()
 
 
+def test_dollar_signs_of_a_file_are_no_formula(tmp_path, script):
+    """matplotlib reads what is between two of them as TeX, and $_a_$ is none."""
+    lines = [f"{name},{k},{k % 7}" for name in ("$_a_$", "b") for k in range(100)]
+    (tmp_path / "cost.csv").write_text("\n".join(["$_id_$,$_t_$,$_cost_$", *lines]))
+    columns = {"id": "$_id_$", "time": "$_t_$", "target": "$_cost_$"}
+    task = Series(data=str(tmp_path / "cost.csv"), window=8, horizon=2, **columns)
+    run = SimpleNamespace(task=task, model=oracle(task), config={"model": {"name": "lstm"}}, colour="#666666")
+    found = forecast.study(run)
+    assert study.write(found, tmp_path, "forecast")[1].is_file()
+    settings = [f"task.{key}='{column}'" for key, column in columns.items()]
+    picture = tmp_path / "some.png"
+    said = script("examples", "task=series", f"task.data={tmp_path / 'cost.csv'}", *settings, "--png", picture)
+    assert said == f"written: {picture}\n"
+
+
 def test_other_tasks_are_refused(saw):
     with pytest.raises(NotMadeFor, match=r"for forecasts of series .* not for Copy"):
         forecast.study(SimpleNamespace(task=Copy(T=3)))

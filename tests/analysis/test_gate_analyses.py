@@ -163,6 +163,13 @@ def test_gate_maps_are_of_the_sixth_window(root, tmp_path):
     assert study.write(found, tmp_path, "gate_maps")[1].stat().st_size < 200_000
 
 
+def test_words_of_a_text_are_no_formula(root, tmp_path, monkeypatch):
+    task = words(root)
+    monkeypatch.setattr(task, "words", lambda x: ["$_a_$", *map(str, x.tolist())][: len(x)])
+    found = gate_maps.study(run_of_words(language_model(task), task))
+    assert study.write(found, tmp_path, "gate_maps")[1].is_file()
+
+
 def test_layers_without_long_units_are_not_compared():
     none = torch.zeros(4, dtype=torch.bool)
     assert gate_maps.over_layers([none, none]) == {"above_0.9": 0.0}

@@ -128,13 +128,13 @@ def draw(
     for ax, panel in zip(axes, panels, strict=False):
         draw_series(ax, task, panel, found, looks)
     axes[0].legend(**ABOVE)
-    axes[len(panels) - 1].set_xlabel(task.time_name or "row")
+    axes[len(panels) - 1].set_xlabel(plotting.literal(task.time_name or "row"))
     if more:
         steps = np.arange(1, task.horizon + 1)
         for name, values, dashes in zip(by_step, by_step.values(), itertools.cycle(plotting.STYLES), strict=False):
             look = looks.get(name, {"color": RULE, "lw": 1.0}) | {"ls": dashes}
             axes[-1].plot(steps, values, marker="o", ms=3, label=name, **look)
-        axes[-1].set(xlabel="rows ahead", ylabel=f"rmse of {task.target_name}", ylim=(0, None))
+        axes[-1].set(xlabel="rows ahead", ylabel=f"rmse of {plotting.literal(task.target_name)}", ylim=(0, None))
         axes[-1].xaxis.get_major_locator().set_params(integer=True)
         axes[-1].legend(**ABOVE)
 
@@ -156,8 +156,8 @@ def draw_series(
             x, y = separated(x, task.horizon, x[-1]), separated(y, task.horizon, math.nan)
         ax.plot(x, y, label=name, **looks[name])
     if len(task.series.names) > 1:
-        ax.set_title(task.series.names[panel.series], fontsize=8, loc="left")
-    ax.set_ylabel(task.target_name)
+        ax.set_title(plotting.literal(task.series.names[panel.series]), fontsize=8, loc="left")
+    ax.set_ylabel(plotting.literal(task.target_name))
 
 
 def separated(values: list[Any], size: int, between: Any) -> list[Any]:

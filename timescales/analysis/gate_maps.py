@@ -83,7 +83,7 @@ def draw(figure: Any, rows: list[TableRow], words: list[str] | None) -> None:
         units = sum(row["units"] for row in layer_rows)
         ax.set(ylabel=f"layer {layer}\n{units:,} units in {len(layer_rows)} rows", yticks=[])
     if words:
-        axes[-1].set_xticks(range(1, len(words) + 1), words, rotation=90, fontsize=6)
+        axes[-1].set_xticks(range(1, len(words) + 1), map(plotting.literal, words), rotation=90, fontsize=6)
         axes[-1].set_xlabel("words read")
     else:
         axes[-1].set_xlabel("steps")
