@@ -228,6 +228,8 @@ def test_groups_of_runs_are_those_of_their_identity():
     twice = [run_of(model, task, directory=d) for d in ("run0", Path.cwd() / "run0", "x/../run0")]
     assert [g.label for g in groups([*twice, runs[5]])] == ["plstm (2 runs)"]
     assert titles([*twice, runs[5]]) == ["plstm, seed 0"] * 3 + ["plstm, seed 1"]
+    engines = [run_of(model, task, directory=f"runs/{engine}") for engine in ("eager", "fused")]
+    assert titles([*engines, runs[5]]) == ["plstm, seed 0, runs/eager", "plstm, seed 0, runs/fused", "plstm, seed 1"]
 
 
 def test_an_optimizer_is_named_by_its_name_and_its_rate():

@@ -22,6 +22,16 @@ from timescales.tasks import Adding, Copy, Frequency, skill
 from timescales.training import build
 
 
+def test_two_runs_of_one_seed_are_two_curves(trained, tmp_path):
+    """As those of two engines, which have one id."""
+    first = load(trained("lstm"))
+    loaded = [first, replace(first, directory=tmp_path / "again", record=replace(first.record))]
+    loaded[1].record.curve = loaded[1].record.curve[:2]
+    found = learning_curves.compare(loaded)
+    assert [row["step"] for row in found.rows] == [1, 2, 3, 4, 1, 2]
+    assert len(found.values) == 6
+
+
 def test_curves_of_a_finished_and_an_interrupted_run_side_by_side(trained, tmp_path):
     runs = [trained(name) for name in ("lstm", "plstm")]
     loaded = [load(run) for run in runs]

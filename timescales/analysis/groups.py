@@ -33,7 +33,7 @@ class Group(NamedTuple):
         return f"{self.name} ({len(self.runs)} run{'s' if len(self.runs) > 1 else ''})"
 
     def line(self, data: Any) -> Line:
-        """Average a metric over the group's seeds, for a line of a figure."""
+        """Return the group's line in a figure."""
         return Line(self.label, self.colour, self.style, data)
 
 
@@ -99,12 +99,17 @@ def _settings(config: Config) -> Settings:
 
 
 def titles(runs: Sequence[Trained]) -> list[str]:
-    """Name each run after its group, with the seed if the group has several runs."""
+    """Name each run after its group, with the seed if the group has several runs, and the directory if that is needed.
+
+    Runs of one setting and seed may differ in what is not part of their identity, such as the engine.
+    """
     names = {}
     for group in groups(runs):
+        seeds = [run.record.seed for run in group.runs]
         for run in group.runs:
-            seed = f", seed {run.record.seed}" if len(group.runs) > 1 else ""
-            names[run.directory.resolve()] = group.name + seed
+            seed = f", seed {run.record.seed}" if len(seeds) > 1 else ""
+            place = f", {run.directory}" if seeds.count(run.record.seed) > 1 else ""
+            names[run.directory.resolve()] = group.name + seed + place
     return [names[run.directory.resolve()] for run in runs]
 
 
