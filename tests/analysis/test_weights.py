@@ -178,6 +178,7 @@ def test_a_text_that_does_not_fit_is_one_line(tmp_path, root):
         (["task=copy"], "reads 6 inputs a step, and task=copy gives 10"),
         (["task=ptb_wrd"], "did you mean ptb_word?"),
         ([*settings(root), "model.hidden_size=3"], "leave out model settings"),
+        ([*settings(root), "++model.bias=false"], "leave out model settings"),
         ([*settings(root), "task.lenth=3"], "did you mean task.length"),
     ):
         with pytest.raises(ConfigError, match=line) as error:

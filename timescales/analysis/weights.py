@@ -217,7 +217,7 @@ def on_task(weights: Weights, settings: Sequence[str]) -> tuple[OfFile, list[str
 
 def _config(weights: Weights, settings: Sequence[str]) -> Config:
     """Compose the configuration of an LSTM of the file's sizes on a task."""
-    if any(word.startswith("model") for word in settings):
+    if any(re.match(r"[+~]*model\b", word) for word in settings):
         raise ConfigError("--weights: the model is in the file: leave out model settings")
     try:
         composer = Composer()
