@@ -30,6 +30,8 @@ LINES = [
     ("loop.max_epochs=0", "loop.max_epochs must be at least 1"),
     ("loop.schedule=step", "loop.step_size=N"),
     ("loop.step_size=9", "loop.schedule=step"),
+    ("loop.schedule=step loop.step_size=0", "loop.step_size must be at least 1"),
+    ("loop.schedule=step loop.step_size=-5", "loop.step_size must be at least 1"),
     ("loop.schedule=step loop.step_size=9 loop.gamma=2", "loop.gamma must be above 0 and at most 1; not 2.0"),
     ("-m seed=0,-1", "seed must be at least 0 and below 2^63; not -1"),
     ("seed=99999999999999999999999", "seed must be at least 0 and below 2^63"),

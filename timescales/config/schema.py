@@ -87,7 +87,7 @@ class BaseConfig:
 ConfigStore.instance().store(name="base_config", node=BaseConfig)
 
 # The least value of keys that are numbers, or null.
-MINIMUM = {"seed": 0, "seeds": 1, "loop.warmup": 0, "loop.checkpoint_every": 0}
+MINIMUM = {"seed": 0, "seeds": 1, "loop.warmup": 0, "loop.checkpoint_every": 0, "loop.step_size": 1}
 MINIMUM |= {
     f"loop.{key}": 1
     for key in ("max_epochs", "max_steps", "eval_every", "patience", "max_eval_batches", "log_every", "log_one_over_e")
@@ -131,8 +131,8 @@ def check(config: Config) -> None:
         raise ConfigError(f"loop.clip_norm must be above 0, or null; not {loop['clip_norm']}")
     if not 0 < loop["gamma"] <= 1:
         raise ConfigError(f"loop.gamma must be above 0 and at most 1; not {loop['gamma']}")
-    if (loop["schedule"] == "step") != (loop["step_size"] is not None) or loop["step_size"] == 0:
-        raise ConfigError("loop.schedule=step takes loop.step_size=N, N at least 1; no other schedule has it")
+    if (loop["schedule"] == "step") != (loop["step_size"] is not None):
+        raise ConfigError("loop.schedule=step takes loop.step_size=N; no other schedule has it")
     if config["force"] not in (True, False, "stale"):
         raise ConfigError(f"force must be true, false or stale; not {config['force']}")
     if config["logger"].get("name") not in LOGGERS:
