@@ -1,6 +1,7 @@
 """fit and evaluate: determinism, selection, ends, what is logged."""
 
 import dataclasses
+import itertools
 import json
 import math
 import re
@@ -122,6 +123,16 @@ def test_a_validation_that_is_not_finite_is_never_the_best(tmp_path, monkeypatch
     outcome(run)
     assert torch.equal(run.model.readout.bias, weights[0])
     assert not torch.equal(weights[0], weights[1])
+
+
+def test_a_metric_that_is_not_a_number_is_the_best_only_until_one_is(tmp_path, monkeypatch):
+    values = iter([math.nan, math.nan, 0.2, 0.3, math.nan])
+    monkeypatch.setattr(loop, "evaluate", lambda *a: {"accuracy": next(values), "sequence_accuracy": 0.0, "loss": 0.5})
+    run = fit(tmp_path / "run", LoopSettings(max_epochs=5))
+    assert (run.progress.best.value, run.progress.best.step, run.progress.since_best) == (0.3, 20, 1)
+    values = itertools.repeat(math.nan)
+    run = fit(tmp_path / "none", LoopSettings(max_epochs=5, patience=2))
+    assert (run.progress.stopped, run.progress.best.step, run.progress.step) == ("patience", 5, 15)
 
 
 @pytest.mark.parametrize(

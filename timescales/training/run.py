@@ -169,6 +169,8 @@ class TrainingRun:
         self.batch, self.batches = None, iter(())  # of the next step: the task may follow the curve
         value, best = metrics[select], progress.best
         better = best is None or (value > best.value if direction == "max" else value < best.value)
+        if best is not None and math.isnan(best.value):  # as of a user's task whose metric is 0 / 0 at first
+            better = not math.isnan(value)
         if not math.isfinite(metrics["loss"]):
             bad = first_not_finite([float(loss) for loss in self.losses], progress.step)
             progress.stopped, progress.diverged_at = "diverged", progress.step if bad is None else bad
