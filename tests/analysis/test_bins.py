@@ -4,6 +4,7 @@ import itertools
 import math
 import statistics
 from collections import Counter
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import NamedTuple
 
@@ -298,6 +299,9 @@ def test_a_run_two_runs_and_other_tasks(tmp_path, monkeypatch, train, script):
     assert [row for row in both.rows if row["run"] == "lstm"] == [{**row, "run": "lstm"} for row in one.rows]
     assert write(both, tmp_path / "both", "cold_start")[1].is_file()
     reset = Characters(data_root=str(tmp_path), state="reset", allow_partial=True, batch_size=8)
-    for task, name in ((Copy(T=5, train_size=1, valid_size=1, test_size=1), "Copy"), (reset, "Characters with state=")):
+    copy = Copy(T=5, train_size=1, valid_size=1, test_size=1)
+    carried = Copy(T=6, train_size=1, valid_size=1, test_size=1)  # as a user's task may be, which is no text
+    carried.spec = replace(carried.spec, carried=True)
+    for task, name in ((copy, "Copy"), (carried, "Copy"), (reset, "Characters with state=")):
         with pytest.raises(ConfigError, match=f"with a carried state, not for {name}"):
             cold_start.pieces(task)

@@ -51,7 +51,8 @@ def study(run: Trained) -> Study:
 
     Values: pieces, the share of them that is lost, the means of cold, found and warm over all steps, the least activity
     of the pieces that are not lost, and the greatest of those that are.
-    Raises ConfigError for a task whose state is not carried, or whose validation text is shorter than two pieces.
+    Raises ConfigError for a task that is no text with a carried state, or whose validation text is shorter than two
+    pieces.
     """
     return study_of([Line("", run.colour, "", starts(run.model, run.task))])
 
@@ -81,9 +82,9 @@ def starts(model: SequenceModel, task: Task) -> Starts:
 def pieces(task: Task) -> Tensor:
     """Return at most PIECES pieces of the validation streams, evenly spaced, (STEPS + 1, pieces)."""
     streams: dict[str, Tensor] = getattr(task, "streams", {})
-    if not task.spec.carried:
+    if not (task.spec.carried and streams):
         setting = " with state=reset" if streams else ""
-        raise ConfigError(f"this analysis is for models with a carried state, not for {type(task).__name__}{setting}")
+        raise ConfigError(f"this analysis is for texts with a carried state, not for {type(task).__name__}{setting}")
     stream = streams["valid"].long()
     long_enough = len(stream) > STEPS
     text = stream.T.unfold(1, STEPS + 1, STEPS).flatten(0, 1) if long_enough else stream.new_empty(0, STEPS + 1)
