@@ -263,6 +263,13 @@ def test_word_ablation_of_a_run(root, tmp_path):
     assert study.write(found, tmp_path, "word_ablation")[1].stat().st_size < 200_000
 
 
+def test_every_layer_of_a_deep_model_is_drawn(root):
+    task = words(root)
+    found = word_ablation.study(run_of_words(language_model(task, hidden=(5,) * 6), task))
+    found.draw(figure := Figure())
+    assert [line.get_label() for line in figure.axes[0].lines] == [f"layer {k}" for k in range(1, 7)]
+
+
 def test_a_change_of_what_was_nothing_is_infinite(root):
     task = words(root)
     model = language_model(task, LSTM, (5,))

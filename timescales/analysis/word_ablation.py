@@ -5,6 +5,7 @@ Source: Mahto et al. 2020, section 2.5, Eq. 6 and Fig. 6; Mahto et al. 2021, app
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
@@ -195,7 +196,7 @@ def draw(figure: Any, runs: Sequence[tuple[Trained, Sequence[TableRow]]]) -> Non
     for number, (run, rows) in enumerate(runs):
         # The runs of a model have one colour, and line styles distinguish layers.
         look = {"lw": max(0.6, 2.2 - 0.8 * number), "marker": plotting.MARKERS[number % len(plotting.MARKERS)]}
-        for layer, style in zip(sorted({row["layer"] for row in rows}), plotting.STYLES, strict=False):
+        for layer, style in zip(sorted({row["layer"] for row in rows}), itertools.cycle(plotting.STYLES), strict=False):
             curve = [row for row in rows if row["layer"] == layer and row["units"] == "all"]
             x, y = ([row[key] for row in curve] for key in ("distance", "change"))
             label = f"layer {layer}" if single else f"layer {layer}; {run.title}"
