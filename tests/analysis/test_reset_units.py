@@ -98,6 +98,13 @@ def test_units_are_late_over_short_and_long_delays_each_by_itself(tmp_path, monk
     assert counted == [2.0, 1.0, 1.0, 1.0, 1.0]
 
 
+def test_one_sequence_has_no_longer_half(tmp_path):
+    task = variable(test_size=1)
+    values = studied(reference_times, model_for(task), task, tmp_path).values
+    assert values["late/short"] == values["late/long"] == values["late/mean_short"]
+    assert values["late/mean_long"] == 0.0
+
+
 def test_waves_have_reference_times_and_units_of_one_kind_or_one_power_are_not_compared(tmp_path):
     task = waves()
     assert list(studied(reference_times, model_for(task), task, tmp_path).values) == ["late/sequence"]

@@ -83,7 +83,7 @@ def late_over_halves(model: SequenceModel, task: VariableCopy) -> dict[str, floa
     ages, delays = ages_before_signals(model, task)
     short, long = (
         (ages[half] / delays[half].clamp(min=1).unsqueeze(1)).mean(0) >= LATE
-        for half in delays.argsort(stable=True).chunk(2)
+        for half in delays.argsort(stable=True).tensor_split(2)
     )
     counts = {"short": short.sum(), "long": long.sum(), "both": (short & long).sum()}
     counts |= {"one": (short ^ long).sum(), "neither": (~(short | long)).sum()}
