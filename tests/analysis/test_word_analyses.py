@@ -147,10 +147,12 @@ def test_the_released_ratios_show_two_of_the_three_statements():
 
 
 def test_a_band_without_groups_and_a_bin_without_words_have_no_value():
-    row = {"timescale": 50.0} | {f"ratio {words}": 1.1 for words in routing.WORDS}
-    values = routing.by_band([row | {"ratio below 100": math.nan}])
+    row = {"timescale": 50.0, "median": 40.0} | {f"ratio {words}": 1.1 for words in routing.WORDS}
+    values = routing.values_of([row | {"ratio below 100": math.nan}])
     assert values["long/above_10K"] == pytest.approx(1.1)
-    assert not {"long/below_100", "medium/1K_10K", "not_long/all"} & set(values)
+    assert (values["above_10K/largest"], values["above_10K/median_timescale"]) == (1.1, 40.0)
+    without = {"long/below_100", "medium/1K_10K", "not_long/all", "below_100/largest", "below_100/median_timescale"}
+    assert not without & set(values)
 
 
 def test_routing_is_measured_of_assigned_time_scales_alone(root):

@@ -66,8 +66,8 @@ def study(run: Trained) -> Study:
     Rows: one per group, longest time scale first: its units by rank, their mean and median time scale, and the ratio
     for each bin.
 
-    Values: for each bin the largest ratio, and the median time scale of the group that has it; and the ratios of
-    `by_band`. Raises ConfigError for a task that is not language modelling by words.
+    Values: for each bin with words the largest ratio, and the median time scale of the group that has it; and the
+    ratios of `by_band`. Raises ConfigError for a task that is not language modelling by words.
     """
     rows = rows_of(run.model, needs_words(run.task))
     units = run.model.rnn.layers[_layer(run.model)].hidden_size
@@ -99,7 +99,8 @@ def values_of(rows: Sequence[TableRow]) -> dict[str, float]:
     values: dict[str, float] = {}
     for name, words in zip((*bins.NAMES, "all"), WORDS, strict=True):
         largest = max(rows, key=lambda row: row[f"ratio {words}"])
-        values |= {f"{name}/largest": largest[f"ratio {words}"], f"{name}/median_timescale": largest["median"]}
+        if not math.isnan(largest[f"ratio {words}"]):
+            values |= {f"{name}/largest": largest[f"ratio {words}"], f"{name}/median_timescale": largest["median"]}
     return values | by_band(rows)
 
 
