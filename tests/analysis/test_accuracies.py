@@ -197,6 +197,23 @@ def test_right_strings_are_counted_by_their_longest_pair(tmp_path, monkeypatch):
         longest_pair.study(run_of(model, copy_task()))
 
 
+def test_no_string_is_left_out_of_a_comparison(monkeypatch):
+    """Whether the run with the shorter strings comes first or last."""
+    tasks = [brackets(), brackets()]
+    short = tasks[0].lengths["test"] <= 50
+    tasks[0].lengths["test"], tasks[0].timescales["test"] = (
+        values["test"][short] for values in (tasks[0].lengths, tasks[0].timescales)
+    )
+    monkeypatch.setattr(longest_pair, "answers", lambda model, task: torch.ones(len(task.lengths["test"])).bool())
+    runs = [run_of(SimpleNamespace(rnn=None), task, size=k) for k, task in enumerate(tasks)]
+    names = ["gated, size=0", "gated, size=1"]
+    for order in (runs, runs[::-1]):
+        rows = [row for row in longest_pair.compare(order).rows if row["what"] == "accuracy"]
+        counted = [sum(row["n"] for row in rows if row["run"] == name) for name in names]
+        assert counted == [int(short.sum()), 200]
+        assert max(row["up_to"] for row in rows) > 100
+
+
 def test_bins_of_several_runs_are_averaged(tmp_path, monkeypatch):
     runs = [run_of(SimpleNamespace(rnn=None), brackets(seed), seed=seed) for seed in (0, 1)]
     wrong = iter((2, 4))

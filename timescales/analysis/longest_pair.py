@@ -23,7 +23,7 @@ from timescales.analysis.run import Trained
 from timescales.analysis.study import Study, TableRow
 from timescales.tasks import Dyck2
 
-BINS = 9  # between 2 and the length of the longest test string
+BINS = 9  # between 2 and the length of the longest test string of all runs
 LONG = 75  # steps above which the paper sees the gain
 WEIGHTS = "last"
 FIT = (4, 100)  # lengths to which the power law is fitted
@@ -40,23 +40,28 @@ def study(run: Trained) -> Study:
     Values: the share of correct strings with longest pairs up to and above 75 steps, and of the former the share of
     wrong ones; the slope of the power law of the lengths of pairs. Raises ConfigError for a task other than Dyck-2.
     """
-    return _study([Line("", run.colour, "-", [right_by_pair(run)])], needs_brackets(run.task))
+    return _study([Line("", run.colour, "-", [right_by_pair(run)])], [needs_brackets(run.task)])
 
 
 def compare(runs: Sequence[Trained]) -> Study:
-    """Compare configurations: value is the mean over the runs of each, spread their standard deviation."""
+    """Compare configurations: value is the mean over the runs of each, spread their standard deviation.
+
+    The lengths of pairs are those of the first run.
+    """
     lines = [Line(g.name, g.colour, g.style, [right_by_pair(run) for run in g.runs]) for g in groups(runs)]
-    return _study(lines, needs_brackets(runs[0].task))
+    return _study(lines, [needs_brackets(run.task) for run in runs])
 
 
-def _study(lines: Sequence[Line], task: Dyck2) -> Study:
+def _study(lines: Sequence[Line], tasks: Sequence[Dyck2]) -> Study:
     """Make the study of configurations. data: `right_by_pair` of each run. A label is "" for a single run."""
-    pairs = pair_lengths(task)
+    pairs = pair_lengths(tasks[0])
+    edges = torch.linspace(2, max(int(task.lengths["test"].max()) for task in tasks), BINS + 1).tolist()
+    edges[0] = 0.0  # the shortest strings belong to the first bin
     rows: list[TableRow] = []
     values = {"pairs/slope": slope(pairs)}
     drawn = []
     for line in lines:
-        rows_of_runs = [accuracies(longest, correct, task) for longest, correct in line.data]
+        rows_of_runs = [accuracies(longest, correct, edges) for longest, correct in line.data]
         means = []
         for same_bin in zip(*rows_of_runs, strict=True):
             shares = [row["value"] for row in same_bin]
@@ -89,10 +94,8 @@ def right_by_pair(run: Trained) -> tuple[Tensor, Tensor]:
     return task.timescales["test"].long(), answers(run.model, task)
 
 
-def accuracies(longest: Tensor, correct: Tensor, task: Dyck2) -> list[TableRow]:
-    """Make a row per bin that has test strings: above, up_to, n, value."""
-    edges = torch.linspace(2, int(task.lengths["test"].max()), BINS + 1).tolist()
-    edges[0] = 0.0  # the shortest strings belong to the first bin
+def accuracies(longest: Tensor, correct: Tensor, edges: Sequence[float]) -> list[TableRow]:
+    """Make a row per bin between two edges that has test strings: above, up_to, n, value."""
     rows = []
     for low, high in itertools.pairwise(edges):
         inside = (longest > low) & (longest <= high)
