@@ -215,4 +215,7 @@ def test_study_and_comparison(tmp_path):
     task = waves(4)
     one_over_e.study(run_of(model_for(task, LSTM), task)).draw(figure := Figure())
     assert figure.axes[0].get_ylabel() == "$T_{1/e}$ (units of dt)"
+    regular = Frequency(train_size=1, valid_size=1, test_size=4, dt=False)
+    one_over_e.compare([run_of(model_for(each, LSTM), each) for each in (regular, task)]).draw(mixed := Figure())
+    assert mixed.axes[0].get_ylabel() == "$T_{1/e}$ (steps or units of dt)"
     assert "thin: at zero input, in steps" in {line.get_label() for line in figure.axes[0].lines}

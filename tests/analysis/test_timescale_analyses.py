@@ -149,6 +149,13 @@ def test_units_that_never_or_always_forget_are_counted():
     assert all(math.isfinite(value) for value in found.values())
 
 
+def test_each_horizon_of_the_runs_is_drawn():
+    runs = [run_of(model_for(task, LSTM), task) for task in (copy_task(T=20), copy_task(T=8), copy_task(T=20))]
+    characteristic_times.compare(runs).draw(figure := Figure())
+    words = [text.get_text() for text in figure.axes[0].texts]
+    assert words == ["horizon of the task, 12 steps", "horizon of the task, 30 steps"]
+
+
 def test_the_law_of_a_models_own_units():
     task = copy_task(T=2, test_size=2)
     model = model_for(task, LSTM, hidden_size=200)

@@ -66,7 +66,8 @@ def draw(figure: Any, runs: Sequence[Trained], rows: Sequence[Sequence[TableRow]
                 label = None if k or key == "zero_input" else group.label
                 plotting.by_rank(ax, known, lw=width, label=label, **look)
     ax.plot([], [], "-", color="#444444", lw=0.8, label="thin: at zero input, in steps")
-    unit = "units of dt" if next(runs[0].task.batches("test")).dt is not None else "steps"
-    ax.set(yscale="log", xlabel="share of units with a longer time", ylabel=f"$T_{{1/e}}$ ({unit})", xlim=(0, 1))
+    gaps = [next(run.task.batches("test")).dt for run in runs]
+    units = " or ".join(dict.fromkeys("steps" if dt is None else "units of dt" for dt in gaps))
+    ax.set(yscale="log", xlabel="share of units with a longer time", ylabel=f"$T_{{1/e}}$ ({units})", xlim=(0, 1))
     plotting.plain_ticks(ax)
     plotting.legend_at_right(ax)
