@@ -117,41 +117,29 @@ def eval_weights(optimizer: Optimizer) -> contextlib.AbstractContextManager[None
 
 @torch.no_grad()
 def evaluate(model: SequenceModel, task: Task, split: str, max_batches: int | None = None) -> dict[str, float]:
-    """Compute the task's metrics over a split, or its first max_batches batches. The model's mode does not change."""
-    scores, state, mode = Scores(task), None, model.training
+    """Compute the task's metrics over a split, or its first max_batches batches. The model's mode does not change.
+
+    They are the means of the metrics over the batches, and what is derived from these, as floats, whatever a user's
+    task returns. Raises ConfigError for a metric that is not a number.
+    """
+    totals: dict[str, Any] = {}
+    counts: dict[str, int] = {}
+    state, mode = None, model.training
     model.eval()
     try:
-        total = min(task.n_batches(split), max_batches or sys.maxsize)
-        for batch in progress(itertools.islice(task.batches(split), max_batches), f"evaluation on {split}", total):
+        n_batches = min(task.n_batches(split), max_batches or sys.maxsize)
+        for batch in progress(itertools.islice(task.batches(split), max_batches), f"evaluation on {split}", n_batches):
             raise_if_requested(f"in the evaluation on {split}")
-            state = scores.add(model(batch, state), batch)
+            output = model(batch, state)
+            for name, (total, count) in task.metrics(output.logits, batch).items():
+                totals[name] = totals.get(name, 0.0) + total
+                counts[name] = counts.get(name, 0) + count
+            state = output.state if task.spec.carried else None
+            del output  # its memory is free for the next batch
     finally:
         model.train(mode)
-    return scores.means()
-
-
-class Scores:
-    """Sum the metrics of a task over the batches of a split."""
-
-    def __init__(self, task: Task) -> None:
-        self.task = task
-        self.totals: dict[str, Any] = {}
-        self.counts: dict[str, int] = {}
-
-    def add(self, output: Output, batch: Batch) -> State:
-        """Add a batch. Return the state with which the next batch begins."""
-        for name, (total, count) in self.task.metrics(output.logits, batch).items():
-            self.totals[name] = self.totals.get(name, 0.0) + total
-            self.counts[name] = self.counts.get(name, 0) + count
-        return output.state if self.task.spec.carried else None
-
-    def means(self) -> dict[str, float]:
-        """Return the means of the metrics, and what is derived from them, as floats, whatever a user's task returns.
-
-        Raises ConfigError for a metric that is not a number.
-        """
-        means = {name: plain(name, total) / plain(name, self.counts[name]) for name, total in self.totals.items()}
-        return {name: plain(name, value) for name, value in self.task.derived(means).items()}
+    means = {name: plain(name, total) / plain(name, counts[name]) for name, total in totals.items()}
+    return {name: plain(name, value) for name, value in task.derived(means).items()}
 
 
 def plain(name: str, value: Any) -> float:
