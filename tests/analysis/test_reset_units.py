@@ -69,7 +69,7 @@ def test_ages_before_each_sequences_own_signal():
     for k, delay in enumerate(delays.tolist()):
         expected = literal_trace(model, batch, k)[1][delay + 10 - 1]
         torch.testing.assert_close(ages[k].double(), expected, rtol=1e-6, atol=1e-6)
-    one = copy_task(T=8)
+    one = variable(low=8, high=8)
     ages, delays = reference_times.ages_before_signals(model, one)
     torch.testing.assert_close(ages.double().mean(0), reset_units.ages_before_signal(model, one), rtol=1e-6, atol=1e-6)
     assert set(delays.tolist()) == {8}

@@ -113,7 +113,8 @@ def trace(model: SequenceModel, task: Task, k: int, name: str = "sequence") -> T
     time, ages = gaps[exists].double().cumsum(0), ages[exists]
     if isinstance(task, Copy):
         signal = int((batch.x[:, 0] == SIGNAL).nonzero()[0])
-        return Trace(time, ages, signal, _delays(task, k + 1)[k].item(), name)
+        delay = int(task.delays("test")[k]) if isinstance(task, VariableCopy) else task.T
+        return Trace(time, ages, signal, delay, name)
     return Trace(time, ages, len(time), float(time[-1]), name)
 
 
@@ -127,13 +128,8 @@ def _ages(model: SequenceModel, task: Task, batch: Batch) -> Tensor:
     return ages
 
 
-def _delays(task: Copy, n: int) -> Tensor:
-    """Return the delays of the first n test sequences, (n,)."""
-    return task.delays("test")[:n] if isinstance(task, VariableCopy) else torch.full((n,), task.T)
-
-
 @torch.no_grad()
-def ages_before_signals(model: SequenceModel, task: Copy) -> tuple[Tensor, Tensor]:
+def ages_before_signals(model: SequenceModel, task: VariableCopy) -> tuple[Tensor, Tensor]:
     """Return the ages at the last step of each delay, (n, units), and the delays (n,). n: the first SEQUENCES.
 
     Raises ConfigError for a model whose units have no age.
@@ -142,7 +138,7 @@ def ages_before_signals(model: SequenceModel, task: Copy) -> tuple[Tensor, Tenso
     batch = task.batch("test", 0, 0, 0, min(SEQUENCES, task.size("test")))
     signal = (batch.x == SIGNAL).int().argmax(0)
     ages = torch.cat(recorded(model, batch, read=lambda act: act.age.float())[0], -1)
-    return ages[signal - 1, torch.arange(len(signal))].cpu(), _delays(task, len(signal))
+    return ages[signal - 1, torch.arange(len(signal))].cpu(), task.delays("test")[: len(signal)]
 
 
 def draw(figure: Any, traces: Sequence[Trace], task: Task, run: Trained) -> None:

@@ -109,10 +109,9 @@ def draw(figure: Any, runs: Sequence[Trained]) -> None:
         look: plotting.Look = {"lw": width, "marker": marker, "ms": 4}
         times = times_of(run)
         best, share = fit(times), (torch.arange(len(times), dtype=torch.float64) + 0.5) / len(times)
-        ordered, every = times.sort(descending=True).values, max(1, len(times) // 12)
+        every = max(1, len(times) // 12)
         label = f"{len(times):,} units, measured" if len(runs) == 1 else run.title
-        y = ordered.where(ordered > 0, torch.nan)
-        left.plot(share, y, color=run.colour, label=label, markevery=every, **look)
+        plotting.by_rank(left, times.tolist(), color=run.colour, label=label, markevery=every, **look)
         of_law = look | {"color": "black", "lw": width / 2, "markevery": every}
         gamma = inverse_gamma_isf(share, best["alpha"])
         left.plot(share, gamma, ls=INVERSE_GAMMA, label=f"best inverse gamma, alpha {best['alpha']:.1f}", **of_law)
