@@ -118,6 +118,8 @@ def main() -> None:
     parser.add_argument("--draws", type=int, default=4000, help="how often runs are drawn for each row")
     parser.add_argument("--to", type=Path, default=paths.RESULTS / "statistics" / "README.md")
     options = parser.parse_args()
+    if options.draws < 1:
+        parser.error("--draws must be at least 1")
     lines = [INTRO]
     for title, (yes, no), rows in tqdm(Simulation(options.draws).tables(), total=4, desc="tables"):
         lines += [f"## {title}", "", *grid(["truth", "n", f"{yes} %", f"{no} %", "undecided %"], rows), ""]
