@@ -43,6 +43,10 @@ def main() -> None:
         failed = compare(options) if len(options.run_dir) > 1 else study_each(options)
     except ConfigError as error:
         sys.exit(f"error: {error}")
+    except OSError as error:
+        if not error.filename:
+            raise
+        sys.exit(f"error: {error.filename}: {error.strerror}")
     if failed:
         sys.exit(f"error: {', '.join(failed)} failed (--only=NAME shows where)")
 
@@ -84,6 +88,8 @@ def measure(options: argparse.Namespace) -> None:
     """Measure a finished run for its record and print the values."""
     if len(options.run_dir) > 1:
         raise ConfigError("--record is for one run: give one RUN_DIR")
+    if options.only or options.to or options.svg:
+        raise ConfigError("--record measures, and draws nothing: leave out --only, --to and --svg")
     name = choose(options.record, analysis.measurable(), "--record")[0]
     print_values(name, analysis.measure_run(options.run_dir[0], name))
 
@@ -145,7 +151,8 @@ def write_all(
 ) -> list[str]:
     """Write the results of all analyses into a folder and print their values. Returns the analyses that failed.
 
-    With --only errors are raised. Otherwise an unexpected error is printed, and the other analyses still run.
+    With --only errors are raised. Otherwise an unexpected error is printed, and the other analyses still run, unless
+    nothing can be written.
     """
     skipped, failed = [], []
     for name in names:
@@ -156,7 +163,7 @@ def write_all(
                 raise
             skipped.append(name)
         except Exception as error:
-            if options.only:
+            if options.only or isinstance(error, OSError):
                 raise
             print(f"{name} failed: {traceback.format_exception_only(error)[-1].strip()}")
             failed.append(name)

@@ -129,6 +129,7 @@ def test_measures_of_a_run_on_disk(trained, probe, script, tmp_path, monkeypatch
     assert "has no record.json: give the directory of a run" in probe(tmp_path, "forgetting")
     assert "no such analysis; did you mean timescale_law? (there are " in script("analyse", run, "--only=timescal_law")
     assert "--record is for one run" in script("analyse", run, tmp_path, "--record=forgetting")
+    assert "leave out --only, --to and --svg" in script("analyse", run, "--record=forgetting", "--svg")
     for weights, name in (("best.pt", "reset_units"), ("last.pt", "forgetting")):
         (run / weights).unlink()
         assert f"{weights} is missing: force=true retrains the run" in probe(run, name)
@@ -172,6 +173,9 @@ def test_several_runs_go_into_one_picture(trained, train, analyse, tmp_path):
     assert (tmp_path / "both" / "timescale_law.png").is_file()
     assert "pictures of several runs need a directory: --to=DIR" in analyse(*runs)
     assert "--to=DIR is for several runs" in analyse(runs[0], "--to=x")
+    file = runs[0] / "record.json"
+    assert f"error: {file}/record.json: Not a directory" in analyse(file)
+    assert f"error: {file}: File exists" in analyse(*runs, "--only=timescale_law", f"--to={file}")
     other = tmp_path / "adding"
     assert train("task=adding", "task.T=6", *SMALL[2:], "logger=none", f"run_dir={other}").status == 0
     assert "give runs of one task" in analyse(runs[0], other, "--only=timescale_law", f"--to={tmp_path / 'both'}")
