@@ -8,6 +8,7 @@ over runs) as in their released code. Both models do well below 75 steps; above,
 from __future__ import annotations
 
 import itertools
+import math
 import statistics
 from collections.abc import Sequence
 from typing import Any
@@ -121,13 +122,8 @@ def pair_lengths(task: Dyck2) -> dict[int, int]:
 
 def slope(pairs: dict[int, int], lengths: tuple[int, int] = FIT) -> float:
     """Return the slope of the straight line through log n over log length; nan for fewer than two lengths."""
-    points = torch.tensor(
-        [(k, n) for k, n in pairs.items() if lengths[0] <= k <= lengths[1]], dtype=torch.float64
-    ).log()
-    if len(points) < 2:
-        return float("nan")
-    x = points[:, 0] - points[:, 0].mean()
-    return float((x * points[:, 1]).sum() / x.square().sum())
+    points = [(math.log(k), math.log(n)) for k, n in pairs.items() if lengths[0] <= k <= lengths[1]]
+    return statistics.linear_regression(*zip(*points, strict=True)).slope if len(points) > 1 else math.nan
 
 
 def draw(figure: Any, lines: Sequence[Line], pair_rows: list[TableRow]) -> None:
