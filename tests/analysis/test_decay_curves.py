@@ -116,6 +116,14 @@ def test_several_models_decay_on_one_axis(tmp_path):
         decay_curves.remaining(model_for(empty), empty)
 
 
+def test_more_models_than_units_to_draw_have_a_unit_each():
+    task = copy_task()
+    model = model_for(task, LSTM)
+    runs = [run_of(model, task, size=k) for k in range(26)]
+    decay_curves.compare(runs).draw(figure := Figure())
+    assert sum(line.get_label().endswith(": 1 units") for line in figure.axes[0].lines) == 26
+
+
 # --- T_1/e -----------------------------------------------------------------------------------------------------------
 def looped(sequences):
     """T_1/e of one unit from lists of (ln f, dt): the mean over all writes, lag by lag."""

@@ -160,7 +160,7 @@ def draw(figure: Any, lines: Sequence[Line]) -> None:
             ax.plot(n + shift, y, color="black", ls=style, lw=1.6, label=f"paper, figure 1: {words}")
         for line in lines:
             product = torch.cat([layer.product for layer in line.data], -1)
-            drawn = min(DRAWN // len(lines), product.shape[1])
+            drawn = min(max(1, DRAWN // len(lines)), product.shape[1])
             ranks = torch.linspace(0, product.shape[1] - 1, drawn).round().long()
             units = product[:, product[-1].argsort(descending=True)[ranks]]
             x = torch.arange(len(product)) + shift
