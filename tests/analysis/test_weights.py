@@ -174,6 +174,7 @@ def test_a_text_that_does_not_fit_is_one_line(tmp_path, root):
     with pytest.raises(ConfigError, match=r"its embedding is of \(7, 6\), and task=ptb_word needs \(30, 6\)"):
         weights.study(read, settings(root))
     read = weights.read(saved(tmp_path, torchs()))
+    assert weights._config(read, settings(root))["device"] == "cpu"  # as asked for, also where there is a GPU
     for words, line in (
         (["task=copy"], "reads 6 inputs a step, and task=copy gives 10"),
         (["task=ptb_wrd"], "did you mean ptb_word?"),

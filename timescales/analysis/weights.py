@@ -222,7 +222,7 @@ def _config(weights: Weights, settings: Sequence[str]) -> Config:
     try:
         composer = Composer()
         sizes = [f"model.hidden_size={weights.sizes}", f"model.num_layers={len(weights.sizes)}"]
-        overrides = [*settings, "model=lstm", *sizes, "device=auto"]
+        overrides = [*settings, "model=lstm", *sizes]
         known = dict(values.dotted(composer.of_files(overrides)))
         if "task.embedding" in known and weights.embedding is not None:
             overrides.append(f"task.embedding={weights.input_size}")
