@@ -30,16 +30,19 @@ MODELS = {
 ASSIGNED = InverseGamma(routing.ALPHA, quantiles="authors")  # time scales of layer 2
 
 
-def sources(root: str | os.PathLike | None = None) -> list[Source]:
-    """Compute all numbers that need no training, in minutes of CPU time. root: see `data_root`.
+def sources() -> list[Source]:
+    """Compute all numbers that need no training, in minutes of CPU time.
 
     Raises MissingData for data that are missing and cannot be downloaded.
     """
-    return [*models(root), untrained(), *data(root)]
+    return [*models(), untrained(), *data()]
 
 
 def models(root: str | os.PathLike | None = None) -> list[Source]:
-    """Compute the numbers of Mahto et al.'s released models. Raises what `released.time_scales` raises."""
+    """Compute the numbers of Mahto et al.'s released models. root: see `data_root`.
+
+    Raises what `released.time_scales` raises.
+    """
     found = [
         Source("published model", words, axes, of_time_scales(released.time_scales(root)[name], axes["model"]))
         for name, (axes, words) in MODELS.items()

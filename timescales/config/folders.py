@@ -10,7 +10,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from timescales import paths
-from timescales.errors import ConfigError, nearest
+from timescales.errors import ConfigError
 
 _own: list[Path] = []  # the folder of the user's own configurations, if there is one
 
@@ -51,14 +51,6 @@ def choices(group: str) -> list[str]:
 def file(group: str, name: str) -> Path | None:
     """Return the file of a group's choice, whose name may have folders, as in "ours/small"; None if there is none."""
     return next(filter(Path.is_file, (folder / group / f"{name}.yaml" for folder in places())), None)
-
-
-def no_such(group: str, wrong: str) -> str:
-    """Write the message about a choice that a group does not have."""
-    options = choices(group)
-    containing = [name for name in options if wrong in name]
-    near = f"; did you mean {' or '.join(containing)}?" if 0 < len(containing) < 5 else nearest(wrong, options)
-    return f"{group}={wrong}: no such {group}{near} (there are {', '.join(options)})"
 
 
 @functools.cache

@@ -23,7 +23,10 @@ def table(name: str) -> Table:
     """
     path = folders.file("table", name)
     if path is None:
-        raise ConfigError(folders.no_such("table", name))
+        options = folders.choices("table")
+        containing = [option for option in options if name in option]
+        near = f"; did you mean {' or '.join(containing)}?" if 0 < len(containing) < 5 else nearest(name, options)
+        raise ConfigError(f"table={name}: no such table{near} (there are {', '.join(options)})")
     found, known = parse(_node(path)), analysis.measurable()
     if unknown := [name for name in found.probe if name not in known]:
         raise ConfigError(f"{path}: table.probe: no analysis {unknown[0]}{nearest(unknown[0], known)}")
