@@ -21,6 +21,7 @@ from timescales.paths import ROOT
 from timescales.reports import verdicts
 from timescales.reports.verdicts import Line
 from timescales.runs import store
+from timescales.runs.metrics import Censored
 
 
 def made(**changes):
@@ -134,6 +135,16 @@ def test_all_runs_and_verdicts_are_rows():
     row = runs[(runs.id == "83ec1dd2a8b0") & (runs.table == "ours_delay")].iloc[0]
     assert (row["size"], row["model"], row["task.delay"], row["seed"]) == ("paper", "lstm", 20, 0)
     assert row["best test/accuracy"] == 0.2458
+
+
+def test_a_run_that_never_reached_a_threshold_keeps_its_sign():
+    runs = timescales.results().runs.set_index(["table", "id"])
+    found = store.read_rows(paths.RESULTS / "chien_copy" / "runs.csv")
+    steps = "steps to valid/accuracy >= 0.99"
+    for row in found:
+        assert str(runs.loc[("chien_copy", row.id), steps]) == str(row.value(steps)), row.id
+    assert sum(isinstance(row.value(steps), Censored) for row in found) > 9
+    assert runs[steps].isna().any(), "a table without this metric"
 
 
 def test_the_lines_of_the_page_give_the_numbers_of_the_report():

@@ -10,6 +10,7 @@ from timescales import paths
 from timescales.errors import ConfigError
 from timescales.reports import verdicts
 from timescales.runs import store
+from timescales.runs.metrics import is_steps
 
 if TYPE_CHECKING:  # imported only where it is used, because training does not need it
     import pandas
@@ -52,4 +53,7 @@ def results(folder: str | os.PathLike | None = None) -> Results:
             or f"no results in {place.resolve()}: an installation has none; give results/ of a checkout, "
             "timescales.results(FOLDER), or write your own with timescales-report"
         )
-    return Results(pandas.DataFrame(rows), pandas.DataFrame(judged))
+    runs = pandas.DataFrame(rows)
+    for name in filter(is_steps, list(runs)):  # as objects: pandas turns Censored values into plain numbers
+        runs[name] = pandas.Series([row.get(name) for row in rows], dtype=object)
+    return Results(runs, pandas.DataFrame(judged))
