@@ -10,7 +10,7 @@ from timescales import paths, plotting
 from timescales.files import csv_rows
 from timescales.papers.table import Figure as PanelOf
 from timescales.paths import ROOT
-from timescales.reports import figures, readme, speed, write
+from timescales.reports import figures, forest, readme, speed, write
 from timescales.runs.metrics import Censored
 
 
@@ -53,6 +53,14 @@ def test_the_picture_is_drawn(made):
         path = write.pictures(made(figure=kind))[0]
         assert (path.name, path.read_bytes()[:8]) == ("figure.png", b"\x89PNG\r\n\x1a\n")
         assert path.stat().st_size < 200_000
+
+
+def test_a_value_without_a_margin_is_drawn_at_the_printed_one_or_far_away():
+    table = {**TABLE, "tolerance": 0, "cells": [{"where": {"model": name}, "value": 90.0} for name in ("plstm", "lstm")]}
+    found = report_of(table, {"paper": rows([0.9, 0.9]) + rows([0.9, 0.95], "lstm")})
+    (ax,) = forest.verdicts(found).axes
+    dots = [list(line.get_xdata()) for line in ax.lines if line.get_marker() == "."]
+    assert dots == [[0, 0], [0, forest.FAR]]
 
 
 def test_pictures_are_drawn_again_if_runs_or_pictures_or_code_change(made, monkeypatch):

@@ -129,7 +129,9 @@ def _values_on(ax: Any, values: Sequence[Judged[Cell]], unit: str, report: Repor
     printed = all(each.item.value is not None for each in values)
 
     def place(cell: Cell, x: float) -> float:
-        return max(-FAR, min(FAR, (x - cell.value) / cell.margin)) if printed and cell.value is not None else x
+        if not printed or cell.value is None:
+            return x
+        return max(-FAR, min(FAR, (x - cell.value) / (cell.margin or 1e-9)))  # a margin of 0: at the value or far away
 
     points = []
     for y, each in enumerate(values):
