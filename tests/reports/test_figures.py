@@ -35,6 +35,17 @@ def test_what_is_drawn_is_what_was_found():
     assert (band.y0, band.y1) == close((1.0, 5.0))
 
 
+def test_values_of_an_analysis_are_drawn_at_any_number_and_counted_where_they_are():
+    decays = [{"probe/decay/2500000": 1.0, "probe/decay/0.50": 2.0, "probe/decay/mean": 3.0}, {}, {}]
+    found = [made_row(values, row) for values, row in zip(decays, rows([0.5, 0.6, 0.7]), strict=True)]
+    settings = {"kind": "probe", "probe": "decay", "xlabel": "age", "ylabel": "kept"}
+    of = report_of({**TABLE, "figure": settings}, {"paper": found})
+    ax = Figure().subplots()
+    figures.KINDS["probe"](ax, figures.Panel(of, "paper", of.table, *of.table.figure))
+    assert [(*line.get_xdata(), *line.get_ydata()) for line in ax.lines] == [(0.5, 2500000, 2.0, 1.0)]
+    assert ax.get_legend_handles_labels()[1] == ["plstm (n=1)"], "two runs were not analysed"
+
+
 def test_a_run_that_never_reached_the_threshold_is_an_empty_dot():
     metric = "steps to valid/accuracy >= 0.9"
     runs = [*rows([0.9], **{"task.T": 5}), *rows([0.9], **{"task.T": 10})]

@@ -196,16 +196,17 @@ def _probe(ax: Any, panel: Panel) -> None:
     prefix = f"probe/{panel.figure.probe}/"
     keys, style = _varying(panel.rows), _style(panel.rows)
     for label, rows in _by_name(panel.rows, keys).items():
-        known = {key for row in rows for key, value in row.values.items() if value is not None}
-        names = {key.removeprefix(prefix) for key in known if key.startswith(prefix)}
-        # Values such as "mean" have no place on the axis.
-        xs = sorted(float(x) for x in names if x.replace(".", "", 1).isdigit())
-        if not xs:
+        found: dict[float, list[float]] = {}
+        for key, value in ((key, value) for row in rows for key, value in row.values.items()):
+            x = key.removeprefix(prefix)  # values such as "mean" have no place on the axis
+            if value is not None and key.startswith(prefix) and x.replace(".", "", 1).isdigit():
+                found.setdefault(float(x), []).append(value)
+        if not found:
             continue
-        values = [[value for row in rows if (value := row.value(f"{prefix}{x:g}")) is not None] for x in xs]
+        xs, values = zip(*sorted(found.items()), strict=True)
         means = [statistics.fmean(v) for v in values]
         errors = [statistics.stdev(v) / len(v) ** 0.5 if len(v) > 1 else 0.0 for v in values]
-        look: Look = {"ls": style(rows[0]), "ms": 3, "lw": 1.5, "label": f"{label} (n={len(rows)})"}
+        look: Look = {"ls": style(rows[0]), "ms": 3, "lw": 1.5, "label": f"{label} (n={max(map(len, values))})"}
         band(ax, xs, means, errors, colour(rows[0].axes), **look)
     ax.set(xlabel=panel.figure.xlabel, ylabel=panel.figure.ylabel, xscale=panel.figure.xscale)
     _legend(ax)
