@@ -300,6 +300,12 @@ def test_a_run_that_diverged_before_its_first_validation_is_reported(made, tmp_p
     assert metrics.metric(Record.read(path.parent), "steps to valid/accuracy >= 0.5") == 7
 
 
+def test_a_value_may_have_a_condition_of_success_of_its_own(made):
+    cell = {"where": {"model": "plstm"}, "value": 90.4, "success": "valid/accuracy > 0.2"}
+    (value,) = made(success=None, cells=[cell], claims=[quoted("plstm > lstm")]).values
+    assert (value.word, value.verdicts[0].n) == ("agrees", 3)
+
+
 def test_a_check_names_what_the_committed_runs_do_not_give(made, tmp_path, monkeypatch, capsys):
     import report as reporting
 

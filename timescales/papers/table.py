@@ -390,13 +390,12 @@ def columns(table: Table) -> list[str]:
     """Return the columns of runs.csv that a table reads, without the further values of its analyses."""
     names: list[str] = []
     for part in table.sizes.values():
-        names += [part.column, *(cell.column for cell in part.cells)]
-        names += [name for claim in part.claims for name in claim.columns]
-        thresholds = [part.success, part.chance, *(claim.success for claim in part.claims)]
+        for each in (part, *part.cells, *part.claims):
+            names += each.columns if isinstance(each, Claim) else [each.column]
+            names += [column(threshold.metric, each.select) for threshold in (each.success, each.chance) if threshold]
+        metrics = [figure.metric for figure in part.figure if figure.kind == "line" and figure.metric]
         if isinstance(part, Rung) and part.competence:
-            thresholds += [part.competence.reach, part.competence.ceiling]
-        metrics = [threshold.metric for threshold in thresholds if threshold]
-        metrics += [figure.metric for figure in part.figure if figure.kind == "line" and figure.metric]
+            metrics += [each.metric for each in (part.competence.reach, part.competence.ceiling) if each]
         names += [column(metric, part.select) for metric in metrics]
     for other in table.other_selections():
         names += [column(each.metric, other) for each in (table, *table.cells)]
