@@ -35,6 +35,17 @@ def test_what_is_drawn_is_what_was_found():
     assert (band.y0, band.y1) == close((1.0, 5.0))
 
 
+def test_curves_of_a_table_of_times_are_those_of_the_metric_that_reaches_the_threshold():
+    curve = [{"step": 10, "valid/accuracy": 0.25}, {"step": 20, "valid/accuracy": 0.75}]
+    metric = "steps to valid/accuracy >= 0.5"
+    found = [made_row({metric: 20}, row, curve=curve) for row in rows([0.9])]
+    of = report_of({**TABLE, "metric": metric, "better": "lower", "figure": {"kind": "curves"}}, {"paper": found})
+    ax = Figure().subplots()
+    figures.KINDS["curves"](ax, figures.Panel(of, "paper", of.table, *of.table.figure))
+    assert list(ax.lines[0].get_ydata()) == [0.25, 0.75]
+    assert ax.get_legend_handles_labels()[1] == ["plstm", "threshold 0.5"]
+
+
 def test_values_of_an_analysis_are_drawn_at_any_number_and_counted_where_they_are():
     decays = [{"probe/decay/2500000": 1.0, "probe/decay/0.50": 2.0, "probe/decay/mean": 3.0}, {}, {}]
     found = [made_row(values, row) for values, row in zip(decays, rows([0.5, 0.6, 0.7]), strict=True)]
@@ -67,7 +78,11 @@ def test_the_picture_is_drawn(made):
 
 
 def test_a_value_without_a_margin_is_drawn_at_the_printed_one_or_far_away():
-    table = {**TABLE, "tolerance": 0, "cells": [{"where": {"model": name}, "value": 90.0} for name in ("plstm", "lstm")]}
+    table = {
+        **TABLE,
+        "tolerance": 0,
+        "cells": [{"where": {"model": name}, "value": 90.0} for name in ("plstm", "lstm")],
+    }
     found = report_of(table, {"paper": rows([0.9, 0.9]) + rows([0.9, 0.95], "lstm")})
     (ax,) = forest.verdicts(found).axes
     dots = [list(line.get_xdata()) for line in ax.lines if line.get_marker() == "."]

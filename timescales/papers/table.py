@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 
 from timescales.config.run import Axes
 from timescales.errors import ConfigError, nearest
-from timescales.runs.metrics import is_steps
+from timescales.runs.metrics import STEPS_TO, is_steps
 from timescales.runs.store import Row
 
 Item = TypeVar("Item")
@@ -384,6 +385,11 @@ def column(metric: str, select: Select) -> str:
     """Return the column of runs.csv for a metric and how its value is selected: "last test/accuracy"."""
     selected = is_steps(metric) or metric.startswith(("probe/", "data/", "best ", "last "))  # in one way only
     return metric if selected else f"{select} {metric}"
+
+
+def metric_of(column: str) -> str:
+    """Return the metric that a column is computed from: valid/loss, of "steps to valid/loss < 1"."""
+    return re.sub(rf"^({STEPS_TO})?(best |last )?", "", column).split()[0]
 
 
 def columns(table: Table) -> list[str]:

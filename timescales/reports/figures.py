@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from timescales.config.run import Axes
 from timescales.files import write_atomic
-from timescales.papers.table import PAPER, RATES, Figure, Row, Table, column, group, matches, varying
+from timescales.papers.table import PAPER, RATES, Figure, Row, Table, column, group, matches, metric_of, varying
 from timescales.plotting import STYLES, Look, band, colour, draw_baselines, empty_figure, fixed_style, panels, small_png
 from timescales.reports.report import Report
 from timescales.reports.wording import full_size, setting_value
@@ -145,7 +145,7 @@ def _legend(ax: Any) -> None:
 def _curves(ax: Any, panel: Panel) -> None:
     """Draw each run's curve over training, with a colour for each group."""
     keys, style = _varying(panel.rows), _style(panel.rows, panel.report.rows[panel.size])
-    metric = panel.figure.metric or panel.table.metric.replace("test/", "valid/")
+    metric = panel.figure.metric or metric_of(panel.table.metric).replace("test/", "valid/")
     for label, rows in _by_name(panel.rows, keys).items():
         for k, row in enumerate(rows):
             points = [point for point in panel.report.curve(row) if point.get(metric) is not None]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,9 +13,8 @@ from timescales.config.compose import Composer
 from timescales.config.run import Run
 from timescales.experiment import plan
 from timescales.files import csv_rows
-from timescales.papers.table import Rung, Table, columns, expand
+from timescales.papers.table import Rung, Table, columns, expand, metric_of
 from timescales.runs import cost, found, store
-from timescales.runs.metrics import STEPS_TO
 from timescales.runs.record import ENDED, Record
 from timescales.runs.store import Row
 
@@ -100,8 +98,7 @@ def unread(table: Table, planned: Mapping[str, Sequence[Run]], runs_dir: Path) -
             continue
         have = {key for saved in records for key in itertools.chain(saved.metrics, saved.last, *saved.curve)}
         for name in columns(part):
-            # A column is computed from a metric of the record: "last test/accuracy", "steps to valid/loss < 1".
-            metric = re.sub(rf"^({STEPS_TO})?(best |last )?", "", name).split()[0]
+            metric = metric_of(name)
             if metric not in have and not name.startswith("probe/"):
                 lines[f"none of its {len(records)} runs here has {metric}{errors.nearest(metric, have)}"] = None
     return list(lines)
