@@ -59,6 +59,7 @@ TABLES = [
     ({"metric": "steps to valid/accuracy"}, "cannot read 'valid/accuracy'; write it like valid/accuracy >= "),
     ({"notes": [{"a": "b"}]}, "table.notes: {'a': 'b'} is not a string: put quotes"),
     ({"reduce": "best_lr"}, "reduce: best_lr needs optimizer.lr in each of the table's runs"),
+    ({"data": [5]}, f"table.data[0] {MAPPING}; not 5"),
     ({"assumed": None}, f"table.assumed {MAPPING}; not null"),
     ({"assumed": {"select": "not stated"}}, f"table.assumed.select {MAPPING}; not 'not stated'"),
     ({"assumed": {"select": {"try": ["best"]}}}, "table.assumed.select.said is missing"),

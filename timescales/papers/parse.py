@@ -251,7 +251,7 @@ def parse_cell(where: str, node: Any, measure: Node) -> Cell:
 
 def _of_data(where: str, node: Any, measure: Node) -> Cell | Claim:
     """Make a claim or a value that is only about the data."""
-    parsed = (parse_claim if isinstance(node, str) or "claim" in node else parse_cell)(where, node, measure)
+    parsed = (parse_cell if isinstance(node, Mapping) and "claim" not in node else parse_claim)(where, node, measure)
     if not parsed.metric.startswith("data/"):
         raise ConfigError(f"{where}.metric must begin with data/, not {parsed.metric!r}: no runs are read for it")
     return parsed
