@@ -131,6 +131,8 @@ CLAIMS = [
     (GREATER | {"ours": 5}, "claims[0].ours must be a string; not 5"),
     (GREATER, "the claim 'plstm > lstm' has no source: give quote and at, hypothesis and dated, or ours"),
     ("lstm never fails", "'lstm never fails' needs success: \"valid/accuracy > 0.5\""),
+    ("plstm chrono > lstm", "claims[0]: 'plstm chrono' has model twice; several values are model=[a,b]"),
+    ("plstm > lstm @ seed=0 seed=1", "claims[0]: 'seed=0 seed=1' has seed twice"),
     ("plstm wins", "cannot read the claim 'plstm wins': write it as A > B @ key=value"),
     ("plstm > lstm @ task.sampling=sync_10", "no runs decide the claim 'plstm > lstm @ task.sampling=sync_10': name"),
     ("plstm > lstm @ model=chrono", "no runs decide the claim 'plstm > lstm @ model=chrono'"),

@@ -359,13 +359,16 @@ def _read(where: str, line: str, two_metrics: bool) -> dict[str, Any]:
         sign, sides = parts[1], [parts[0], parts[2]]
     else:
         raise ConfigError(f"{where}: cannot read the claim {line!r}: write it as A > B @ key=value")
-    return {"sign": sign, "sides": tuple(map(_where, sides)), "place": _where(place)}
+    return {"sign": sign, "sides": tuple(_settings(where, side) for side in sides), "place": _settings(where, place)}
 
 
-def _where(text: str) -> Where:
-    """Read settings: "plstm task.T=200" becomes {"model": "plstm", "task.T": 200}."""
-    parts = [part if "=" in part else f"model={part}" for part in text.split()]
-    return {key: read_yaml(value) for key, value in (part.split("=", 1) for part in parts)}
+def _settings(where: str, text: str) -> Where:
+    """Read settings: "plstm task.T=200" becomes {"model": "plstm", "task.T": 200}. Raises ConfigError for one twice."""
+    pairs = [(part if "=" in part else f"model={part}").split("=", 1) for part in text.split()]
+    keys = [key for key, _ in pairs]
+    if twice := [key for key in keys if keys.count(key) > 1]:
+        raise ConfigError(f"{where}: {text.strip()!r} has {twice[0]} twice; several values are {twice[0]}=[a,b]")
+    return {key: read_yaml(value) for key, value in pairs}
 
 
 def _wrong(claim: Claim, keys: Node) -> str | None:
