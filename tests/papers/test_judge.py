@@ -526,6 +526,13 @@ def test_a_claim_that_has_fewer_groups_under_another_value_is_not_judged_there()
     assert [(claim.number, claim.under) for claim in table.claims] == [(0, ""), (1, "raw t"), (1, "t/2"), (2, "")]
 
 
+def test_a_value_of_runs_that_no_view_has_is_judged_as_it_is():
+    runs = [*MADE["runs"], {"task": "copy", "model": "plstm", "time": True, "task.unit": "half", "seed": SEEDS}]
+    cell = {"where": {"task.unit": "half"}, "value": 90.0}
+    (found,) = parse(MADE | {"runs": runs, "cells": [cell]}).cells
+    assert (found.where, found.under, found.planned) == (cell["where"], "", 3)
+
+
 def test_a_shown_value_without_a_run_is_refused():
     shown = {"task.unit": {"said": "", "shown": {"raw": "raw t", "none": "nothing"}}}
     with pytest.raises(ConfigError, match=r"task\.unit\.shown: no run has task\.unit=none"):

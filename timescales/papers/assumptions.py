@@ -34,7 +34,8 @@ def under_views(table: Table, runs: Sequence[Axes]) -> Table:
     of_cells, of_claims = [], []
     for cell in cells:
         own = [axes for axes in runs if matches(axes, cell.where)]
-        for view, words in _different(table.assumed, [[axes for axes in own if agrees(axes, view)] for view in every]):
+        of_views = [[axes for axes in own if agrees(axes, view)] for view in every]
+        for view, words in _different(table.assumed, of_views) or [({}, {})]:
             where = {**cell.where, **{key: view[key] for key in words}}
             of_cells.append(replace(cell, where=where, under=", ".join(words.values())))
     for claim in claims:
