@@ -198,6 +198,7 @@ def test_a_run_that_diverged_has_failed_and_one_without_a_value_says_nothing():
     found = rows([None] * 4, "lstm", status="diverged") + rows([None], "lstm", first=4)
     told = judged_claim("lstm fails", found, **FAILING)
     close(told.interval, *wilson(4, 4))
+    assert (told.n, told.notes) == (4, ["1 runs without a value"])
     assert judged_claim("lstm fails", found[4:], **FAILING).interval is None
 
 
@@ -208,7 +209,7 @@ def test_a_claim_of_two_metrics_goes_by_the_differences_within_runs():
     told = stats.ttest_1samp([5, 1, 1], 0).confidence_interval()
     close(judged_claim(claim, found).interval, told.low, 7 / 3, told.high)
     found[0].values["probe/made/b"] = None  # a run that lacks one of them
-    assert judged_claim(claim, found).interval.mid == 1
+    assert (judged_claim(claim, found).interval.mid, judged_claim(claim, found).n) == (1, 2)
     twice = stats.ttest_1samp([1 - 2 * 0, 5 - 2 * 4], 0).confidence_interval()
     close(judged_claim(claim | {"times": 2}, found).interval, twice.low, -1, twice.high)
 
@@ -227,11 +228,12 @@ def test_times_are_compared_by_ranks_and_a_run_that_never_got_there_is_later():
     assert judged_claim("lstm > plstm", timed(fast) + timed(never, "lstm"), **TIMES).word == "refuted"
     both = judged_claim("plstm > lstm", timed([Censored(700)] * 4) + timed(never, "lstm"), **TIMES)
     assert (both.word, both.interval.low, both.interval.high) == ("undecided", -INF, INF)
+    assert both.notes == ["runs of both sides never got there"], "four runs a side are enough for ranks"
     twice = {"claim": "plstm > lstm", "times": 2}
     told = judged_claim(twice, timed(fast) + timed(slow, "lstm"), **TIMES)
     assert tuple(told.interval) == (40, 145, 250)  # half of the slow times
     few = judged_claim("plstm > lstm", timed(fast[:3]) + timed(slow[:3], "lstm"), **TIMES)
-    assert (few.word, len(few.notes)) == ("undecided", 1), "three runs are too few for ranks"
+    assert (few.word, few.notes) == ("undecided", ["3 runs are too few for ranks"])
 
 
 def test_a_ratio_of_times_is_a_power_of_two():
@@ -253,7 +255,9 @@ def test_runs_of_one_seed_are_compared_with_each_other():
     assert judged_claim("plstm > lstm", found).word == "undecided"
     assert judged_claim("plstm > lstm", found, pair=True).word == "holds"
     apart = rows(a) + rows(b, "lstm", first=2)  # one seed in common
-    close(judged_claim("plstm > lstm", apart, pair=True).interval, -INF, 21, INF)
+    told = judged_claim("plstm > lstm", apart, pair=True)
+    close(told.interval, -INF, 21, INF)
+    assert told.notes == ["one seed in common"], "it is not judged by ranks"
     assert judged_claim("plstm > lstm", rows(a) + rows(b, "lstm", first=9), pair=True).interval is None
 
 
@@ -298,8 +302,9 @@ def test_the_best_rate_is_the_one_with_the_best_mean_among_those_at_which_no_run
     found += rated([None], 1e-2, status="diverged", first=3)
     told = judged_claim("plstm > lstm", found, **RATES)
     close(told.interval, *judge.contrast_of([70, 71, 72], [60, 61, 62]))
+    assert (told.n, told.notes) == (3, ["failed: 1 of 8, 0 of 3", "1 runs without a value"]), "n: at the best rates"
     told = judged_claim("plstm > lstm", found, better="lower", **RATES)  # the rate with the lowest mean: one run
-    assert told.interval.mid == pytest.approx(61 - 50)
+    assert (told.interval.mid, told.n) == (pytest.approx(61 - 50), 1)
     every = [replace(row, status="diverged") if row.axes["model"] == "plstm" else row for row in found]
     assert judged_claim("plstm > lstm", every, **RATES).interval is None
     one = rated([0.9, 0.91], 1e-2) + rated([None], 1e-2, status="diverged", first=2) + rated(LOW, 1e-2, "lstm")

@@ -190,7 +190,7 @@ def judge_claim(
         return Verdict(NOT_RUN if ran < plan else UNDECIDED, notes=failures)
     places = [estimated.place(low, high) for estimated in found.values()]
     word = CLAIM_WORDS[min(places) if -1 in places or len(found) == len(wanted) else 0]
-    weakest = min(found.values(), key=lambda i: (i.place(low, high), min(i.mid - low, high - i.mid)))
+    weakest = min(found, key=lambda k: (found[k].place(low, high), min(found[k].mid - low, high - found[k].mid)))
     notes = [f"{ran} of {plan} runs"] * (ran < plan)
     if ran < plan:  # testing after every run, and stopping at a pleasing word, would decide too often
         word = NOT_RUN
@@ -199,16 +199,28 @@ def judge_claim(
         notes.append(f"holds in {places.count(1)}{refuted} of {len(found)} groups")
     notes += failures if claim.sign not in FAILING else []
     notes += ["part of the data"] * any(row.partial for side in every for row in side)
-    measured = [
-        sum(row.value(column) is not None for row in side) if "fails" not in claim.sign else len(side)
-        for shared in found
-        for side, column in zip(groups[shared], claim.columns, strict=False)
-    ]
-    if min(measured) > 1 and math.isinf(weakest.low) and math.isinf(weakest.high):
-        notes.append(f"{min(measured)} runs are too few for ranks")
-    if lacking := sum(len(side) for shared in found for side in groups[shared]) - sum(measured):
-        notes += [f"{lacking} runs without a value"] * ("fails" not in claim.sign and not claim.than)
-    return Verdict(word, weakest, (low, high), [*found.items()], min(measured), notes)
+    measured: dict[str, list[int]] = {}  # by group the runs of each side that have a value
+    for shared in found:
+        sides = groups[shared] if "fails" in claim.sign else [at_best_rate(claim, side) for side in groups[shared]]
+        measured[shared] = [sum(_has_value(claim, row) for row in side) for side in sides]
+    fewest = min(map(min, measured.values()))
+    if fewest > 1 and math.isinf(found[weakest].low) and math.isinf(found[weakest].high):
+        if pair and not is_steps(claim.column):
+            notes.append("one seed in common")
+        elif _rank(*measured[weakest], LEVEL):
+            notes.append("runs of both sides never got there")
+        else:
+            notes.append(f"{fewest} runs are too few for ranks")
+    lacking = sum(not _has_value(claim, row) for shared in found for side in groups[shared] for row in side)
+    notes += [f"{lacking} runs without a value"] * (lacking > 0 and not claim.than)
+    return Verdict(word, found[weakest], (low, high), [*found.items()], fewest, notes)
+
+
+def _has_value(claim: Claim, row: Row) -> bool:
+    """Return whether a run has what a claim is about: its values, or whether it failed."""
+    if "fails" in claim.sign:
+        return claim.succeeded(row) is not None
+    return all(row.value(column) is not None for column in claim.columns)
 
 
 def effect(claim: Claim, sides: Sequence[Sequence[Row]], pair: bool = False, ratio: bool = False) -> Interval | None:
