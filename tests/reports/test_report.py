@@ -149,6 +149,8 @@ def test_a_table_without_printed_values_shows_means():
     text = markdown.table(report_of(TABLE | {"cells": cells}, {"paper": rows([0.5, 0.6, 0.7])}))
     assert (line_of(text, "plstm")[1], line_of(text, "lstm")[1]) == ("60 [35.2, 84.8], 3 runs", "")
     assert "verdict |" not in text
+    text = markdown.table(report_of(TABLE | {"cells": cells}, {"paper": rows([0.9, 1.0])}))
+    assert line_of(text, "plstm")[1] == "95 [31.5, 100], 2 runs", "no accuracy is above 100 %"
 
 
 def test_a_mean_of_steps_is_a_bound_if_a_run_never_got_there():

@@ -343,11 +343,16 @@ def estimate(cell: Cell, rows: Sequence[Row]) -> Interval | None:
     elif cell.reduce == "max":
         single = float(max(values) if cell.higher else min(values))
     else:
-        mean = contrast([values], [1])
-        if cell.unit == "percent" and math.isfinite(mean.low):
-            mean = Interval(max(mean.low, 0.0), mean.mid, min(mean.high, 100.0))
-        return mean
+        return mean_of(cell, values)
     return None if single is None else Interval(-math.inf, single, math.inf)
+
+
+def mean_of(measure: Measure, values: Sequence[float]) -> Interval:
+    """Estimate a mean (Student). The ends of a percentage are not beyond 0 and 100."""
+    mean = contrast([values], [1])
+    if measure.unit == "percent" and math.isfinite(mean.low):
+        return Interval(max(mean.low, 0.0), mean.mid, min(mean.high, 100.0))
+    return mean
 
 
 def judge(table: Table, rows: Sequence[Row]) -> tuple[list[Verdict], list[Verdict]]:

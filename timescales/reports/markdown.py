@@ -227,7 +227,7 @@ def _mean(each: Judged[Cell]) -> str:
     for cell, verdict in zip(each.items, each.verdicts, strict=True):
         if verdict.values:
             under = f" ({cell.under})" if len(each.items) > 1 else ""
-            found, runs = judge.contrast([verdict.values], [1]), f"{len(verdict.values)} runs"
+            found, runs = judge.mean_of(cell, verdict.values), f"{len(verdict.values)} runs"
             if late := sum(isinstance(value, Censored) for value in verdict.values):
                 means.append(f"at least {wording.number(found.mid)}{under}, {runs}, of which {late} never got there")
             else:
