@@ -151,6 +151,10 @@ def test_a_table_without_printed_values_shows_means():
     assert "verdict |" not in text
     text = markdown.table(report_of(TABLE | {"cells": cells}, {"paper": rows([0.9, 1.0])}))
     assert line_of(text, "plstm")[1] == "95 [31.5, 100], 2 runs", "no accuracy is above 100 %"
+    cells.append({"label": "loss", "value": None, "metric": "test/loss", "unit": "nats"})
+    found = [made_row({"last test/loss": 1.5}, row) for row in rows([0.9])]
+    text = markdown.table(report_of(TABLE | {"cells": cells}, {"paper": found}))
+    assert (line_of(text, "plstm")[1], line_of(text, "loss")[1]) == ("90, 1 runs", "1.5 nats, 1 runs")
 
 
 def test_a_mean_of_steps_is_a_bound_if_a_run_never_got_there():

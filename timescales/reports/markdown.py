@@ -9,7 +9,7 @@ from typing import Any
 
 from timescales import paths
 from timescales.papers import judge
-from timescales.papers.table import PAPER, RATES, Cell, Claim, Ladder, Layout, matches
+from timescales.papers.table import PAPER, RATES, Cell, Claim, Ladder, Layout, Table, matches
 from timescales.reports import wording
 from timescales.reports.forest import printed_lead
 from timescales.reports.report import Judged, Report
@@ -190,7 +190,7 @@ def values(report: Report) -> list[str]:
     if not shown:
         return []
     if not any(each.item.value is not None for each in shown):
-        body = [[wording.value_in_words(each.item, assumed), _mean(each)] for each in shown]
+        body = [[wording.value_in_words(each.item, assumed), _mean(each, report.table)] for each in shown]
         return ["## What we measure", "", *grid(["what", f"mean, 95 % ({report.table.unit})"], body), ""]
     if report.table.layout:
         return layout(report, report.table.layout)
@@ -221,17 +221,17 @@ def layout(report: Report, form: Layout) -> list[str]:
     return [title, "", intro, "", *grid(["", *heads], body), *_dagger(report.values), ""]
 
 
-def _mean(each: Judged[Cell]) -> str:
+def _mean(each: Judged[Cell], table: Table) -> str:
     """Write the mean of a value that no paper prints; for steps to a threshold, a bound if a run never got there."""
     means = []
     for cell, verdict in zip(each.items, each.verdicts, strict=True):
         if verdict.values:
             under = f" ({cell.under})" if len(each.items) > 1 else ""
-            found, runs = judge.mean_of(cell, verdict.values), f"{len(verdict.values)} runs"
-            if late := sum(isinstance(value, Censored) for value in verdict.values):
-                means.append(f"at least {wording.number(found.mid)}{under}, {runs}, of which {late} never got there")
-            else:
-                means.append(f"{wording.interval(found)}{under}, {runs}")
+            unit = f" {cell.unit}" if cell.unit != table.unit else ""
+            found, late = judge.mean_of(cell, verdict.values), sum(isinstance(x, Censored) for x in verdict.values)
+            mean = f"at least {wording.number(found.mid)}" if late else wording.interval(found)
+            text = f"{mean}{unit}{under}, {len(verdict.values)} runs"
+            means.append(f"{text}, of which {late} never got there" if late else text)
     return "; ".join(means)
 
 
