@@ -120,6 +120,7 @@ WRONG = [
     ({"rungs": {"t5": {"set": [5]}}}, "rungs.t5.set must be keys with their values"),
     ({"rungs": {5: SMALL}}, "rungs.5: .*string"),
     ({"rates": {"metric": "valid/loss"}}, "table.ladder.rates.set is missing"),
+    ({"rates": {"set": {"seed": 100}}}, "table.ladder.rates.set has no optimizer.lr: give the learning rates"),
 ]
 
 

@@ -173,6 +173,14 @@ def test_a_table_that_can_have_no_ladder_says_why():
     assert "make small" not in text
 
 
+def test_the_choice_of_learning_rates_is_told_as_it_was_made():
+    chosen = {"set": {"optimizer.lr": [0.1, 0.2], "task.T": 5, "seed": 7}, "differs": "after an hour"}
+    table = TABLE | {"claims": [quoted("plstm > lstm")], "ladder": LADDER | {"rates": chosen}}
+    found = [*rows([0.9], first=7, **{"optimizer.lr": 0.1}), *rows([0.8], first=7, **{"optimizer.lr": 0.2})]
+    text = markdown.table(report_of(table, {"rates": found, "t5": rows([0.9], first=200)}))
+    assert "chosen on seed 7, by test/accuracy after an hour: plstm: 0.1: 0.9, 0.2: 0.8." in text
+
+
 def test_what_was_chosen_by_is_shown_and_not_counted():
     claims = [{**quoted("plstm > lstm"), "calibrated": True}, quoted("lstm > plstm")]
     table = TABLE | {"assumed": {"x": {"said": "chosen", "calibrated": True}}, "cells": [], "claims": claims}

@@ -126,6 +126,8 @@ def _ladder(where: str, node: Any, table: Table, measure: Node) -> Ladder:
         raise ConfigError(f"{where}.rungs must be in the order of their sizes, `at`, without equal ones; not {sizes}")
     if "rates" in values:
         values["rates"] = _rung(f"{where}.rates", {**values["rates"], "claims": []}, table, measure, "", base)
+        if not all("optimizer.lr" in grid.settings for grid in values["rates"].runs):
+            raise ConfigError(f"{where}.rates.set has no optimizer.lr: give the learning rates that are compared")
     return Ladder(**values | {"rungs": rungs})
 
 

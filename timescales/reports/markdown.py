@@ -9,7 +9,7 @@ from typing import Any
 
 from timescales import paths
 from timescales.papers import judge
-from timescales.papers.table import PAPER, RATES, Cell, Claim, Ladder, Layout, Table, matches
+from timescales.papers.table import PAPER, RATES, Cell, Claim, Ladder, Layout, Table, matches, varying
 from timescales.reports import wording
 from timescales.reports.forest import printed_lead
 from timescales.reports.report import Judged, Report
@@ -106,15 +106,18 @@ def _rungs(report: Report, ladder: Ladder) -> list[str]:
         more = f"; missing: {missing}" if (missing := wording.price(report.open_seconds(name))) else ""
         lines.append(f"- {name}: {rung.differs}. {done} of {planned} runs have ended{more}.")
     if ladder.rates and report.rows.get(RATES):
+        runs = report.rows[RATES]
+        keys = {"model", *varying([row.axes for row in runs])} - {"optimizer.lr"}
         found: dict[str, list[tuple[float, str]]] = {}
-        for row in report.rows[RATES]:
+        for row in runs:
             value = row.value(ladder.rates.column)
-            rest = {k: v for k, v in row.axes.items() if k in ("model", "model.gate", "model.power")}
+            name = wording.in_words({key: value for key, value in row.axes.items() if key in keys})
             shown = "no value" if value is None else number(value)
-            found.setdefault(wording.in_words(rest), []).append((row.axes["optimizer.lr"], shown))
+            found.setdefault(name, []).append((row.axes["optimizer.lr"], shown))
         listed = "; ".join(f"{name}: {', '.join(f'{r:g}: {v}' for r, v in sorted(of))}" for name, of in found.items())
-        chosen = f"by {ladder.rates.metric} after half of the steps"
-        lines.append(f"- Learning rates were chosen on seed 100, {chosen}: {listed}.")
+        seeds = ", ".join(map(str, sorted({row.seed for row in runs})))
+        how = f"by {ladder.rates.metric} {ladder.rates.differs}".rstrip()
+        lines.append(f"- Learning rates were chosen on seed {seeds}, {how}: {listed}.")
     return lines
 
 
