@@ -96,6 +96,12 @@ def test_a_claim_about_an_analysis_says_by_how_much(better, more, words):
     assert wording.claim_in_words(one_side) == f"plstm: {words} perplexity of words seen fewer than 100 times"
 
 
+def test_a_claim_about_failures_names_no_metric():
+    claim = quoted({"claim": "lstm fails more often than plstm", "success": "test/accuracy > 0.5"})
+    (made,) = report_of(TABLE | {"claims": [claim]}, {}).table.claims
+    assert wording.claim_in_words(made) == "lstm fails more often than plstm"
+
+
 def test_every_value_of_an_analysis_that_a_paper_speaks_of_has_words():
     claims = [claim for name in folders.choices("table") for claim in load.table(name).claims if not claim.words]
     values = {name for claim in claims for name in (claim.metric, claim.than) if name.startswith("probe/")}

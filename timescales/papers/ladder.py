@@ -135,7 +135,7 @@ def _flat(table: Table, claim: Claim, ratio: bool) -> float:
     if "fails" in claim.sign:
         return 0.1  # of the runs
     # The table's tolerance applies to its own metric, and to others that are also in percent.
-    alike = claim.metric not in claim.text or claim.unit == table.unit == "percent"
+    alike = not claim.has_own_metric or claim.unit == table.unit == "percent"
     return float(claim.tolerance) if alike else 0.0
 
 

@@ -193,6 +193,11 @@ class Claim(Measure):
         return bool(self.quote or self.hypothesis)
 
     @property
+    def has_own_metric(self) -> bool:
+        """Return whether the claim names its metric, so that it may not be the table's."""
+        return f"({self.metric}" in self.text
+
+    @property
     def weights(self) -> tuple[float, float]:
         """Return the factors of the two sides' values whose sum says by how much the first side is better."""
         return (1.0, -float(self.times)) if self.higher else (-1.0, 1.0 / self.times)

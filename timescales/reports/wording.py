@@ -124,7 +124,7 @@ def claim_in_words(claim: Claim) -> str:
         return f"{sides[0]} {claim.sign}{where}"
     faster = is_steps(claim.column) and claim.sign == ">"
     sign = "faster than" if faster else SIGNS.get(claim.sign, claim.sign)
-    own = not faster and claim.metric in claim.text  # else the metric is the table's
+    own = not faster and claim.has_own_metric
     by = f" by more than {number(claim.by)}" if claim.by else ""
     if own and claim.sign in (">", ">=") and claim.metric.startswith("probe/"):  # more or less of it, not better
         more = _more(claim) if claim.sign == ">" else f"not {'lower' if claim.higher else 'higher'} than"
