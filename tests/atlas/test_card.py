@@ -79,6 +79,8 @@ def test_what_the_time_did_not_allow_is_named_and_continues(small, mine):
     trial = Trial("mine.py:DecayCell", {}, mine / "card", True, small, minutes=1e-4)
     trial.train()
     assert trial.missing == {"keep": "not ended within 0.0001 minutes: the same command continues"}
+    with pytest.raises(ConfigError, match=r"no test has ended: not ended within 0\.0001 minutes: the same command"):
+        card.write(trial)
     later = Trial("mine.py:DecayCell", {}, mine / "card", True, small)
     later.train()
     assert later.missing == {}

@@ -27,7 +27,12 @@ BESIDE = "lstm"  # the committed cell that every table compares with
 
 
 def write(trial: Trial) -> list[Path]:
-    """Write card.md, card.png and scores.csv into the trial's folder. Return their paths."""
+    """Write card.md, card.png and scores.csv into the trial's folder. Return their paths.
+
+    Raises ConfigError if no test has ended.
+    """
+    if not trial.found:
+        raise ConfigError(f"there is no card yet, since no test has ended: {next(iter(trial.missing.values()))}")
     others = {name: c for name, c in scores.cells_of(trial.atlas, scores.committed()).items() if c.has(trial.rungs)}
     new_cell, boot = scores.cells_of(trial.atlas, trial.found)[trial.name], Bootstrap()
     cells = {name: cell.by_ability(trial.rungs) for name, cell in others.items()}
