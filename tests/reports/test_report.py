@@ -96,6 +96,20 @@ def test_a_claim_about_an_analysis_says_by_how_much(better, more, words):
     assert wording.claim_in_words(one_side) == f"plstm: {words} perplexity of words seen fewer than 100 times"
 
 
+def test_a_test_that_cannot_decide_is_not_decided_by_chance():
+    def tests(lstm, **table):
+        claims = [quoted("plstm > lstm"), quoted("lstm > plstm")]
+        found = {"paper": rows([0.9, 0.8, 0.7]) + rows(lstm, "lstm")}
+        told = re.search(
+            r"about (.*) of the (.) tests", markdown.table(report_of(TABLE | {"claims": claims} | table, found))
+        )
+        return told and told.groups()
+
+    assert tests([0.9, 0.8, 0.7]) == ("0.1", "2")
+    assert tests([0.9, 0.8, 0.7], chance="test/accuracy < 0.5") is None, "three runs a side are too few for ranks"
+    assert tests([0.9]) is None, "runs are missing"
+
+
 def test_a_claim_about_failures_names_no_metric():
     claim = quoted({"claim": "lstm fails more often than plstm", "success": "test/accuracy > 0.5"})
     (made,) = report_of(TABLE | {"claims": [claim]}, {}).table.claims

@@ -38,6 +38,11 @@ class Interval(NamedTuple):
     mid: float
     high: float
 
+    @property
+    def has_ends(self) -> bool:
+        """Return whether an end of the interval is known. A single run has none."""
+        return math.isfinite(self.low) or math.isfinite(self.high)
+
     def place(self, low: float, high: float) -> int:
         """Compare with a region: 1 inside, -1 outside, 0 across an edge.
 
@@ -204,7 +209,7 @@ def judge_claim(
         sides = groups[shared] if "fails" in claim.sign else [at_best_rate(claim, side) for side in groups[shared]]
         measured[shared] = [sum(_has_value(claim, row) for row in side) for side in sides]
     fewest = min(map(min, measured.values()))
-    if fewest > 1 and math.isinf(found[weakest].low) and math.isinf(found[weakest].high):
+    if fewest > 1 and not found[weakest].has_ends:
         if pair and not is_steps(claim.column):
             notes.append("one seed in common")
         elif _rank(*measured[weakest], LEVEL):

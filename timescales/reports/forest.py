@@ -119,8 +119,8 @@ def _limits(values: Sequence[float]) -> tuple[float, float]:
 def _line(ax: Any, y: float, interval: Interval | None, word: str, low: float, high: float) -> None:
     if interval is not None:
         colour, mark = LOOK.get(word, (GREY, "D"))
-        known = math.isfinite(interval.low) or math.isfinite(interval.high)  # a single run has no interval
-        ax.plot([max(interval.low, low), min(interval.high, high)], [y, y], color=colour, lw=2 * known, zorder=3)
+        ends = [max(interval.low, low), min(interval.high, high)]
+        ax.plot(ends, [y, y], color=colour, lw=2 * interval.has_ends, zorder=3)
         ax.plot(max(low, min(high, interval.mid)), y, mark, color=colour, ms=5.5, zorder=4)
 
 

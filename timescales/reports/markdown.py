@@ -67,7 +67,8 @@ row: the values of a setting that the paper leaves open; the item is decided if 
 def _chance(report: Report) -> str:
     """Write how many tests would be decided by chance if nothing differed. Tests are not corrected for their number."""
     comparisons = [each for each in report.claims if each.item.sign == ">" and not each.item.calibrated]
-    tests = sum(v.word not in (judge.NOT_RUN, "") for each in comparisons for v in each.verdicts)
+    complete = [verdict for each in comparisons for verdict in each.verdicts if verdict.word != judge.NOT_RUN]
+    tests = sum(v.interval is not None and v.interval.has_ends for v in complete)  # without an end none is decided
     if tests < 2:
         return ""
     return f'If nothing differed, about {0.05 * tests:.1f} of the {tests} tests of "better" would be decided by chance.'

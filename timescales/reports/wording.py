@@ -162,7 +162,7 @@ def interval(estimate: Interval | None, signed: bool = False) -> str:
     if estimate is None:
         return ""
     mid = f"{'+' if signed and estimate.mid > 0 else ''}{number(estimate.mid)}"
-    if math.isinf(estimate.low) and math.isinf(estimate.high):
+    if not estimate.has_ends:
         return mid
     return f"{mid} [{number(estimate.low)}, {number(estimate.high)}]"
 
@@ -181,7 +181,7 @@ def effect(claim: Claim, estimate: Interval | None, ratio: bool = False) -> str:
     if not ratio:
         return interval(estimate, signed=True)
     low, mid, high = (2.0**x if math.isfinite(x) else x for x in estimate)
-    if math.isinf(low) and math.isinf(high):
+    if not estimate.has_ends:
         return f"{mid:.2g} times as fast"
     # If one side has runs that never reached the threshold, the estimate is a bound too.
     bound = "at least " if math.isinf(high) else "at most " if math.isinf(low) else ""
