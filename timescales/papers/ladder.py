@@ -90,12 +90,11 @@ class LadderClaim:
 
     @property
     def signs(self) -> list[bool]:
-        """Whether the effect is on the claim's side of no effect, at each size that counts, from the smallest."""
-        edge = 0.5 if self.claim.sign in ("fails", "never fails") else 0.0
+        """Whether the first side is better, at each size that counts, from the smallest."""
         found = [step.verdict.interval for step in self.steps if step.counts]
         if self.paper is not None and self.paper.interval is not None:
             found.append(self.paper.interval)
-        return [interval.mid > edge for interval in found if interval is not None]
+        return [interval.mid > 0.0 for interval in found if interval is not None]
 
 
 def ladder_claims(table: Table, rows: Mapping[str, Sequence[Row]]) -> list[LadderClaim]:
