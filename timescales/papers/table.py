@@ -146,7 +146,7 @@ class Cell(Measure):
     def margin(self) -> float:
         """Return the largest difference that counts as none: the tolerance, or two printed spreads if they are larger.
 
-        But it is at most half the smallest gap that the paper concludes from.
+        Of the two spreads at most half the smallest gap counts that the paper concludes from.
         """
         wide = 2 * (self.spread or 0.0)
         return max(self.tolerance, wide if self.gap is None else min(wide, self.gap / 2))
