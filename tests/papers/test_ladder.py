@@ -276,6 +276,13 @@ def test_the_sign_at_a_smaller_size_is_compared_with_that_at_the_largest():
     assert ladder.kept_signs([alone, like])[0].total == 0, "of no sentence of the paper, or of no order"
 
 
+def test_a_claim_in_other_units_at_other_rungs_is_refused():
+    rungs = copy.deepcopy(LADDER["rungs"])
+    rungs["t20"]["metric"] = "steps to valid/accuracy >= 0.5"
+    with pytest.raises(ConfigError, match="'plstm > lstm' is in another unit at another rung: use one"):
+        parse(with_ladder(rungs=rungs))
+
+
 def test_the_papers_size_is_the_largest_size():
     small = {"t5": at(5, around(0.1)), "t20": at(20, around(0.1))}
     paper = rows(around(0.9)) + rows([0.5] * 3, "lstm")

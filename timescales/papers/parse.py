@@ -124,6 +124,11 @@ def _ladder(where: str, node: Any, table: Table, measure: Node) -> Ladder:
     sizes = [rung.at or 0 for rung in rungs.values()]
     if sizes != sorted(set(sizes)):
         raise ConfigError(f"{where}.rungs must be in the order of their sizes, `at`, without equal ones; not {sizes}")
+    kinds: dict[str, tuple[Any, ...]] = {}
+    for claim in (claim for rung in rungs.values() for claim in rung.claims):
+        kind = (claim.unit, is_steps(claim.column), "fails" in claim.sign)
+        if kind != kinds.setdefault(claim.of or claim.text, kind):
+            raise ConfigError(f"{where}: the claim {claim.claim!r} is in another unit at another rung: use one")
     if "rates" in values:
         values["rates"] = _rung(f"{where}.rates", {**values["rates"], "claims": []}, table, measure, "", base)
         if not all("optimizer.lr" in grid.settings for grid in values["rates"].runs):
