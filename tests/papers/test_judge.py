@@ -209,7 +209,8 @@ def test_a_claim_of_two_metrics_goes_by_the_differences_within_runs():
     told = stats.ttest_1samp([5, 1, 1], 0).confidence_interval()
     close(judged_claim(claim, found).interval, told.low, 7 / 3, told.high)
     found[0].values["probe/made/b"] = None  # a run that lacks one of them
-    assert (judged_claim(claim, found).interval.mid, judged_claim(claim, found).n) == (1, 2)
+    told = judged_claim(claim, found, [*PLANNED, {"task": "copy", "model": "plstm", "seed": 3}])
+    assert (told.interval.mid, told.n, told.notes) == (1, 2, ["3 of 4 runs", "1 runs without a value"])
     twice = stats.ttest_1samp([1 - 2 * 0, 5 - 2 * 4], 0).confidence_interval()
     close(judged_claim(claim | {"times": 2}, found).interval, twice.low, -1, twice.high)
 

@@ -51,7 +51,7 @@ def _pairs(table: Table, claim: Claim, runs: list[Axes]) -> Iterator[tuple[Node,
     for sides in claim.groups(runs, lambda axes: axes).values():
         a, *b = ([_settings(table, axes) for axes in side] for side in sides)
         for one in dict.fromkeys(a):
-            for other in dict.fromkeys(b[0]) if b and not claim.than else [one]:
+            for other in dict.fromkeys(b[0]) if b else [one]:
                 yield (first, one), (second, other)
 
 

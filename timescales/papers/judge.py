@@ -217,7 +217,7 @@ def judge_claim(
         else:
             notes.append(f"{fewest} runs are too few for ranks")
     lacking = sum(not _has_value(claim, row) for shared in found for side in groups[shared] for row in side)
-    notes += [f"{lacking} runs without a value"] * (lacking > 0 and not claim.than)
+    notes += [f"{lacking} runs without a value"] * (lacking > 0)
     return Verdict(word, found[weakest], (low, high), [*found.items()], fewest, notes)
 
 

@@ -356,7 +356,7 @@ def _read(where: str, line: str, two_metrics: bool) -> dict[str, Any]:
     text, _, place = line.partition("@")
     failing = re.fullmatch(r"\s*(.+?)\s+((?:never |sometimes )?fails)\s*", text)
     parts = re.split(rf"\s(>=|[>~]|{FAILS_MORE_OFTEN})\s", text)
-    sign, sides = ">", [text, text]
+    sign, sides = ">", [text]
     if two_metrics:
         if failing or len(parts) > 1:
             raise ConfigError(f"{where}: cannot read the claim {line!r}: with `than`, name one side")

@@ -178,7 +178,7 @@ class Claim(Measure):
     of: str = ""  # in a rung's claim: the line of the paper's claim that it stands for
     calibrated: bool = False  # a setting was chosen by looking at this result (see Assumption)
     # Read from the line:
-    sides: tuple[Where, ...] = field(default=(), metadata=FILLED)  # one if the sign is of FAILING, else two
+    sides: tuple[Where, ...] = field(default=(), metadata=FILLED)  # two; one with `than` or a sign of FAILING
     sign: str = field(default=">", metadata=FILLED)  # or one of WITHIN or FAILING, or FAILS_MORE_OFTEN
     place: Where = field(default_factory=dict, metadata=FILLED)
     text: str = field(default="", metadata=FILLED)  # the line, with the claim's other keys in words
