@@ -135,6 +135,8 @@ CLAIMS = [
     ("plstm > lstm @ seed=0 seed=1", "claims[0]: 'seed=0 seed=1' has seed twice"),
     ("plstm wins", "cannot read the claim 'plstm wins': write it as A > B @ key=value"),
     ("plstm > lstm @ task.sampling=sync_10", "no runs decide the claim 'plstm > lstm @ task.sampling=sync_10': name"),
+    ("plstm > plstm", "runs are on both sides of the claim 'plstm > plstm': name every setting in which its sides"),
+    ("plstm > seed=0", "runs are on both sides of the claim 'plstm > seed=0'"),
     ("plstm > lstm @ model=chrono", "no runs decide the claim 'plstm > lstm @ model=chrono'"),
 ]
 

@@ -325,8 +325,10 @@ def _check_claims(file: str, table: Table) -> None:
     for size, part in table.sizes.items():
         runs = expand(table, size)
         for claim in part.claims:
-            if not claim.groups(runs, lambda axes: axes):
-                text = f"no runs decide the claim {claim.claim!r}: name every setting in which its sides differ"
+            groups = claim.groups(runs, lambda axes: axes).values()
+            if not groups or any(axes in other for first, *others in groups for other in others for axes in first):
+                what = "runs are on both sides of" if groups else "no runs decide"
+                text = f"{what} the claim {claim.claim!r}: name every setting in which its sides differ"
                 raise ConfigError(f"{file}: {text}")
             if part is table and not (claim.decides or claim.ours):
                 text = f"the claim {claim.claim!r} has no source: give quote and at, hypothesis and dated, or ours"
