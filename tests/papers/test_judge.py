@@ -423,6 +423,13 @@ def test_failures_are_left_out_and_told_and_runs_at_chance_stay():
     assert (told.word, told.interval, told.n) == ("undecided", None, 0)
 
 
+def test_a_run_without_a_value_is_told_and_not_counted():
+    told = judged_value(rows([0.899, None, 0.901, 0.9]))
+    assert (told.word, told.n, told.notes) == ("agrees", 3, ["1 runs without a value"])
+    told = judged_value([made_row({"last valid/accuracy": None}, row) for row in rows([0.9, 0.9])], **FAILING)
+    assert (told.word, told.n, told.notes) == ("undecided", 0, ["2 runs without a value"]), "did they succeed?"
+
+
 def test_a_value_with_missing_runs_is_not_run():
     assert judged_value([], planned=3).word == "not run"
     told = judged_value(rows([0.9, 0.91]), planned=3)

@@ -320,15 +320,18 @@ def judge_value(cell: Cell, rows: Sequence[Row]) -> Verdict:
         return Verdict(NOT_RUN if cell.value is not None else "", values=_values(cell, own))
     region = (cell.value - cell.margin, cell.value + cell.margin)
     good = [row for row in (own if cell.reduce == "max" else at_best_rate(cell, own)) if cell.succeeded(row)]
-    notes = [f"{lost} of {len(own)} failed"] if (lost := sum(cell.succeeded(row) is False for row in own)) else []
+    lost = sum(cell.succeeded(row) is False for row in own)
+    notes = [f"{lost} of {len(own)} failed"] * (lost > 0)
     if chance := sum(bool(cell.chance and cell.succeeded(row) and cell.meets(cell.chance, row)) for row in own):
         notes.append(f"{chance} of {len(own)} at chance")
     notes += ["part of the data"] * any(row.partial for row in own)
     estimated, values = estimate(cell, good), _values(cell, good)
+    known = lost + sum(bool(cell.succeeded(row)) and cell.read(row) is not None for row in own)
+    notes += [f"{len(own) - known} runs without a value"] * (known < len(own) and not cell.compute)
     word = {1: "agrees", -1: "differs", 0: UNDECIDED}[0 if estimated is None else estimated.place(*region)]
     if len(own) < cell.planned:
         word, notes = NOT_RUN, [f"{len(own)} of {cell.planned} runs", *notes]
-    return Verdict(word, estimated, region, n=len(good), notes=notes, values=values)
+    return Verdict(word, estimated, region, n=len(good if cell.compute else values), notes=notes, values=values)
 
 
 def estimate(cell: Cell, rows: Sequence[Row]) -> Interval | None:
