@@ -137,6 +137,10 @@ def test_numbers_in_words():
     assert [wording.duration(s) for s in (20, 600, 5400, 72000)] == ["1 min", "10 min", "1.5 h", "20 h"]
 
 
+def test_an_entry_of_several_lines_stays_in_its_row():
+    assert markdown.grid(["a"], [["one\ntwo | three"]]) == ["| a |", "| --- |", "| one two \\| three |"]
+
+
 def test_a_table_in_the_papers_layout():
     cells = [
         {"where": {"model": model, "task": task}, "value": value}
