@@ -65,6 +65,7 @@ TABLES = [
     ({"assumed": {"select": {"try": ["best"]}}}, "table.assumed.select.said is missing"),
     ({"assumed": {"select": {"said": "a", "try": "best"}}}, f"table.assumed.select.try {LIST}"),
     ({"assumed": {"select": {"said": "a", "try": ["bst"]}}}, "select.try must be a list of best or last, not ['bst']"),
+    ({"assumed": {"select": {"said": "a", "shown": {1: 0.5}}}}, "assumed.select.shown.1 must be a string; not 0.5"),
     ({"cited": [{"label": "a", "value": 1, "source": "b", "sd": 1, "se": 1}]}, "cited[0] has both sd and se: give one"),
     ({"figure": {"kind": "line"}}, "table.figure[0].x is missing"),
     ({"figure": {"kind": "cell"}}, "figure[0].kind must be one of curves, line, probe, times; not cell"),

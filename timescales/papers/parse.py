@@ -304,7 +304,8 @@ def _grid(where: str, node: Any) -> Grid:
 def _check_runs(file: str, table: Table, runs: Sequence[Where]) -> None:
     """Raise ConfigError for a cell that no run can fill, or a figure that shows no run."""
     for key, assumption in table.assumed.items():
-        for value in assumption.shown:
+        for value, words in assumption.shown.items():
+            plain.require(f"{file}: table.assumed.{key}.shown.{value}", words, str)
             if not any(axes.get(key) == value for axes in runs):
                 raise ConfigError(f"{file}: assumed.{key}.shown: no run has {key}={value}; add it to runs")
     if table.reduce == "best_lr" and not all("optimizer.lr" in axes for axes in runs):
