@@ -35,6 +35,16 @@ def test_what_is_drawn_is_what_was_found():
     assert (band.y0, band.y1) == close((1.0, 5.0))
 
 
+def test_values_of_a_setting_that_are_no_numbers_stand_side_by_side():
+    found = [*rows([0.5], **{"task.T": None}), *rows([0.9], **{"task.T": 10}), *rows([0.6], **{"task.T": [1, 2]})]
+    panel = PanelOf(kind="line", x="task.T", xscale="log")
+    of = report_of(TABLE, {"paper": found})
+    ax = Figure().subplots()
+    figures.KINDS["line"](ax, figures.Panel(of, "paper", of.table, panel))
+    assert [label.get_text() for label in ax.get_xticklabels()] == ["none", "10", "[1, 2]"]
+    assert (*ax.lines[0].get_xdata(), *ax.lines[0].get_ydata()) == pytest.approx((0, 1, 2, 50, 90, 60))
+
+
 def test_curves_of_a_table_of_times_are_those_of_the_metric_that_reaches_the_threshold():
     curve = [{"step": 10, "valid/accuracy": 0.25}, {"step": 20, "valid/accuracy": 0.75}]
     metric = "steps to valid/accuracy >= 0.5"

@@ -163,19 +163,26 @@ def _curves(ax: Any, panel: Panel) -> None:
 
 
 def _line(ax: Any, panel: Panel) -> None:
-    """Draw the metric over one setting of the table: means (medians for times), and a dot for every seed."""
+    """Draw the metric over one setting of the table: means (medians for times), and a dot for every seed.
+
+    If a value of the setting is no number, as null, the values stand side by side in the order of the runs.
+    """
     figure, table = panel.figure, panel.table
+    values = [row.axes[figure.x] for row in panel.rows if figure.x in row.axes]
+    numbers = all(isinstance(value, int | float) for value in values)
+    places = sorted(set(values)) if numbers else list(dict.fromkeys(map(setting_value, values)))
     name = column(figure.metric or table.metric, table.select)
     read = table.read if name == table.column else lambda row: row.value(name)
     keys = [k for k in _varying(panel.rows) if k != figure.x] or ["model"]
     style = _style([replace(row, axes={k: v for k, v in row.axes.items() if k != figure.x}) for row in panel.rows])
     for label, rows in _by_name(panel.rows, keys).items():
-        points = [(r.axes[figure.x], y) for r in rows if (y := read(r)) is not None and figure.x in r.axes]
+        known = [(row.axes[figure.x], y) for row in rows if (y := read(row)) is not None and figure.x in row.axes]
+        points = [(x if numbers else places.index(setting_value(x)), y) for x, y in known]
         if not points:
             continue
         xs = sorted({x for x, _ in points})
         average = metrics.median if is_steps(name) else statistics.fmean
-        means = [average([y for x, y in points if x == place]) for place in xs]
+        means = [average([y for x, y in points if x == at]) for at in xs]
         shade = colour(rows[0].axes)
         ax.plot(xs, means, style(rows[0]), color=shade, lw=1.5, label=label)
         for late in sorted({isinstance(y, Censored) for _, y in points}):  # those that never reached the threshold
@@ -183,9 +190,11 @@ def _line(ax: Any, panel: Panel) -> None:
             ax.plot(*zip(*dots, strict=True), "o", fillstyle="none" if late else "full", color=shade, ms=4, alpha=0.6)
     empty = any(isinstance(row.value(name), Censored) for row in panel.rows)
     below = "\nempty dots: runs that never reached the threshold, at their last step" * empty
-    ax.set(xlabel=(figure.xlabel or figure.x) + below, ylabel=name, xscale=figure.xscale, yscale=figure.yscale)
-    if figure.xscale == "log":
-        places = sorted({row.axes[figure.x] for row in panel.rows if figure.x in row.axes})
+    ax.set(xlabel=(figure.xlabel or figure.x) + below, ylabel=name, yscale=figure.yscale)
+    if not numbers:
+        ax.set_xticks(range(len(places)), places)
+    elif figure.xscale == "log":
+        ax.set_xscale("log")
         ax.set_xticks(places, [f"{place:g}" for place in places])
         ax.set_xticks([], minor=True)
     _legend(ax)

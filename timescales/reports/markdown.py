@@ -20,7 +20,9 @@ from timescales.runs.metrics import Censored
 def grid(head: Sequence[Any], body: Sequence[Sequence[Any]]) -> list[str]:
     """Return the lines of a Markdown table."""
     rows = [head, ["---"] * len(head), *body]
-    return ["| " + " | ".join(str(entry).replace("|", "\\|").replace("\n", " ") for entry in row) + " |" for row in rows]
+    return [
+        "| " + " | ".join(str(entry).replace("|", "\\|").replace("\n", " ") for entry in row) + " |" for row in rows
+    ]
 
 
 MARK = "<!-- {}: written by {} -->"  # before a block of a page, and below it <!-- /NAME -->
