@@ -144,14 +144,12 @@ class Verdict:
     """The word for a claim or a printed value, the interval that decided it, and notes.
 
     interval: the interval of the claim; of several groups of runs that of the group which supports the claim least.
-    each: the intervals of all groups, by group. n: number of runs of the smaller side. values: for a printed value, the
-    value of every run.
+    n: number of runs of the smaller side. values: for a printed value, the value of every run.
     """
 
     word: str
     interval: Interval | None = None
     region: Region = (-math.inf, math.inf)
-    each: Sequence[tuple[str, Interval]] = ()
     n: int = 0
     notes: Sequence[str] = ()
     values: Sequence[float] = ()
@@ -218,7 +216,7 @@ def judge_claim(
             notes.append(f"{fewest} runs are too few for ranks")
     lacking = sum(not _has_value(claim, row) for shared in found for side in groups[shared] for row in side)
     notes += [f"{lacking} runs without a value"] * (lacking > 0)
-    return Verdict(word, found[weakest], (low, high), [*found.items()], fewest, notes)
+    return Verdict(word, found[weakest], (low, high), fewest, notes)
 
 
 def _has_value(claim: Claim, row: Row) -> bool:
