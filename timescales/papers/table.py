@@ -381,7 +381,7 @@ class Ladder:
     rungs: Mapping[str, Rung] = field(default_factory=dict, metadata={"yaml": dict})  # by name, from the smallest
     # The runs that the learning rates of the rungs were chosen by. They have one seed, which is in no rung.
     rates: Rung | None = field(default=None, metadata={"yaml": dict})
-    # "seed": a seed fixes the order of the data for all models, so runs of the same seed are compared with each other.
+    # "seed": a seed fixes the order of the data for all models, so values of the same seed are compared.
     pair: Literal["", "seed"] = ""
     none: str = ""  # why no smaller size can say anything about the table; then there are no rungs
 
