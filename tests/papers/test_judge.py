@@ -215,6 +215,20 @@ def test_a_claim_of_two_metrics_goes_by_the_differences_within_runs():
     close(judged_claim(claim | {"times": 2}, found).interval, twice.low, -1, twice.high)
 
 
+def test_two_times_of_a_run_that_never_got_there_are_compared_as_far_as_they_are_known():
+    later = "steps to valid/accuracy >= 0.95"
+
+    def told(first, second):
+        found = [made_row({later: x}, row) for x, row in zip(second, timed(first), strict=True)]
+        return judged_claim({"claim": "plstm", "than": later}, found, **TIMES)
+
+    never = [Censored(50)] * 3
+    assert (told([10, 20, 30], never).word, told([10, 20, 30], never).interval.high) == ("holds", INF)
+    one = told([10, 10, 10, 10, Censored(50)], [110, 110, 110, 110, 40])  # 78 +- 61 if it had got there at 50
+    assert (one.word, one.interval.low, one.notes) == ("undecided", -INF, [])
+    assert told(never, never).notes == ["runs never got there"]
+
+
 def timed(values, model="plstm"):
     return [made_row({STEPS: v}, row) for v, row in zip(values, rows([0.9] * len(values), model), strict=True)]
 

@@ -210,6 +210,8 @@ def judge_claim(
     if fewest > 1 and not found[weakest].has_ends:
         if pair and not is_steps(claim.column):
             notes.append("one seed in common")
+        elif claim.than:
+            notes.append("runs never got there")
         elif _rank(*measured[weakest], LEVEL):
             notes.append("runs of both sides never got there")
         else:
@@ -246,7 +248,12 @@ def effect(claim: Claim, sides: Sequence[Sequence[Row]], pair: bool = False, rat
     if claim.than:
         pairs = [[row.value(column) for column in claim.columns] for row in sides[0]]
         both = [claim.scale * (a * x + b * y) for x, y in pairs if x is not None and y is not None]
-        return contrast([both], [1]) if both else None
+        if not both:
+            return None
+        low, mid, high = contrast([both], [1])
+        # A time that is only known as later has no end on the side to which its weight moves the mean.
+        late = {w > 0 for pair in pairs for w, x in zip((a, b), pair, strict=True) if isinstance(x, Censored)}
+        return Interval(-math.inf if False in late else low, mid, math.inf if True in late else high)
     rated = [at_best_rate(claim, side) for side in sides]
     values = [[(row.seed, x) for row in side if (x := claim.read(row)) is not None] for side in rated]
     if not all(values):
