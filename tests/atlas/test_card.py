@@ -75,6 +75,17 @@ def test_without_committed_scores_a_card_says_so(small):
     assert card.beside(trial, None, None, {}) == ["No scores are committed yet."]
 
 
+def test_a_cell_that_diverges_has_a_card(small, mine):
+    grows = (mine / "mine.py").read_text().replace("softplus(rate) * dt", "softplus(rate) * -50")
+    (mine / "mine.py").write_text(grows)
+    trial = Trial("mine.py:DecayCell", {}, mine / "card", True, small)
+    trial.train()
+    assert trial.found[0].value is None
+    text = card.write(trial)[0].read_text()
+    assert "T_1/e cannot be measured: the cell diverged before its first validation." in text
+    assert "| hold | keep | .00 |" in text
+
+
 def test_what_the_time_did_not_allow_is_named_and_continues(small, mine):
     trial = Trial("mine.py:DecayCell", {}, mine / "card", True, small, minutes=1e-4)
     trial.train()

@@ -148,6 +148,9 @@ def memory(trial: Trial) -> list[str]:
     """Write T_1/e of the units on each test."""
     body, why = [], ""
     for test, run in trial.runs.items():
+        if not (run.directory / "best.pt").is_file():
+            why = "the cell diverged before its first validation"
+            continue
         trained = analysis.load(run.directory)
         try:
             times = torch.cat(one_over_e(trained.model, trained.task, "valid", 50))
