@@ -181,6 +181,16 @@ def test_a_table_without_printed_values_shows_means():
     assert (line_of(text, "plstm")[1], line_of(text, "loss")[1]) == ("90, 1 runs", "1.5 nats, 1 runs")
 
 
+def test_a_study_of_ours_without_hypotheses_is_no_table_of_a_paper():
+    claims = [{"claim": "plstm > lstm", "ours": "to see it"}]
+    cells = [{"where": {"model": "plstm"}, "value": None}]
+    text = markdown.table(report_of(TABLE | {"name": "ours_made_up", "claims": claims, "cells": cells}, {}))
+    assert "**Do the hypotheses hold?** There are none; what we expected stands below the claims." in text
+    assert "At full size 0 of 6 runs have ended" in text
+    text = markdown.table(report_of(TABLE | {"name": "ours_made_up", "cells": cells}, {}))
+    assert "**Do the hypotheses hold?** There are none.\n" in text
+
+
 def test_a_mean_of_steps_is_a_bound_if_a_run_never_got_there():
     metric = "steps to valid/accuracy >= 0.99"
     table = TABLE | {"metric": metric, "unit": "steps", "cells": [{"where": {"model": "lstm"}, "value": None}]}

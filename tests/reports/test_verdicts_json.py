@@ -137,14 +137,16 @@ def test_all_runs_and_verdicts_are_rows():
     assert row["best test/accuracy"] == 0.2458
 
 
-def test_a_run_that_never_reached_a_threshold_keeps_its_sign():
+def test_a_run_that_never_reached_a_threshold_is_marked():
     runs = timescales.results().runs.set_index(["table", "id"])
     found = store.read_rows(paths.RESULTS / "chien_copy" / "runs.csv")
     steps = "steps to valid/accuracy >= 0.99"
     for row in found:
-        assert str(runs.loc[("chien_copy", row.id), steps]) == str(row.value(steps)), row.id
+        assert runs.loc[("chien_copy", row.id), steps] == row.value(steps), row.id
+        assert runs.loc[("chien_copy", row.id), f"{steps}, never"] == isinstance(row.value(steps), Censored), row.id
     assert sum(isinstance(row.value(steps), Censored) for row in found) > 9
     assert runs[steps].isna().any(), "a table without this metric"
+    assert runs[steps].dtype == float
 
 
 def test_the_lines_of_the_page_give_the_numbers_of_the_report():

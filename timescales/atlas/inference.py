@@ -24,7 +24,7 @@ class Interval(NamedTuple):
 
     @property
     def apart_from_0(self) -> bool:
-        """Whether the interval excludes 0."""
+        """Return whether the interval excludes 0."""
         return self.low is not None and self.high is not None and (self.low > 0 or self.high < 0)
 
 
@@ -86,7 +86,7 @@ class Ranks:
 
     @property
     def differ(self) -> bool:
-        """Whether Friedman's test shows that some cells differ."""
+        """Return whether Friedman's test shows that some cells differ."""
         return self.p < ALPHA
 
     def shown_to_differ(self, first: str, second: str) -> bool:

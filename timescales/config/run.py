@@ -43,7 +43,7 @@ class Run:
 
     @property
     def allow_partial(self) -> bool:
-        """Whether it counts if it was trained on a part of the data."""
+        """Return whether it counts if it was trained on a part of the data."""
         return bool(self.config["task"].get("allow_partial", True))
 
     @functools.cached_property

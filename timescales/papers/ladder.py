@@ -90,7 +90,7 @@ class LadderClaim:
 
     @property
     def signs(self) -> list[bool]:
-        """Whether the first side is better, at each size that counts, from the smallest."""
+        """Return whether the first side is better, at each size that counts, from the smallest."""
         found = [step.verdict.interval for step in self.steps if step.counts]
         if self.paper is not None and self.paper.interval is not None:
             found.append(self.paper.interval)

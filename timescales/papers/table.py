@@ -146,7 +146,7 @@ class Cell(Measure):
     def margin(self) -> float:
         """Return the largest difference that counts as none: the tolerance, or two printed spreads if they are larger.
 
-        Of the two spreads at most half the smallest gap counts that the paper concludes from.
+        The spreads are cut to half of the smallest gap from which the paper concludes something.
         """
         wide = 2 * (self.spread or 0.0)
         return max(self.tolerance, wide if self.gap is None else min(wide, self.gap / 2))
@@ -189,7 +189,7 @@ class Claim(Measure):
 
     @property
     def decides(self) -> bool:
-        """Whether the claim counts for the table: a conclusion of the paper, or a hypothesis of our own study."""
+        """Return whether the claim counts for the table: a conclusion of the paper, or a hypothesis of our own study."""
         return bool(self.quote or self.hypothesis)
 
     @property

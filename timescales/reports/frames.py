@@ -10,7 +10,7 @@ from timescales import paths
 from timescales.errors import ConfigError
 from timescales.reports import verdicts
 from timescales.runs import store
-from timescales.runs.metrics import is_steps
+from timescales.runs.metrics import Censored, is_steps
 
 if TYPE_CHECKING:  # imported only where it is used, because training does not need it
     import pandas
@@ -29,8 +29,8 @@ def results(folder: str | os.PathLike | None = None) -> Results:
     runs: a row for each run of each table; a run that several tables share is in each of them. Columns: `table`, `size`
     (paper, or the name of a rung), the other columns of runs.csv, and one for each setting that the table varies
     ("model", "task.T"). Metrics are in the unit of records, an accuracy as a fraction. A run that never reached a
-    threshold has a `runs.metrics.Censored` value, ">3000" steps. verdicts: a row for each verdict, with the fields of
-    `reports.verdicts.Line`.
+    threshold has its last step in the column "steps to ..." and True in "steps to ..., never". verdicts: a row for each
+    verdict, with the fields of `reports.verdicts.Line`.
 
     Args:
         folder: results/ of a checkout, or your own (the FOLDER of `timescales-report`). By default that of the checkout
@@ -54,6 +54,6 @@ def results(folder: str | os.PathLike | None = None) -> Results:
             "timescales.results(FOLDER), or write your own with timescales-report"
         )
     runs = pandas.DataFrame(rows)
-    for name in filter(is_steps, list(runs)):  # as objects: pandas turns Censored values into plain numbers
-        runs[name] = pandas.Series([row.get(name) for row in rows], dtype=object)
+    for name in filter(is_steps, list(runs)):  # of Censored values pandas makes plain numbers
+        runs[f"{name}, never"] = [isinstance(row.get(name), Censored) for row in rows]
     return Results(runs, pandas.DataFrame(judged))

@@ -91,8 +91,8 @@ class Report:
 
     @property
     def study(self) -> bool:
-        """Return whether it is a study of hypotheses, not a table of a paper."""
-        return any(claim.hypothesis for claim in self.table.claims)
+        """Return whether it is a study of our own, or one of a user's with hypotheses, not a table of a paper."""
+        return self.table.paper == "ours" or any(claim.hypothesis for claim in self.table.claims)
 
     @property
     def counts(self) -> tuple[Counter[str], Counter[str]]:
