@@ -189,7 +189,7 @@ class Claim(Measure):
 
     @property
     def decides(self) -> bool:
-        """Return whether the claim counts for the table: a conclusion of the paper, or a hypothesis of our own study."""
+        """Return whether the claim counts for the table: a conclusion of a paper, or a hypothesis of a study."""
         return bool(self.quote or self.hypothesis)
 
     @property
