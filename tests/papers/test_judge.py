@@ -218,15 +218,18 @@ def test_a_claim_of_two_metrics_goes_by_the_differences_within_runs():
 def test_two_times_of_a_run_that_never_got_there_are_compared_as_far_as_they_are_known():
     later = "steps to valid/accuracy >= 0.95"
 
-    def told(first, second):
+    def judged(first, second):
         found = [made_row({later: x}, row) for x, row in zip(second, timed(first), strict=True)]
         return judged_claim({"claim": "plstm", "than": later}, found, **TIMES)
 
     never = [Censored(50)] * 3
-    assert (told([10, 20, 30], never).word, told([10, 20, 30], never).interval.high) == ("holds", INF)
-    one = told([10, 10, 10, 10, Censored(50)], [110, 110, 110, 110, 40])  # 78 +- 61 if it had got there at 50
+    assert (judged([10, 20, 30], never).word, judged([10, 20, 30], never).interval.high) == ("holds", INF)
+    one = judged([10, 10, 10, 10, Censored(50)], [110, 110, 110, 110, 40])  # 78 +- 61 if it had got there at 50
     assert (one.word, one.interval.low, one.notes) == ("undecided", -INF, [])
-    assert told(never, never).notes == ["runs never got there"]
+    assert judged(never, never).notes == ["runs never got there"]
+    lacking = judged([1000, 1100, Censored(5000)], [3000, 3200, None])  # the mean is of the first two runs
+    close(lacking.interval, *judge.contrast([[2000, 2100]], [1]))
+    assert (lacking.n, len(lacking.notes)) == (2, 1)
 
 
 def timed(values, model="plstm"):
@@ -325,6 +328,16 @@ def test_the_best_rate_is_the_one_with_the_best_mean_among_those_at_which_no_run
     one = rated([0.9, 0.91], 1e-2) + rated([None], 1e-2, status="diverged", first=2) + rated(LOW, 1e-2, "lstm")
     told = judged_claim("plstm > lstm", one, **RATES)  # where there is one rate, nothing is chosen
     close(told.interval, *judge.contrast_of([90, 91, 60], [60, 61, 62]))
+
+
+def test_a_claim_of_two_metrics_counts_the_runs_at_all_rates():
+    found = []
+    for rate in (1e-3, 1e-2):  # no rate is usable: a run diverged at each
+        found += rated([0.9] * 3, rate) + rated([0.9], rate, status="diverged", first=3)
+    found = [made_row({"last valid/loss": 0.1 * (k % 4)}, row) for k, row in enumerate(found)]
+    verdict = judged_claim({"claim": "plstm", "than": "valid/loss"}, found, **RATES)
+    close(verdict.interval, *judge.contrast([[90, 80, 70, 60] * 2], [1]))
+    assert (verdict.word, verdict.n, verdict.notes) == ("holds", 8, ["failed: 2 of 8"])
 
 
 def test_a_claim_must_hold_in_each_group_and_one_refutes_it():

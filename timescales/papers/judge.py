@@ -204,7 +204,8 @@ def judge_claim(
     notes += ["part of the data"] * any(row.partial for side in every for row in side)
     measured: dict[str, list[int]] = {}  # by group the runs of each side that have a value
     for shared in found:
-        sides = groups[shared] if "fails" in claim.sign else [at_best_rate(claim, side) for side in groups[shared]]
+        at_all_rates = "fails" in claim.sign or claim.than  # as in `effect`
+        sides = groups[shared] if at_all_rates else [at_best_rate(claim, side) for side in groups[shared]]
         measured[shared] = [sum(_has_value(claim, row) for row in side) for side in sides]
     fewest = min(map(min, measured.values()))
     if fewest > 1 and not found[weakest].has_ends:
@@ -246,14 +247,16 @@ def effect(claim: Claim, sides: Sequence[Sequence[Row]], pair: bool = False, rat
         return combined(shares, (1, -1)) if len(sides) == 2 else shares[0]
     a, b = claim.weights
     if claim.than:
-        pairs = [[row.value(column) for column in claim.columns] for row in sides[0]]
-        both = [claim.scale * (a * x + b * y) for x, y in pairs if x is not None and y is not None]
-        if not both:
+        columns = [[row.value(column) for row in sides[0]] for column in claim.columns]
+        pairs = [(x, y) for x, y in zip(*columns, strict=True) if x is not None and y is not None]
+        if not pairs:
             return None
-        low, mid, high = contrast([both], [1])
+        low, mid, high = contrast([[claim.scale * (a * x + b * y) for x, y in pairs]], [1])
         # A time that is only known as later has no end on the side to which its weight moves the mean.
-        late = {w > 0 for pair in pairs for w, x in zip((a, b), pair, strict=True) if isinstance(x, Censored)}
-        return Interval(-math.inf if False in late else low, mid, math.inf if True in late else high)
+        late = [w for pair in pairs for w, x in zip((a, b), pair, strict=True) if isinstance(x, Censored)]
+        low = -math.inf if any(w < 0 for w in late) else low
+        high = math.inf if any(w > 0 for w in late) else high
+        return Interval(low, mid, high)
     rated = [at_best_rate(claim, side) for side in sides]
     values = [[(row.seed, x) for row in side if (x := claim.read(row)) is not None] for side in rated]
     if not all(values):
