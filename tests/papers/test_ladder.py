@@ -107,6 +107,7 @@ WRONG = [
     ({"claims": [{"claim": "plstm > lstm", "of": "plstm > lst"}]}, r"of: 'plstm > lst' .*did you mean plstm > lstm\?"),
     ({"claims": ["plstm ~ lstm"], "metric": STEPS}, "claim 'plstm ~ lstm': times of a rung .*use >"),
     ({"claims": [{"claim": "plstm > lstm", "by": 9}], "metric": STEPS}, "compared as ratios: use times"),
+    ({"claims": [{"claim": "plstm", "than": STEPS}], "metric": STEPS}, "as ratios: leave out than, which is a diff"),
     ({"rungs": {"t5": SMALL, "t20": SMALL}}, r"table.ladder.rungs must be in the order of their sizes.*; not \[5, 5\]"),
     ({"rungs": {"t5": {"set": {"task.T": [5, 6]}}}}, "rungs.t5.at is missing"),
     ({"over": "size"}, "rungs.t5.at is missing"),

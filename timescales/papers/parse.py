@@ -170,8 +170,8 @@ def _rung(where: str, node: Any, table: Table, measure: Node, over: str, base: N
         if claim.of and stands_for(table.claims, claim.of) is None:
             known = {text for each in table.claims for text in (each.claim, each.text)}
             raise ConfigError(f"{where}: of: {claim.of!r} is not one claim of the table{nearest(claim.of, known)}")
-        if is_steps(claim.column) and (claim.sign in WITHIN or claim.by):
-            fix = "use times" if claim.by else "use >"
+        if is_steps(claim.column) and (claim.sign in WITHIN or claim.by or claim.than):
+            fix = "leave out than, which is a difference" if claim.than else "use times" if claim.by else "use >"
             raise ConfigError(f"{where}: the claim {claim.claim!r}: times of a rung are compared as ratios: {fix}")
     return rung
 
