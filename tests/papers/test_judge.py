@@ -421,6 +421,7 @@ def test_an_interval_in_percent_ends_at_0_and_100():
     assert (told.interval.high, told.interval.low < 90) == (100, True)
     assert judged_value(rows([0.02, 0.0]), {"value": 1.0}).interval.low == 0
     assert judged_value(rows([0.98, 1.0]), {"unit": "nats", "value": 0.99}).interval.high > 1
+    close(judged_value(rows([1.5, 1.6, 1.7]), {"value": 160.0}).interval, *judge.contrast([[150, 160, 170]], [1]))
     told = judged_value(rows([0.5]), {"value": 50.0, "tolerance": 60})
     assert (told.word, told.interval) == ("undecided", (-INF, 50, INF)), "one run has no interval"
 

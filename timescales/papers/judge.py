@@ -364,9 +364,9 @@ def estimate(cell: Cell, rows: Sequence[Row]) -> Interval | None:
 
 
 def mean_of(measure: Measure, values: Sequence[float]) -> Interval:
-    """Estimate a mean (Student). The ends of a percentage are not beyond 0 and 100."""
+    """Estimate a mean (Student). The ends of percentages that are all from 0 to 100, such as accuracies, are too."""
     mean = contrast([values], [1])
-    if measure.unit == "percent" and math.isfinite(mean.low):
+    if measure.unit == "percent" and math.isfinite(mean.low) and min(values) >= 0 and max(values) <= 100:
         return Interval(max(mean.low, 0.0), mean.mid, min(mean.high, 100.0))
     return mean
 
