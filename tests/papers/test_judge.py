@@ -198,7 +198,7 @@ def test_a_run_that_diverged_has_failed_and_one_without_a_value_says_nothing():
     found = rows([None] * 4, "lstm", status="diverged") + rows([None], "lstm", first=4)
     told = judged_claim("lstm fails", found, **FAILING)
     close(told.interval, *wilson(4, 4))
-    assert (told.n, told.notes) == (4, ["1 runs without a value"])
+    assert (told.n, told.notes) == (4, ["1 run without a value"])
     assert judged_claim("lstm fails", found[4:], **FAILING).interval is None
 
 
@@ -210,7 +210,7 @@ def test_a_claim_of_two_metrics_goes_by_the_differences_within_runs():
     close(judged_claim(claim, found).interval, told.low, 7 / 3, told.high)
     found[0].values["probe/made/b"] = None  # a run that lacks one of them
     told = judged_claim(claim, found, [*PLANNED, {"task": "copy", "model": "plstm", "seed": 3}])
-    assert (told.interval.mid, told.n, told.notes) == (1, 2, ["3 of 4 runs", "1 runs without a value"])
+    assert (told.interval.mid, told.n, told.notes) == (1, 2, ["3 of 4 runs", "1 run without a value"])
     twice = stats.ttest_1samp([1 - 2 * 0, 5 - 2 * 4], 0).confidence_interval()
     close(judged_claim(claim | {"times": 2}, found).interval, twice.low, -1, twice.high)
 
@@ -320,7 +320,7 @@ def test_the_best_rate_is_the_one_with_the_best_mean_among_those_at_which_no_run
     found += rated([None], 1e-2, status="diverged", first=3)
     told = judged_claim("plstm > lstm", found, **RATES)
     close(told.interval, *judge.contrast_of([70, 71, 72], [60, 61, 62]))
-    assert (told.n, told.notes) == (3, ["failed: 1 of 8, 0 of 3", "1 runs without a value"]), "n: at the best rates"
+    assert (told.n, told.notes) == (3, ["failed: 1 of 8, 0 of 3", "1 run without a value"]), "n: at the best rates"
     told = judged_claim("plstm > lstm", found, better="lower", **RATES)  # the rate with the lowest mean: one run
     assert (told.interval.mid, told.n) == (pytest.approx(61 - 50), 1)
     every = [replace(row, status="diverged") if row.axes["model"] == "plstm" else row for row in found]
@@ -377,7 +377,7 @@ def test_a_run_that_was_not_analysed_counts_as_missing_where_a_claim_is_about_th
     assert judged_claim(claim, found).word == "holds"
     found[0].values["probe/made/a"] = None  # analysed, but without this value
     told = judged_claim(claim, found)
-    assert (told.word, told.notes) == ("holds", ["1 runs without a value"])
+    assert (told.word, told.notes) == ("holds", ["1 run without a value"])
     found[0].values["probe/made/b"] = None  # not analysed at all
     told = judged_claim(claim, found)
     assert (told.word, told.notes[0]) == ("not run", "5 of 6 runs")
@@ -452,7 +452,7 @@ def test_failures_are_left_out_and_told_and_runs_at_chance_stay():
 
 def test_a_run_without_a_value_is_told_and_not_counted():
     told = judged_value(rows([0.899, None, 0.901, 0.9]))
-    assert (told.word, told.n, told.notes) == ("agrees", 3, ["1 runs without a value"])
+    assert (told.word, told.n, told.notes) == ("agrees", 3, ["1 run without a value"])
     told = judged_value([made_row({"last valid/accuracy": None}, row) for row in rows([0.9, 0.9])], **FAILING)
     assert (told.word, told.n, told.notes) == ("undecided", 0, ["2 runs without a value"]), "did they succeed?"
 

@@ -178,7 +178,7 @@ def test_a_table_without_printed_values_shows_means():
     cells.append({"label": "loss", "value": None, "metric": "test/loss", "unit": "nats"})
     found = [made_row({"last test/loss": 1.5}, row) for row in rows([0.9])]
     text = markdown.table(report_of(TABLE | {"cells": cells}, {"paper": found}))
-    assert (line_of(text, "plstm")[1], line_of(text, "loss")[1]) == ("90, 1 runs", "1.5 nats, 1 runs")
+    assert (line_of(text, "plstm")[1], line_of(text, "loss")[1]) == ("90, 1 run", "1.5 nats, 1 run")
 
 
 def test_a_study_of_ours_without_hypotheses_is_no_table_of_a_paper():

@@ -218,8 +218,13 @@ def judge_claim(
         else:
             notes.append(f"{fewest} runs are too few for ranks")
     lacking = sum(not _has_value(claim, row) for shared in found for side in groups[shared] for row in side)
-    notes += [f"{lacking} runs without a value"] * (lacking > 0)
+    notes += _without_value(lacking)
     return Verdict(word, found[weakest], (low, high), fewest, notes)
+
+
+def _without_value(runs: int) -> list[str]:
+    """Return the note on a number of runs without a value; none if there are no such runs."""
+    return [f"{runs} run{'s' * (runs > 1)} without a value"] * (runs > 0)
 
 
 def _has_value(claim: Claim, row: Row) -> bool:
@@ -335,7 +340,7 @@ def judge_value(cell: Cell, rows: Sequence[Row]) -> Verdict:
     notes += ["part of the data"] * any(row.partial for row in own)
     estimated, values = estimate(cell, good), _values(cell, good)
     known = lost + sum(bool(cell.succeeded(row)) and cell.read(row) is not None for row in own)
-    notes += [f"{len(own) - known} runs without a value"] * (known < len(own) and not cell.compute)
+    notes += [] if cell.compute else _without_value(len(own) - known)
     word = {1: "agrees", -1: "differs", 0: UNDECIDED}[0 if estimated is None else estimated.place(*region)]
     if len(own) < cell.planned:
         word, notes = NOT_RUN, [f"{len(own)} of {cell.planned} runs", *notes]

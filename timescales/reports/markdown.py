@@ -236,7 +236,8 @@ def _mean(each: Judged[Cell], table: Table) -> str:
             unit = f" {cell.unit}" if cell.unit != table.unit else ""
             found, late = judge.mean_of(cell, verdict.values), sum(isinstance(x, Censored) for x in verdict.values)
             mean = f"at least {wording.number(found.mid)}" if late else wording.interval(found)
-            text = f"{mean}{unit}{under}, {len(verdict.values)} runs"
+            runs = len(verdict.values)
+            text = f"{mean}{unit}{under}, {runs} run{'s' * (runs > 1)}"
             means.append(f"{text}, of which {late} never got there" if late else text)
     return "; ".join(means)
 
@@ -324,7 +325,7 @@ def runs_and_cost(report: Report) -> list[str]:
                 hours[device] = hours.get(device, 0.0) + row.seconds / 3600
             machines = "; ".join(f"{h:.1f} h on {device}" for device, h in hours.items())
             commits = ", ".join(sorted({str(row.commit) for row in rows}))
-            lines.append(f"- {size}: {len(rows)} runs, {machines}; commits {commits}.")
+            lines.append(f"- {size}: {len(rows)} run{'s' * (len(rows) > 1)}, {machines}; commits {commits}.")
             lines += [f"  Part of the data: {p}." for p in sorted({row.partial for row in rows if row.partial})]
     if not lines:
         return []
