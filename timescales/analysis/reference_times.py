@@ -78,15 +78,18 @@ def late_over_halves(model: SequenceModel, task: VariableCopy) -> dict[str, floa
     """Count the units that are late on average over halves of 100 sequences.
 
     `late/mean_short`: over the half with shorter delays; `late/mean_long`: over the other half; `late/mean_both`: over
-    both; `late/mean_one`: over only one of them; `late/mean_neither`: over neither.
+    both; `late/mean_one`: over only one of them; `late/mean_neither`: over neither. Of one sequence, which has no other
+    half, there is only `late/mean_short`.
     """
     ages, delays = ages_before_signals(model, task)
     short, long = (
         (ages[half] / delays[half].clamp(min=1).unsqueeze(1)).mean(0) >= LATE
         for half in delays.argsort(stable=True).tensor_split(2)
     )
-    counts = {"short": short.sum(), "long": long.sum(), "both": (short & long).sum()}
-    counts |= {"one": (short ^ long).sum(), "neither": (~(short | long)).sum()}
+    counts = {"short": short.sum()}
+    if len(delays) > 1:
+        counts |= {"long": long.sum(), "both": (short & long).sum()}
+        counts |= {"one": (short ^ long).sum(), "neither": (~(short | long)).sum()}
     return {f"late/mean_{name}": float(n) for name, n in counts.items()}
 
 
