@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from quick import change_record
 
 from timescales import LSTM, analysis
-from timescales.analysis import learning_curves, study
+from timescales.analysis import learning_curves, study, timescale_law
 from timescales.analysis.run import load
 from timescales.config import compose, folders, schema
 from timescales.models.sequence import SequenceModel
@@ -30,6 +30,16 @@ def test_two_runs_of_one_seed_are_two_curves(trained, tmp_path):
     found = learning_curves.compare(loaded)
     assert [row["step"] for row in found.rows] == [1, 2, 3, 4, 1, 2]
     assert len(found.values) == 6
+
+
+def test_dollar_signs_of_settings_are_no_formula(trained, tmp_path):
+    """matplotlib reads what is between two of them as TeX, and $_a_$ is none."""
+    first = load(trained("lstm"))
+    names = ("$_a_$", "$_b_$")
+    configs = {name: first.config | {"model": first.config["model"] | {"name": name}} for name in names}
+    runs = [replace(first, directory=tmp_path / k, record=replace(first.record, config=v)) for k, v in configs.items()]
+    for module in (learning_curves, timescale_law):
+        assert study.write(module.compare(runs), tmp_path, "compared")[1].is_file()
 
 
 def test_curves_of_a_finished_and_an_interrupted_run_side_by_side(trained, tmp_path):

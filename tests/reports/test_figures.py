@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 
 import pytest
-from made_up import TABLE, made_row, report_of, rows
+from made_up import TABLE, made_row, quoted, report_of, rows
 from matplotlib.figure import Figure
 
 from timescales import paths, plotting
@@ -43,6 +43,19 @@ def test_values_of_a_setting_that_are_no_numbers_stand_side_by_side():
     figures.KINDS["line"](ax, figures.Panel(of, "paper", of.table, panel))
     assert [label.get_text() for label in ax.get_xticklabels()] == ["none", "10", "[1, 2]"]
     assert (*ax.lines[0].get_xdata(), *ax.lines[0].get_ydata()) == pytest.approx((0, 1, 2, 50, 90, 60))
+
+
+def test_dollar_signs_of_settings_are_no_formula():
+    """matplotlib reads what is between two of them as TeX, and $_a_$ is none."""
+    places = {name: {"task.target": f"$_{name}_$"} for name in "ab"}
+    found = [row for axes in places.values() for row in rows([0.5, 0.6, 0.7], **axes) + rows([0.9] * 3, "lstm", **axes)]
+    panels = [{"kind": "line", "x": "task.target"}, {"kind": "curves", "where": places["a"]}]
+    table = TABLE | {"title": "$_t_$", "figure": panels, "cells": [{"where": places["b"], "value": 90.0}]}
+    table |= {"claims": [quoted("plstm > lstm @ task.target=$_a_$")]}
+    table |= {"runs": [grid | {"task.target": ["$_a_$", "$_b_$"]} for grid in TABLE["runs"]]}
+    of = report_of(table, {"paper": found})
+    for picture in (figures.draw(of), forest.verdicts(of)):
+        assert plotting.small_png(picture)[:4] == b"\x89PNG"
 
 
 def test_curves_of_a_table_of_times_are_those_of_the_metric_that_reaches_the_threshold():

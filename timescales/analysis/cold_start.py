@@ -158,7 +158,7 @@ def draw(figure: Any, lines: Sequence[Line]) -> None:
     """
     left, right = plotting.panels(figure, 2, width=11.0)
     for number, (label, colour, _, (steps, pieces)) in enumerate(lines):
-        prefix = f"{label}: " if label else ""
+        prefix = f"{plotting.literal(label)}: " if label else ""
         look = {"lw": 1.6, "color": colour, "marker": plotting.MARKERS[number % len(plotting.MARKERS)], "ms": 4}
         x = [row["at"] for row in steps]
         for key, style, words in (("cold", "-", "from zeros"), ("warm", ":", "from a warm state")):

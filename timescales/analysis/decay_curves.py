@@ -165,9 +165,10 @@ def draw(figure: Any, lines: Sequence[Line]) -> None:
             units = product[:, product[-1].argsort(descending=True)[ranks]]
             x = torch.arange(len(product)) + shift
             look = {"color": line.colour, "lw": 0.7, "alpha": 0.5, "ls": line.style}
-            ax.plot(x, units[:, 0], label=f"{line.label}: {drawn} units", **look)
+            name = plotting.literal(line.label)
+            ax.plot(x, units[:, 0], label=f"{name}: {drawn} units", **look)
             ax.plot(x, units[:, 1:], **look)
-            label = f"{line.label}: mean of all units"
+            label = f"{name}: mean of all units"
             ax.plot(x, product.mean(1), color=line.colour, lw=2.4, ls=line.style, label=label)
         ax.set(xlabel="steps n", ylabel="part of the cell state that is left", ylim=(0, 1.02))
     last = STEPS if longest > STEPS / 2 else longest - 1

@@ -111,7 +111,8 @@ def draw_several(figure: Any, lines: Sequence[tuple[str, Trained, Tensor]]) -> N
     shades = plotting.shades(len(lines))  # the runs differ in their delay; all are power-law models
     for (name, run, p), shade in zip(lines, shades, strict=True):
         share = (torch.arange(len(p)) + 0.5) / len(p)
-        ax.plot(p.sort(descending=True).values, share, color=shade, lw=1.8, label=f"{name}: mean {p.mean():.2f}")
+        label = f"{plotting.literal(name)}: mean {p.mean():.2f}"
+        ax.plot(p.sort(descending=True).values, share, color=shade, lw=1.8, label=label)
         if (delay := _printed_delay(run)) is not None:
             label = f"paper: mean at T = {delay}, {MEAN_P[delay]}"
             ax.axvline(MEAN_P[delay], color=shade, ls="--", lw=1, label=label)

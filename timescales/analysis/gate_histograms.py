@@ -111,7 +111,7 @@ def draw(figure: Any, gates: Sequence[Gates], names: Sequence[str]) -> None:
         smallest = [f"smallest {values.min():.3g} steps" for values in times[k]]
         _draw_histograms(left, pairs[k], ACTIVATIONS, of_run.run.colour, means)
         _draw_histograms(right, times[k], edges, of_run.run.colour, smallest)
-        left.set_title(names[k], loc="left", fontsize=9)
+        left.set_title(plotting.literal(names[k]), loc="left", fontsize=9)
         right.set_xscale("log")
         plotting.plain_ticks(right)
     axes[-2].set_xlabel("mean forget gate f")

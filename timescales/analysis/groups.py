@@ -30,7 +30,7 @@ class Group(NamedTuple):
     @property
     def label(self) -> str:
         """Name and number of runs, for legends."""
-        return f"{self.name} ({len(self.runs)} run{'s' if len(self.runs) > 1 else ''})"
+        return plotting.literal(f"{self.name} ({len(self.runs)} run{'s' if len(self.runs) > 1 else ''})")
 
     def line(self, data: Any) -> Line:
         """Return the group's line in a figure."""

@@ -102,7 +102,8 @@ def draw(figure: Any, lines: Sequence[tuple[Group, Sequence[Printed]]]) -> None:
         for group, papers in lines:
             _draw_runs(ax, group, metric)
             for paper in (paper for paper in papers if paper.metric.endswith(f"/{metric}")):
-                label = f"{group.name}: {paper.value:.4g} printed, {paper.metric} ({paper.table})"
+                name = plotting.literal(group.name)
+                label = f"{name}: {paper.value:.4g} printed, {paper.metric} ({paper.table})"
                 ax.axhline(paper.value, color=group.colour, ls=(0, (6, 3)), lw=1, label=label)
         _draw_no_skill(ax, [group.runs[0] for group, _ in lines], metric)
         values = [value for group, _ in lines for run in group.runs for _, value in points(run, metric)]

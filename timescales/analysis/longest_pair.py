@@ -133,7 +133,7 @@ def draw(figure: Any, lines: Sequence[Line], pair_rows: list[TableRow]) -> None:
         runs = rows[0]["runs"]
         x, y, spread = ([row[key] for row in rows] for key in ("up_to", "value", "spread"))
         look = {"color": colour, "ls": style, "lw": 1.8, "marker": "o", "ms": 4, "capsize": 3}
-        label = f"{name} ({runs} run{'s' if runs > 1 else ''})" if name else None
+        label = f"{plotting.literal(name)} ({runs} run{'s' if runs > 1 else ''})" if name else None
         left.errorbar(x, y, spread if runs > 1 else None, label=label, **look)
     left.axvline(LONG, color="black", ls="--", lw=1)
     at_top = {"fontsize": 8, "va": "bottom", "transform": left.get_xaxis_transform()}

@@ -74,10 +74,12 @@ class Trained:
     @property
     def title(self) -> str:
         """Return the task, model, seed and steps, for the titles of figures."""
+        from timescales import plotting
+
         steps, task = self.record.steps, self.config["task"]
         corpus = task.get("corpus")
         task_name = task["name"] if corpus is None or task["name"].startswith(corpus) else f"{task['name']} ({corpus})"
-        title = f"{task_name}, {self.config['model']['name']}, seed {self.record.seed}"
+        title = plotting.literal(f"{task_name}, {self.config['model']['name']}, seed {self.record.seed}")
         return title + (f", {steps:,} steps" if steps else "")
 
 

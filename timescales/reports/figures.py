@@ -13,7 +13,18 @@ from typing import Any, NamedTuple
 from timescales.config.run import Axes
 from timescales.files import write_atomic
 from timescales.papers.table import PAPER, RATES, Figure, Row, Table, column, group, matches, metric_of, varying
-from timescales.plotting import STYLES, Look, band, colour, draw_baselines, empty_figure, fixed_style, panels, small_png
+from timescales.plotting import (
+    STYLES,
+    Look,
+    band,
+    colour,
+    draw_baselines,
+    empty_figure,
+    fixed_style,
+    literal,
+    panels,
+    small_png,
+)
 from timescales.reports.report import Report
 from timescales.reports.wording import full_size, setting_value
 from timescales.runs import metrics
@@ -91,11 +102,11 @@ def _title(panel: Panel) -> str:
     if panel.figure.kind == "times":
         return f"How long units keep what they have written\n{size}"
     shown = "".join(f", {_name({key: value}, [key])}" for key, value in panel.figure.where.items())
-    return f"{textwrap.fill(panel.report.table.title, 72)}\n{size}{shown}"
+    return f"{literal(textwrap.fill(panel.report.table.title, 72))}\n{size}{shown}"
 
 
 def _name(axes: Axes, keys: Sequence[str]) -> str:
-    words = {key: setting_value(axes[key]) for key in keys if key in axes}
+    words = {key: literal(setting_value(axes[key])) for key in keys if key in axes}
     return ", ".join(word if k in ("model", "task") else f"{k.split('.')[-1]}={word}" for k, word in words.items())
 
 
@@ -192,7 +203,7 @@ def _line(ax: Any, panel: Panel) -> None:
     below = "\nempty dots: runs that never reached the threshold, at their last step" * empty
     ax.set(xlabel=(figure.xlabel or figure.x) + below, ylabel=name, yscale=figure.yscale)
     if not numbers:
-        ax.set_xticks(range(len(places)), places)
+        ax.set_xticks(range(len(places)), map(literal, places))
     elif figure.xscale == "log":
         ax.set_xscale("log")
         ax.set_xticks(places, [f"{place:g}" for place in places])

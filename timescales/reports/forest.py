@@ -14,7 +14,7 @@ from timescales.papers import judge
 from timescales.papers.judge import Interval, Verdict
 from timescales.papers.ladder import OPPOSITE, SEEN, LadderClaim
 from timescales.papers.table import PAPER, Cell, Claim, printed_pairs
-from timescales.plotting import empty_figure
+from timescales.plotting import empty_figure, literal
 from timescales.reports import wording
 from timescales.reports.report import Judged, Report
 
@@ -78,12 +78,13 @@ def _legend(printed: bool) -> list[Any]:
 
 def _rows(ax: Any, names: Sequence[str], title: str, letters: int = 70) -> None:
     """Label the rows of a panel, the first at the top. letters: those that fit into a line of the title."""
-    ax.set_yticks(range(len(names)), [textwrap.shorten(name, 78, placeholder=" ...") for name in names], fontsize=8)
+    shown = [literal(textwrap.shorten(name, 78, placeholder=" ...")) for name in names]
+    ax.set_yticks(range(len(names)), shown, fontsize=8)
     ax.set_ylim(len(names) - 0.4, -0.6)
     ax.tick_params(axis="y", length=0)
     ax.tick_params(axis="x", labelsize=8)
     ax.spines[["top", "right", "left"]].set_visible(False)
-    ax.set_title(textwrap.fill(title, letters), loc="left", fontsize=9)
+    ax.set_title(literal(textwrap.fill(title, letters)), loc="left", fontsize=9)
 
 
 def _claims_on(ax: Any, claims: Sequence[Judged[Claim]], unit: str, report: Report) -> None:
@@ -211,7 +212,7 @@ def _ladder_claim_on(ax: Any, judged: LadderClaim, report: Report) -> None:
     place = f" ({wording.in_words(own.place)})" if own and own.place else ""
     names.append(f"paper's size{place}" + ("" if paper is not None or lead else ": open"))
     _rows(ax, names, _title(judged), LETTERS)
-    ax.set_yticks(range(len(names)), [textwrap.fill(name, 24) for name in names], fontsize=8)
+    ax.set_yticks(range(len(names)), [literal(textwrap.fill(name, 24)) for name in names], fontsize=8)
     if not judged.ratio:
         ax.locator_params(axis="x", nbins=5)
     else:
