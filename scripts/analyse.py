@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import functools
 import sys
+import tempfile
 import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -28,7 +29,10 @@ sys.path.insert(0, str(ROOT))
 from timescales import analysis  # noqa: E402
 from timescales.analysis import study  # noqa: E402
 from timescales.errors import ConfigError, nearest  # noqa: E402
+from timescales.files import make_folder  # noqa: E402
 from timescales.runs import wandb_run  # noqa: E402
+
+ANOTHER = "give another folder as --to=DIR"
 
 
 def main() -> None:
@@ -80,8 +84,9 @@ def study_weights(options: argparse.Namespace) -> None:
     if options.record:
         raise ConfigError("--record is for a run, and --weights for a file that has no record: leave one out")
     name = choose(options.only or "timescale_law", list(weights.ANALYSES), "--only")[0]
-    found = weights.study(weights.read(options.weights), options.run_dir, name)
-    write_one(name, options.to or Path(f"{options.weights}-analysis"), options.svg, found)
+    read, folder = weights.read(options.weights), options.to or Path(f"{options.weights}-analysis")
+    check_writable(folder, ANOTHER)
+    write_one(name, folder, options.svg, weights.study(read, options.run_dir, name))
 
 
 def measure(options: argparse.Namespace) -> None:
@@ -105,6 +110,7 @@ def study_each(options: argparse.Namespace) -> list[str]:
     names, directory = choose(options.only, analysis.names("study"), "--only"), options.run_dir[0]
     load = functools.cache(functools.partial(analysis.load, directory))  # by the weights that an analysis reads
     load(analysis.weights_for(names[0]))  # a run that cannot be loaded is an error, whatever is asked of it
+    check_writable(directory / "analysis", "change its permissions, or copy the run to a folder of yours")
 
     def analyse(name: str) -> study.Study:
         return analysis.study_run(load(analysis.weights_for(name)), name)
@@ -125,6 +131,7 @@ def compare(options: argparse.Namespace) -> list[str]:
         return [analysis.load(directory, weights) for directory in options.run_dir]
 
     load(analysis.weights_for(names[0]))
+    check_writable(options.to, ANOTHER)
 
     def analyse(name: str) -> study.Study:
         return analysis.compare_runs(load(analysis.weights_for(name)), name, **extras(name))
@@ -151,8 +158,7 @@ def write_all(
 ) -> list[str]:
     """Write the results of all analyses into a folder and print their values. Returns the analyses that failed.
 
-    With --only errors are raised. Otherwise an unexpected error is printed, and the other analyses still run, unless
-    nothing can be written.
+    With --only errors are raised. Otherwise an unexpected error is printed, and the other analyses still run.
     """
     skipped, failed = [], []
     for name in names:
@@ -163,13 +169,23 @@ def write_all(
                 raise
             skipped.append(name)
         except Exception as error:
-            if options.only or isinstance(error, OSError):
+            if options.only:
                 raise
             print(f"{name} failed: {traceback.format_exception_only(error)[-1].strip()}")
             failed.append(name)
     if skipped:
         print(f"skipped, not made for this model or task: {', '.join(skipped)} (--only=NAME says why)")
     return failed
+
+
+def check_writable(folder: Path, fix: str) -> None:
+    """Make a folder. Raise ConfigError, with the fix, if it cannot be made, or if no file can be written into it."""
+    try:
+        make_folder(folder)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise ConfigError(f"cannot write into {folder} ({error.strerror}): {fix}") from error
 
 
 def write_one(name: str, folder: Path, svg: bool, result: study.Study) -> None:

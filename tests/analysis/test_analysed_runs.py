@@ -155,13 +155,17 @@ def test_the_studies_of_a_run(trained, analyse, monkeypatch):
     assert (len(times), times) == (8, sorted(times, reverse=True))
     assert Record.read(run).probes["timescale_law/alpha"] == analysis.measure_run(run, "timescale_law")["alpha"]
 
-    def broken(*_):
-        raise RuntimeError("shapes do not fit")
+    def raising(error):
+        def study(run):
+            raise error
 
-    (run / "analysis" / "timescale_law.png").unlink()
-    monkeypatch.setattr(characteristic_times, "study", broken)
-    assert analyse(run).startswith("error: characteristic_times failed (--only=NAME shows where)")
-    assert (run / "analysis" / "timescale_law.png").is_file()  # the others are made
+        return study
+
+    for error in (FileNotFoundError(2, "No such file", "its data"), OSError(), RuntimeError("shapes do not fit")):
+        monkeypatch.setattr(characteristic_times, "study", raising(error))
+        (run / "analysis" / "timescale_law.png").unlink()
+        assert analyse(run).startswith("error: characteristic_times failed (--only=NAME shows where)")
+        assert (run / "analysis" / "timescale_law.png").is_file()  # the others are made
     with pytest.raises(RuntimeError, match="shapes"):
         analyse(run, "--only=characteristic_times")
 
@@ -175,7 +179,10 @@ def test_several_runs_go_into_one_picture(trained, train, analyse, tmp_path):
     assert "--to=DIR is for several runs" in analyse(runs[0], "--to=x")
     file = runs[0] / "record.json"
     assert f"error: {file}/record.json: Not a directory" in analyse(file)
-    assert f"error: {file}: File exists" in analyse(*runs, "--only=timescale_law", f"--to={file}")
+    expected = f"error: cannot write into {file} (File exists): give another folder as --to=DIR"
+    assert analyse(*runs, f"--to={file}") == expected
+    (runs[0] / "analysis").write_text("")
+    assert "/analysis (File exists): change its permissions, or copy the run" in analyse(runs[0])
     other = tmp_path / "adding"
     assert train("task=adding", "task.T=6", *SMALL[2:], "logger=none", f"run_dir={other}").status == 0
     assert "give runs of one task" in analyse(runs[0], other, "--only=timescale_law", f"--to={tmp_path / 'both'}")
