@@ -91,6 +91,22 @@ def test_a_run_that_never_reached_the_threshold_is_an_empty_dot():
     assert [(list(line.get_xdata()), line.get_fillstyle()) for line in dots] == [([5], "full"), ([10], "none")]
 
 
+def test_a_run_that_never_reached_the_threshold_is_an_empty_dot_among_verdicts():
+    metric = "steps to valid/accuracy >= 0.9"
+    never = [made_row({metric: steps}, row) for row, steps in zip(rows([0.9] * 2), (100, Censored(300)), strict=True)]
+    for value in (None, 200.0):
+        cells = [{"where": {"model": "plstm"}, "value": value, "tolerance": 100}]
+        table = TABLE | {"metric": metric, "better": "lower", "unit": "steps", "cells": cells}
+        picture = forest.verdicts(report_of(table, {"paper": never}))
+        (ax,) = picture.axes
+        full, empty = (line for line in ax.lines if line.get_linestyle() == "None" and line.get_color() == "black")
+        assert (full.get_fillstyle(), empty.get_fillstyle()) == ("full", "none")
+        assert [*full.get_xdata(), *empty.get_xdata()] == ([-1, 1] if value else [100, 300])
+        without = forest.verdicts(report_of(table, {"paper": never[:1]}))
+        words = [[text.get_text() for text in one.legends[0].get_texts()] for one in (picture, without)]
+        assert words[0] == [*words[1], "run that never reached the threshold, at its last step"]
+
+
 def test_the_picture_is_drawn(made):
     write.write(made())
     curves, times = {"kind": "curves"}, {"kind": "times"}

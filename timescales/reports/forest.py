@@ -17,6 +17,7 @@ from timescales.papers.table import PAPER, Cell, Claim, printed_pairs
 from timescales.plotting import empty_figure, literal
 from timescales.reports import wording
 from timescales.reports.report import Judged, Report
+from timescales.runs.metrics import Censored
 
 GREEN, RED, GREY, PALE, BLUE, REGION = "#1a7f4b", "#c0392b", "#8a8a8a", "#c4c4c4", "#2b6cb0", "#dcefe2"
 LOOK = {  # colour and marker of each word
@@ -24,6 +25,8 @@ LOOK = {  # colour and marker of each word
     **dict.fromkeys((*judge.AGAINST, OPPOSITE), (RED, "X")),
     judge.NOT_RUN: (PALE, "D"),
 }
+DOT: dict[str, Any] = {"color": "black", "marker": ".", "ls": "", "ms": 3.5}  # a run
+EMPTY = DOT | {"marker": "o", "fillstyle": "none"}  # a run that never reached the threshold
 FAR = 8.0  # in margins: values farther away are drawn at the edge
 
 
@@ -50,7 +53,8 @@ def verdicts(report: Report) -> Any:
             else:
                 _values_on(ax, own, unit, report)
     printed = any(printed_lead(each.item, report) for each in claims) or any(v.item.value is not None for v in values)
-    figure.legend(handles=_legend(printed), loc="outside upper left", ncols=6, frameon=False, fontsize=8)
+    late = any(isinstance(x, Censored) for each in values for verdict in each.verdicts for x in verdict.values)
+    figure.legend(handles=_legend(printed, late), loc="outside upper left", ncols=7, frameon=False, fontsize=8)
     return figure
 
 
@@ -63,7 +67,8 @@ def _by_unit(each: Sequence[Judged[Any]]) -> dict[str, list[Any]]:
     return found
 
 
-def _legend(printed: bool) -> list[Any]:
+def _legend(printed: bool, late: bool) -> list[Any]:
+    """Return the entries of the legend. late: whether a run never reached the threshold."""
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
@@ -73,6 +78,8 @@ def _legend(printed: bool) -> list[Any]:
     lines.append(Patch(color=REGION, label="what is claimed, or printed"))
     if printed:
         lines.append(Line2D([], [], color=BLUE, marker="|", ls="", ms=10, mew=1.5, label="printed by the paper"))
+    if late:
+        lines.append(Line2D([], [], **EMPTY, label="run that never reached the threshold, at its last step"))
     return lines
 
 
@@ -141,9 +148,10 @@ def _values_on(ax: Any, values: Sequence[Judged[Cell]], unit: str, report: Repor
             if verdict.interval:
                 interval = Interval(*(place(cell, x) for x in verdict.interval))
                 _line(ax, dy, interval, verdict.word, -math.inf, math.inf)
-            runs = [place(cell, x) for x in verdict.values]
-            ax.plot(runs, [dy] * len(runs), ".", color="black", ms=3.5, alpha=0.6, zorder=5)
-            points += runs
+            for late in sorted({isinstance(x, Censored) for x in verdict.values}):  # that never reached the threshold
+                runs = [place(cell, x) for x in verdict.values if isinstance(x, Censored) is late]
+                ax.plot(runs, [dy] * len(runs), **(EMPTY if late else DOT), alpha=0.6, zorder=5)
+                points += runs
     if printed:
         ax.axvspan(-1, 1, color=REGION, zorder=0)
         ax.axvline(0, color=BLUE, lw=1)
