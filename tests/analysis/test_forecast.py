@@ -88,8 +88,8 @@ def test_dollar_signs_of_a_file_are_no_formula(tmp_path, script):
     assert study.write(found, tmp_path, "forecast")[1].is_file()
     settings = [f"task.{key}='{column}'" for key, column in columns.items()]
     picture = tmp_path / "some.png"
-    said = script("examples", "task=series", f"task.data={tmp_path / 'cost.csv'}", *settings, "--png", picture)
-    assert said == f"written: {picture}\n"
+    output = script("examples", "task=series", f"task.data={tmp_path / 'cost.csv'}", *settings, "--png", picture)
+    assert output == f"written: {picture}\n"
 
 
 def test_other_tasks_are_refused(saw):

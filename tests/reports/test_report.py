@@ -100,10 +100,9 @@ def test_a_test_that_cannot_decide_is_not_decided_by_chance():
     def tests(lstm, **table):
         claims = [quoted("plstm > lstm"), quoted("lstm > plstm")]
         found = {"paper": rows([0.9, 0.8, 0.7]) + rows(lstm, "lstm")}
-        told = re.search(
-            r"about (.*) of the (.) tests", markdown.table(report_of(TABLE | {"claims": claims} | table, found))
-        )
-        return told and told.groups()
+        page = markdown.table(report_of(TABLE | {"claims": claims} | table, found))
+        line = re.search(r"about (.*) of the (.) tests", page)
+        return line and line.groups()
 
     assert tests([0.9, 0.8, 0.7]) == ("0.1", "2")
     assert tests([0.9, 0.8, 0.7], chance="test/accuracy < 0.5") is None, "three runs a side are too few for ranks"
