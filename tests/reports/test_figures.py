@@ -103,8 +103,9 @@ def test_a_run_that_never_reached_the_threshold_is_an_empty_dot_among_verdicts()
         assert (full.get_fillstyle(), empty.get_fillstyle()) == ("full", "none")
         assert [*full.get_xdata(), *empty.get_xdata()] == ([-1, 1] if value else [100, 300])
         without = forest.verdicts(report_of(table, {"paper": never[:1]}))
-        words = [[text.get_text() for text in one.legends[0].get_texts()] for one in (picture, without)]
+        words = [[text.get_text() for part in one.legends for text in part.get_texts()] for one in (picture, without)]
         assert words[0] == [*words[1], "run that never reached the threshold, at its last step"]
+        assert ("holds, agrees" in words[0]) == bool(value), "without claims and printed values nothing is judged"
 
 
 def test_the_picture_is_drawn(made):

@@ -52,9 +52,11 @@ def verdicts(report: Report) -> Any:
                 _claims_on(ax, own, unit, report)
             else:
                 _values_on(ax, own, unit, report)
-    printed = any(printed_lead(each.item, report) for each in claims) or any(v.item.value is not None for v in values)
+    of_paper = any(v.item.value is not None for v in values)
+    printed = of_paper or any(printed_lead(each.item, report) for each in claims)
     late = any(isinstance(x, Censored) for each in values for verdict in each.verdicts for x in verdict.values)
-    figure.legend(handles=_legend(printed, late), loc="outside upper left", ncols=7, frameon=False, fontsize=8)
+    if handles := _legend(bool(claims) or of_paper, printed, late):
+        figure.legend(handles=handles, loc="outside upper left", ncols=7, frameon=False, fontsize=8)
     return figure
 
 
@@ -67,15 +69,21 @@ def _by_unit(each: Sequence[Judged[Any]]) -> dict[str, list[Any]]:
     return found
 
 
-def _legend(printed: bool, late: bool) -> list[Any]:
-    """Return the entries of the legend. late: whether a run never reached the threshold."""
+def _legend(judged: bool, printed: bool, late: bool) -> list[Any]:
+    """Return the entries of the legend.
+
+    judged: whether anything has a verdict; printed: whether numbers of a paper are drawn; late: whether a run never
+    reached the threshold.
+    """
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
     dots = [("holds, agrees", GREEN, "o"), ("refuted, differs", RED, "X"), ("undecided", GREY, "D")]
     dots.append(("runs are missing", PALE, "D"))
-    lines: list[Any] = [Line2D([], [], color=colour, marker=mark, label=name) for name, colour, mark in dots]
-    lines.append(Patch(color=REGION, label="what is claimed, or printed"))
+    lines: list[Any] = []
+    if judged:
+        lines += [Line2D([], [], color=colour, marker=mark, label=name) for name, colour, mark in dots]
+        lines.append(Patch(color=REGION, label="what is claimed, or printed"))
     if printed:
         lines.append(Line2D([], [], color=BLUE, marker="|", ls="", ms=10, mew=1.5, label="printed by the paper"))
     if late:
