@@ -243,9 +243,9 @@ def yes_or_no(found: Mapping[str, int]) -> str:
 def answer(report: Report) -> str:
     """Answer in one sentence whether a table is reproduced at the paper's size."""
     conclusions, values = report.counts
-    if not conclusions and not values and report.study:
-        return "There are none" + ("; what we expected stands below the claims." if report.every_claim else ".")
     if not conclusions and not values:
+        if report.study:
+            return "There are none" + ("; what we expected stands below the claims." if report.every_claim else ".")
         return "There is nothing to compare with: we know of no conclusion and of no printed value."
     first = yes_or_no(conclusions or values)  # a paper that concludes nothing is judged by its values
     return f"{first}: {'; '.join(filter(None, counts([report])))}."
