@@ -121,7 +121,7 @@ def test_more_models_than_units_to_draw_have_a_unit_each():
     model = model_for(task, LSTM)
     runs = [run_of(model, task, size=k) for k in range(26)]
     decay_curves.compare(runs).draw(figure := Figure())
-    assert sum(line.get_label().endswith(": 1 units") for line in figure.axes[0].lines) == 26
+    assert sum(line.get_label().endswith(": 1 unit") for line in figure.axes[0].lines) == 26
 
 
 # --- T_1/e -----------------------------------------------------------------------------------------------------------

@@ -166,7 +166,7 @@ def draw(figure: Any, lines: Sequence[Line]) -> None:
             x = torch.arange(len(product)) + shift
             look = {"color": line.colour, "lw": 0.7, "alpha": 0.5, "ls": line.style}
             name = plotting.literal(line.label)
-            ax.plot(x, units[:, 0], label=f"{name}: {drawn} units", **look)
+            ax.plot(x, units[:, 0], label=f"{name}: {drawn} unit{'s' * (drawn > 1)}", **look)
             ax.plot(x, units[:, 1:], **look)
             label = f"{name}: mean of all units"
             ax.plot(x, product.mean(1), color=line.colour, lw=2.4, ls=line.style, label=label)
