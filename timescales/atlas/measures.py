@@ -47,7 +47,7 @@ def cost(layer: nn.Module, input_size: int) -> Cost:
 
 
 def engine_of(rnn: RNN) -> str:
-    """Return the engine that runs a cell here: fused, graph, or eager with the reason."""
+    """Return the name of the engine that runs a cell here; for eager with the reason."""
     cell = rnn.layers[0]
     x = next(cell.parameters()).new_zeros(2, 1, cell.input_size)
     with warnings.catch_warnings(record=True) as caught:
