@@ -114,10 +114,11 @@ def test_what_libraries_warn_of_is_in_the_runs_log(train, monkeypatch):
     assert [line.partition("][")[2] for line in lines] == [f"a.package][WARNING] odd at step {k}" for k in (1, 2)]
 
 
-PAGE_FAULTS = """
+MEMORY = """
 import resource
+from pathlib import Path
 import torch
-from timescales.experiment.train import keep_freed_memory
+from timescales.experiment.train import freed_memory_kept
 
 def page_faults():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
@@ -125,17 +126,22 @@ def page_faults():
         torch.ones(12 << 20)
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 
-without = page_faults()
-keep_freed_memory()
-page_faults()
-print(without, page_faults())
+def resident():
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+
+without, at_start = page_faults(), resident()
+with freed_memory_kept():
+    page_faults()
+    kept = page_faults()
+print(without, kept, resident() - at_start)
 """
 
 
-def test_a_training_keeps_the_memory_of_freed_tensors():
+def test_a_training_keeps_the_memory_of_freed_tensors_until_it_ends():
     """glibc returns the memory of a tensor of 48 MiB to the system: 12,288 faults when it is new."""
     if not hasattr(ctypes.CDLL(None), "mallopt"):  # not glibc: there is nothing to set
         return
-    printed = subprocess.run([sys.executable, "-c", PAGE_FAULTS], capture_output=True, text=True, check=True).stdout
-    without, kept = map(int, printed.split())
+    printed = subprocess.run([sys.executable, "-c", MEMORY], capture_output=True, text=True, check=True).stdout
+    without, kept, more = map(int, printed.split())
     assert kept < without / 4
+    assert more < 24 << 20

@@ -97,7 +97,6 @@ def train(run: Run, direction: Any = None) -> Record:
         from timescales.training.interrupt import Interrupt, raise_if_requested
         from timescales.training.run import TrainingRun, resume_step
 
-    keep_freed_memory()
     # What cannot be built leaves nothing behind. `build` replaces each "auto" in this copy.
     config, directory = copy.deepcopy(run.config), run.directory
     model, task, optimizer = build.build(config)
@@ -105,7 +104,7 @@ def train(run: Run, direction: Any = None) -> Record:
     loggers.check(config, model.rnn)
     start = extend.checkpoint_of(run, run.origin, task) if run.origin else None
     settings, times = LoopSettings(**config["loop"]), partial(memory.unit_timescales, model)
-    with lock.hold(directory) as held, Interrupt(), logged(directory):
+    with lock.hold(directory) as held, Interrupt(), logged(directory), freed_memory_kept():
         if saved := ended(run, direction):  # another process has trained it meanwhile
             return saved
         restart = found.action(run, found.read_state(directory)) is Action.RESTART
@@ -196,16 +195,23 @@ def what_it_costs(run: Run, whole: int, left: int) -> list[str]:
     return [f"{left:,} steps at most{there}; Ctrl-C saves, and the same command continues{look}"]
 
 
-def keep_freed_memory() -> None:
-    """Let this process keep the memory of freed tensors for later ones, where the C library is glibc.
+@contextlib.contextmanager
+def freed_memory_kept() -> Iterator[None]:
+    """Keep the memory of freed tensors for later ones, and return it to the system at the end of the block.
 
-    By default glibc returns the memory of large tensors to the system at each step. Then each page of a new tensor
-    causes a page fault, which took two fifths of a step of a small word model with 10,000 words.
+    By default glibc, the C library of most Linux systems, returns the memory of large tensors to the system at each
+    step. Then each page of a new tensor causes a page fault, which took two fifths of a step of a small word model with
+    10,000 words. glibc keeps its new settings after the block.
     """
     libc = ctypes.CDLL(None)
     if hasattr(libc, "mallopt"):
         libc.mallopt(MMAP_MAX, 0)  # allocate no memory outside the heap
         libc.mallopt(TRIM_THRESHOLD, -1)  # never return the heap's end
+    try:
+        yield
+    finally:
+        if hasattr(libc, "malloc_trim"):
+            libc.malloc_trim(0)  # else a sweep of many runs would hold more and more memory
 
 
 @contextlib.contextmanager
