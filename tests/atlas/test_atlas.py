@@ -66,12 +66,11 @@ def sizes():
 
 @pytest.fixture(scope="module")
 def tasks(sizes):
-    """The task of each test of the atlas, with little data; None without MNIST."""
-    tests = sizes.atlas.tests.items()
-    return {name: None if name.startswith("pixels") else sizes.task(rungs[0]) for name, rungs in tests}
+    """The task of each test of the atlas whose data need no download, with little data."""
+    return {name: sizes.task(rungs[0]) for name, rungs in sizes.atlas.tests.items() if not name.startswith("pixels")}
 
 
-@pytest.mark.parametrize("name", atlas().tests)
+@pytest.mark.parametrize("name", [name for name in atlas().tests if name != "pixels_98"])
 def test_chance_is_that_of_the_task(tasks, name):
     """The best constant answer, or the simple rule that the task names; as the task says it, or as its data have it."""
     task, rungs = tasks[name], atlas().tests[name]
@@ -90,7 +89,7 @@ def test_chance_is_that_of_the_task(tasks, name):
             assert rung.chance == pytest.approx(0.5 + 0.5 * math.log(6 / 5) / math.log(100), abs=1e-3)
         elif isinstance(task, TimeRescaling):
             assert rung.chance == pytest.approx(1 / task.letters, rel=1e-4)
-        elif task is not None:
+        else:
             answers = 8 if name.startswith("copy") else math.exp(task.chance())
             assert rung.chance == pytest.approx(1 / answers, rel=1e-4)
 

@@ -144,7 +144,7 @@ def test_a_sweep_composes_what_hydra_composes_for_a_single_run(folder, line):
 def test_a_group_is_an_axis_of_a_sweep_and_its_runs_are_those_of_single_commands(train, folder):
     mine, small = ["--config-dir", str(folder)], [*QUICK, "loop.max_steps=1", "logger=none"]
     swept = train("-m", *mine, *small, "+experiment=small,pair,ours/deep")
-    assert (swept.status, swept.err) == (0, "") or "step" in swept.err
+    assert swept.status == 0
     assert "4 runs: 0 already finished, 4 to train" in swept.out
     records = {path.parent.name.rpartition("-")[0] for path in Path("runs").glob("*/record.json")}
     assert records == {"copy-plstm-s0", "copy-lstm-s3", "copy-lstm-s4", "copy-lstm-s0"}

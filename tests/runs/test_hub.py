@@ -139,7 +139,6 @@ def test_weights_go_to_a_hub_and_come_back(call, server):
         assert (status, out.startswith(words)) == (0, True), (out, err)
 
 
-@pytest.mark.slow  # test_weights_go_to_a_hub_and_come_back loads runs, too
 @pytest.mark.parametrize("run_id", [ID, "1eb5a5d111d4"])
 def test_the_lines_of_a_card_load_its_run(call, server, tmp_path, run_id):
     """In a checkout, from a copy of the folder, and from the hub; the folder's README gives the run by its model."""

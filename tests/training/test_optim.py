@@ -253,7 +253,7 @@ def test_settings_that_torch_refuses_are_one_line(wrong, words):
     assert "\n" not in str(raised.value)
 
 
-def test_an_optimizer_of_matrices_trains_a_model_of_matrices():
+def test_an_optimizer_of_matrices_is_built_for_a_model_of_matrices():
     model = model_and_task()[0]
     matrices = torch.nn.ParameterList(p for p in model.parameters() if p.dim() == 2)
     optimizer = build.build_optimizer({"_target_": "torch.optim.Muon", "name": "muon", "lr": 0.01}, "cpu", matrices)
