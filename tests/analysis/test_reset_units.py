@@ -10,6 +10,7 @@ import torch
 from analysed import copy_task, hold, literal_steps, model_for, run_of, studied, variable, waves
 from made_up import made_row
 from scipy import stats
+from scipy.special import expit as sigmoid
 
 from timescales import PLSTM
 from timescales.analysis import reference_times, reset_units, two_delays
@@ -127,10 +128,6 @@ def test_reference_times_of_two_layers_stand_side_by_side():
 
 
 # --- Later-reset units -----------------------------------------------------------------------------------------------
-def sigmoid(z):
-    return 1.0 / (1.0 + np.exp(-z))
-
-
 def printed_reference_times(model, task):
     """k_t (S, B, H) by Chien et al. 2021, Eqs. 4-8, as they are printed."""
     cell, x = model.rnn.layers[0], next(iter(task.batches("test"))).x

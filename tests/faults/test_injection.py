@@ -202,14 +202,6 @@ def write_ptb(root):
     texts.write_words(root / "ptb", texts.PTB)
 
 
-def write_wikitext2(root):
-    texts.write_words(root / "wikitext-2", texts.WIKITEXT2)
-
-
-def write_cifar(root):
-    synthetic.write_cifar(root / "cifar-10-python.tar.gz", 50, 10)
-
-
 def write_glove(root):
     synthetic.write_glove(root / "glove.6B.100d.txt.gz")
 
@@ -218,12 +210,11 @@ def write_glove(root):
 DATA_SETS = {
     "MNIST": (mnist.CORPUS, lambda root: synthetic.write_mnist(root / "MNIST/raw", 60, 20), mnist.load),
     "MNIST, gzipped": (mnist.CORPUS, lambda root: synthetic.write_mnist(root / "MNIST/raw", 60, 20, ".gz"), mnist.load),
-    "CIFAR-10": (cifar.CORPUS, write_cifar, cifar.load),
+    "CIFAR-10": (cifar.CORPUS, lambda root: synthetic.write_cifar(root / "cifar-10-python.tar.gz", 50, 10), cifar.load),
     "IMDB": (imdb.CORPUS, lambda root: synthetic.write_imdb(root / "aclImdb_v1.tar.gz", 40, 20), imdb.load),
     "GloVe, gzipped": (glove.CORPUS, write_glove, lambda root: glove.vectors(synthetic.GLOVE, root)),
     "PTB, words": (text.PTB, write_ptb, lambda root: text.words("ptb", root)),
     "PTB, characters": (text.PTB_CHARACTERS, write_ptb, text.ptb_characters),
-    "WikiText-2": (text.WIKITEXT2, write_wikitext2, lambda root: text.words("wt2", root)),
     "text8, zip": (text.TEXT8, write_zipped_text8, text.text8),
 }
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from configs import config
+from scipy.special import expit as sigmoid
 from synthetic import sizes
 from trainings import fit, interrupted_and_resumed, parts, quiet
 
@@ -56,10 +57,6 @@ def anchor(monkeypatch):
         return asked
 
     return at
-
-
-def sigmoid(x):
-    return 1 / (1 + np.exp(-x))
 
 
 def lstm(cell, x, h, c):

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from configs import config
+from scipy.special import expit as sigmoid
 from synthetic import SMALL, sizes
 from torch import Tensor, nn
 from torch.nn import functional
@@ -105,10 +106,6 @@ def test_the_transformer_is_what_its_docstring_says():
 def arrays(module):
     """The weights of a module as arrays, by name."""
     return {name: value.detach().numpy() for name, value in module.named_parameters()}
-
-
-def sigmoid(x):
-    return 1 / (1 + np.exp(-x))
 
 
 def dilated_step(core, w, x, h):

@@ -190,20 +190,9 @@ def test_a_dt_that_is_no_time_is_refused(kind, engine, value):
         rnn(X.transpose(0, 1), dt=dt.T, mask=torch.ones(B, S))
 
 
-@pytest.mark.parametrize("value", [-1.0, math.nan, math.inf])
-@pytest.mark.parametrize("engine", ["eager", "auto"])
-def test_dt_at_a_masked_step_may_be_anything(engine, value):
-    rnn, dt, mask = timescales.PLSTM(I, H, engine=engine), torch.rand(S, B), torch.ones(S, B)
-    mask[3, 1] = 0.0
-    expected = rnn(X, dt=dt, mask=mask)[0]
-    dt[3, 1] = value
-    assert torch.equal(rnn(X, dt=dt, mask=mask)[0], expected)
-
-
-def test_dt_may_be_zero_whole_or_empty():
+def test_dt_may_be_zero_or_empty():
     rnn = timescales.PLSTM(I, H)
     rnn(X, dt=torch.zeros(S, B))
-    close(rnn(X, dt=torch.ones(S, B, dtype=torch.int64))[0], rnn(X)[0])
     assert rnn(X[:0], dt=torch.ones(0, B))[0].shape == (0, B, H)
 
 

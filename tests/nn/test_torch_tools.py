@@ -79,8 +79,8 @@ def test_the_fused_engine_has_second_and_batched_derivatives(kind, options):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_saved_and_a_copied_layer_are_the_layer(kind):
-    """Saved, read back with weights_only=True, loaded strictly into a module of another seed; a copy is its own."""
+def test_a_saved_layer_is_the_layer(kind):
+    """Saved, read back with weights_only=True, loaded strictly into a module of another seed."""
     rnn, file = layered(kind), io.BytesIO()
     with torch.no_grad():
         for parameter in rnn.parameters():
@@ -93,12 +93,6 @@ def test_a_saved_and_a_copied_layer_are_the_layer(kind):
     assert torch.equal(other(x, dt=dt)[0], rnn(x, dt=dt)[0])
     for a, b in zip(rnn.timescales(), other.timescales(), strict=True):
         torch.testing.assert_close(a, b, rtol=0, atol=0, equal_nan=True)  # CfC has no time scales: NaN
-    expected, duplicate = rnn(x, dt=dt)[0], copy.deepcopy(rnn)
-    assert torch.equal(duplicate(x, dt=dt)[0], expected)
-    with torch.no_grad():
-        for parameter in duplicate.parameters():
-            parameter.zero_()
-    assert torch.equal(rnn(x, dt=dt)[0], expected)
 
 
 def test_frozen_values_travel_with_the_state_dict():

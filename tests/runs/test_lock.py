@@ -29,9 +29,9 @@ def test_the_next_owner_removes_what_a_kill_has_left(tmp_path):
 
 def test_one_owner_at_a_time_until_it_releases(tmp_path):
     for _ in range(3):  # nothing is left that grows
-        with lock.hold(tmp_path):
-            with pytest.raises(lock.RunningElsewhere, match=f"is being run by process {os.getpid()} on .* right now"):
-                lock.Lock(tmp_path)
+        running = pytest.raises(lock.RunningElsewhere, match=f"is being run by process {os.getpid()} on .* right now")
+        with lock.hold(tmp_path), running:
+            lock.Lock(tmp_path)
         assert lock.owner(tmp_path) is None
         assert len(list(tmp_path.iterdir())) == 1
 

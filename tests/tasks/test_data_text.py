@@ -15,10 +15,7 @@ from language import wikitext103, words
 from timescales.tasks.data import text
 from timescales.tasks.data.text import SPLITS, article_begins
 
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch):
-    monkeypatch.setattr("timescales.tasks.data.cache.cache_dir", lambda: tmp_path / "cache")
+pytestmark = pytest.mark.usefixtures("cache")
 
 
 def write(folder, contents, names=texts.PTB):
