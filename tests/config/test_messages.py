@@ -31,7 +31,6 @@ LINES = [
     ("loop.schedule=step", "loop.step_size=N"),
     ("loop.step_size=9", "loop.schedule=step"),
     ("loop.schedule=step loop.step_size=0", "loop.step_size must be at least 1"),
-    ("loop.schedule=step loop.step_size=-5", "loop.step_size must be at least 1"),
     ("loop.schedule=step loop.step_size=9 loop.gamma=2", "loop.gamma must be above 0 and at most 1; not 2.0"),
     ("-m seed=0,-1", "seed must be at least 0 and below 2^63; not -1"),
     ("seed=99999999999999999999999", "seed must be at least 0 and below 2^63"),
@@ -47,7 +46,6 @@ LINES = [
     ("extend=", "no such run"),
     ("-m seed=range(3,0)", "seed=range(3,0) selects no value"),
     ("~model.name", "model.name must be a word of letters, digits"),
-    ("task.name=[a]", "task.name must be a word of letters, digits"),
     ("model._target_=5", "model._target_ must be module.class"),
     ("optimizer.lr=${oc.env:HOME}", "${oc.env:...} is for data_root and run_dir only"),
     ("-m optimizer.lr=${oc.env:HOME}", "${oc.env:...} is for data_root and run_dir only"),
@@ -57,7 +55,6 @@ LINES = [
     ("table=chien_copy --config-path=other", "--config-name (-cn), --config-path (-cp) are for single runs"),
     ("-m extend=runs/x", "extend=runs/x continues one run: give it without -m"),
     # Found by random overrides, tests/faults/random_overrides.py.
-    ("seeds=1000000000000", "seeds must be at most 1000"),
     ("loop=${seed}", "loop holds keys such as loop.max_epochs; not 0"),
     ("optimizer=[a,1,true]", "bool"),
     ("loop='${oc.env:NOPE,null}' loop.max_steps=3", "Unexpected type for root"),

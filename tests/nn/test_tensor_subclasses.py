@@ -80,18 +80,6 @@ def test_a_mask_on_another_device_is_not_read_as_memory(what):
         rnn(x, **{what: torch.ones(6, 2, device="meta")})
 
 
-def test_distributed_weights(one_process):
-    """DTensors, by distribute_module: replicated, and the input too, as tensor parallel training has them."""
-    from torch.distributed import tensor
-
-    rnn, x = timescales.LSTM(3, 5), torch.randn(6, 2, 3)
-    expected = rnn(x)[0].detach()
-    tensor.distribute_module(rnn, one_process)
-    with pytest.warns(UserWarning, match=r"runs on the eager engine.* not DTensor"):
-        output, _ = rnn(tensor.distribute_tensor(x, one_process, [tensor.Replicate()]))
-    close(output.to_local().detach(), expected, 1e-5)
-
-
 @pytest.mark.parametrize("name", ["PLSTM", "PGRU"])  # torch's class is one module
 def test_fsdp2_on_each_layer(name, one_process, monkeypatch):
     """Its pre-hooks gather the weights of a layer, which the initial state is made from."""

@@ -67,16 +67,6 @@ def test_a_given_run_dir(train, tmp_path):
     assert json.loads((tmp_path / "mine" / "record.json").read_text())["seed"] == 4
 
 
-def test_a_wrong_value_costs_no_outcome(train, tmp_path):
-    """Not even where checkpoints were removed to save room."""
-    assert train(*QUICK, f"run_dir={tmp_path}/mine").status == 0
-    (tmp_path / "mine" / "last.pt").unlink()
-    kept = (tmp_path / "mine" / "record.json").read_bytes()
-    assert "device must be" in train(*QUICK, f"run_dir={tmp_path}/mine", "force=true", "device=cdua").err
-    assert (tmp_path / "mine" / "record.json").read_bytes() == kept
-    assert (tmp_path / "mine" / "best.pt").is_file()
-
-
 @pytest.mark.parametrize("error", [ConfigError("torch sees no GPU here"), RuntimeError("a bug")])
 def test_a_run_that_cannot_be_built_keeps_what_is_there(train, tmp_path, monkeypatch, error):
     """Neither a finished run that is to be run again, nor an interrupted one that is to be restarted."""

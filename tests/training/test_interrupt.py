@@ -4,7 +4,6 @@ import json
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 from quick import QUICK
@@ -158,17 +157,3 @@ def test_a_long_evaluation_shows_its_progress(tmp_path, monkeypatch, capsys, eva
     fit_small(tmp_path, LoopSettings(max_epochs=1), quiet)
     shown = capsys.readouterr().err
     assert ("evaluation on valid" in shown and "/4 [" in shown) == (delay == 0.0)
-
-
-@pytest.mark.slow
-def test_a_signal_in_an_evaluation_is_obeyed_before_its_end(train_process, tmp_path):
-    """An evaluation of minutes: fused, 1,000 batches of 500 sequences of 120 steps."""
-    sizes = ["task.T=100", "task.train_size=8", "task.batch_size=8", "task.valid_size=500000", "task.test_size=500"]
-    process = train_process("task=copy", "model=plstm", *sizes, "loop.max_steps=1", f"run_dir={tmp_path / 'run'}")
-    while not (tmp_path / "run" / "lock").is_file():
-        assert process.poll() is None, process.stdout.read()
-        time.sleep(0.01)
-    time.sleep(10.0)  # long enough to begin, and less than the evaluation takes
-    process.send_signal(signal.SIGTERM)
-    out, _ = process.communicate(timeout=300)
-    assert "Saved at step 1, before its validation." in out
