@@ -13,7 +13,6 @@ import pytest
 import synthetic
 import texts
 import torch
-from analysed import copy_task
 from matplotlib.figure import Figure
 from torch.nn import functional as F
 
@@ -153,8 +152,6 @@ def test_perplexities_of_a_language_models_run(monkeypatch):
     kept, blocks = bins.from_text(found.files["blocks.csv"]), bins.block_sums(losses, which)
     assert (kept.sums == blocks.sums).all()  # to the last bit
     assert (kept.counts == blocks.counts).all()
-    with pytest.raises(ConfigError, match="language models of words, not for Copy"):
-        bins.measure(None, copy_task())
 
 
 # Starts from zeros in the middle of a text: against one piece at a time, and a model that is led astray on purpose

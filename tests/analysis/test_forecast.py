@@ -14,7 +14,7 @@ from PIL import Image
 from timescales.analysis import forecast, study
 from timescales.errors import NotMadeFor
 from timescales.runs import record
-from timescales.tasks import Copy, Series
+from timescales.tasks import Series
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "own.md").read_text()
 FILES = re.findall(r"^```python\n(.*?)^```$", PAGE, re.M | re.S)[0]
@@ -92,9 +92,7 @@ def test_dollar_signs_of_a_file_are_no_formula(tmp_path, script):
     assert output == f"written: {picture}\n"
 
 
-def test_other_tasks_are_refused(saw):
-    with pytest.raises(NotMadeFor, match=r"for forecasts of series .* not for Copy"):
-        forecast.study(SimpleNamespace(task=Copy(T=3)))
+def test_classification_is_refused(saw):
     saw.kind = "classification"
     with pytest.raises(NotMadeFor, match="not for classification"):
         forecast.study(SimpleNamespace(task=saw))

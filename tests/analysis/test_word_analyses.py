@@ -13,7 +13,6 @@ from torch.nn import functional as F
 from timescales import GRU, LSTM, MTSLSTM, PLSTM
 from timescales.analysis import NotMadeFor, bins, mutual_information, observe, routing, study, word_ablation
 from timescales.errors import ConfigError
-from timescales.tasks import Copy
 
 
 def slow_information(text, d):
@@ -119,9 +118,6 @@ def test_routing_of_a_run(root, tmp_path):
     assert found.values["all/largest"] == most["ratio all words"]
     assert found.values["all/median_timescale"] == most["median"]
     assert study.write(found, tmp_path, "routing")[1].stat().st_size < 200_000
-    copy = Copy(T=5, train_size=1, valid_size=1, test_size=1)
-    with pytest.raises(ConfigError, match="language models of words, not for Copy"):
-        routing.study(run_of_words(model, copy))
 
 
 # Mean time scales of the paper's 23 groups of second-layer units, in steps.
@@ -288,9 +284,7 @@ def test_a_change_of_what_was_nothing_is_infinite(root):
     torch.testing.assert_close(same, torch.zeros_like(same), rtol=0, atol=1e-12)
 
 
-def test_words_are_ablated_in_language_models_of_words_alone(root):
-    with pytest.raises(ConfigError, match="for language models of words, not for Copy"):
-        word_ablation.unknown_word(Copy(T=5, train_size=1, valid_size=1, test_size=1))
+def test_words_are_ablated_where_the_vocabulary_has_an_unknown_one(root):
     task = words(root)
     task.vocabulary = [word.replace("<unk>", "unk") for word in task.vocabulary]
     with pytest.raises(ConfigError, match="no <unk> to replace a word with"):

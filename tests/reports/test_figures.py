@@ -108,15 +108,6 @@ def test_a_run_that_never_reached_the_threshold_is_an_empty_dot_among_verdicts()
         assert ("holds, agrees" in words[0]) == bool(value), "without claims and printed values nothing is judged"
 
 
-def test_the_picture_is_drawn(made):
-    write.write(made())
-    curves, times = {"kind": "curves"}, {"kind": "times"}
-    for kind in (curves, {"kind": "line", "x": "task.T"}, [curves, times]):
-        path = write.pictures(made(figure=kind))[0]
-        assert (path.name, path.read_bytes()[:8]) == ("figure.png", b"\x89PNG\r\n\x1a\n")
-        assert path.stat().st_size < 200_000
-
-
 def test_a_value_without_a_margin_is_drawn_at_the_printed_one_or_far_away():
     table = {
         **TABLE,

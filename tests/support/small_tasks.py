@@ -105,3 +105,22 @@ def numbers(batch, order=None):
     at = [0, 1, 2] if order is None else [order.tolist().index(k) for k in range(3)]
     low, middle, high = (batch.x[at, :, 0] * 255).round().long()
     return low + 256 * middle + 65536 * high
+
+
+# --- Strings of brackets ----------------------------------------------------------------------------------------------
+def string_of(task, split, k):
+    """A string of Dyck-2."""
+    return "".join("()[]"[n] for n in task.symbols[split][k, : task.lengths[split][k]])
+
+
+def pairs(string):
+    """The lengths of its pairs, 2 for (). Asserts that each bracket has its partner."""
+    opened = []
+    for t, character in enumerate(string):
+        if character in "([":
+            opened.append((character, t))
+        else:
+            kind, at = opened.pop()
+            assert kind + character in ("()", "[]")
+            yield t - at + 1
+    assert not opened

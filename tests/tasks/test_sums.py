@@ -7,6 +7,7 @@ import pytest
 import torch
 from configs import config
 from scipy import stats
+from small_tasks import pairs, string_of
 
 from timescales.config import schema
 from timescales.tasks import Adding, Batch, Dyck2, LinearFunctional
@@ -132,29 +133,13 @@ def dyck():
     return Dyck2()
 
 
-def text(task, split, k):
-    return "".join("()[]"[n] for n in task.symbols[split][k, : task.lengths[split][k]])
-
-
-def pairs(string):
-    opened = []
-    for t, character in enumerate(string):
-        if character in "([":
-            opened.append((character, t))
-        else:
-            kind, at = opened.pop()
-            assert kind + character in ("()", "[]")
-            yield at, t
-    assert not opened
-
-
 def test_dyck_strings_are_well_formed_unique_and_disjoint(dyck):
-    every = [text(dyck, split, k) for split, n in dyck.sizes.items() for k in range(n)]
+    every = [string_of(dyck, split, k) for split, n in dyck.sizes.items() for k in range(n)]
     assert [dyck.size(split) for split in ("train", "valid", "test")] == [10_000, 2_000, 5_000]
     assert len(every) == len(set(every)) == 17_000
     scales = torch.cat(list(dyck.timescales.values())).tolist()
     for string, scale in zip(every, scales, strict=True):
-        assert scale == max(close - at + 1 for at, close in pairs(string))  # () is 2
+        assert scale == max(pairs(string))
     assert all(2 <= len(s) <= LONGEST and len(s) % 2 == 0 for s in every)
 
 
@@ -173,8 +158,8 @@ def test_dyck_statistics_as_published(dyck):
     near(scales.mean().item(), 44, 5 * 44 / math.sqrt(n) + 0.5)
     near(scales.median().item(), 26, 2)
     near((scales > 75).double().mean().item(), 0.182, 0.018)
-    train = [text(dyck, "train", k) for k in range(3000)]
-    distances = torch.tensor([close - at + 1 for s in train for at, close in pairs(s)])
+    train = [string_of(dyck, "train", k) for k in range(3000)]
+    distances = torch.tensor([length for string in train for length in pairs(string)])
     for distance, share in ((2, 0.279), (4, 0.163), (6, 0.103), (8, 0.071), (10, 0.052), (20, 0.018)):
         near((distances == distance).double().mean().item(), share, 0.1 * share)
     depth = [max(sum(1 if c in "([" else -1 for c in s[: k + 1]) for k in range(len(s))) for s in train[:500]]
@@ -188,7 +173,7 @@ def test_dyck_targets_and_score(dyck):
     batch = next(dyck.batches("test"))
     assert batch.x.shape[0] == dyck.lengths["test"][:500].max()
     for k in range(100):
-        string, opened = text(dyck, "test", k), []
+        string, opened = string_of(dyck, "test", k), []
         for t, character in enumerate(string):
             opened = [*opened, character] if character in "([" else opened[:-1]
             expected = {"[": [1.0, 0.0], "(": [0.0, 1.0]}[opened[-1]] if opened else [0.0, 0.0]
