@@ -1,7 +1,5 @@
 """AWD-LSTM: its dropouts, its initial weights, and one training step."""
 
-import math
-
 import pytest
 import texts
 import torch
@@ -10,7 +8,7 @@ from configs import config
 from language import characters, model_for, words
 from torch.nn import functional as F
 
-from timescales import EURNN, GRUD, LSTM, MTSLSTM, RMC, URNN, ExpRNN, MinGRU
+from timescales import EURNN, GRUD, LSTM, RMC, URNN, ExpRNN, MinGRU
 from timescales.config import schema
 from timescales.config.schema import LoopSettings
 from timescales.errors import ConfigError
@@ -107,36 +105,6 @@ def test_frozen_recurrent_weights_stay_but_are_dropped(text_root):
         assert all(torch.equal(p, before[name]) for name, p in model.named_parameters() if "weight_hh" in name)
     x = model.vectors[batch.x]
     assert not torch.equal(model.rnn(x)[0], model.rnn(x)[0])  # other weights are dropped each time
-
-
-def mts(task, hidden):
-    published = {"freeze_gates": "ifgo", "layer1_bias": "log_t_minus_1", "quantiles": "authors"}
-    return model_for(task, MTSLSTM, hidden, 3, **published)
-
-
-def test_a_time_scale_of_zero_keeps_everything_finite(text_root):
-    """In the published run the last unit of layer 2 has a forget bias of -inf; the biases of that layer are fixed."""
-    task = words(text_root, recurrent="frozen")
-    model = mts(task, [10, 9, 8])
-    assert model.rnn.timescales()[1][-1] == 0
-    optimizer = NTASGD(model.parameters())
-    before = [[bias.clone() for bias in cell.weights()[2:]] for cell in model.rnn.layers]
-    losses = []
-    for epoch in range(3):
-        for batch in task.batches("train", epoch):
-            optimizer.zero_grad()
-            output = model(batch)
-            loss = task.loss(output.logits, batch)
-            (loss + task.penalty(output)).backward()
-            torch.nn.utils.clip_grad_norm_(model.parameters(), 0.25)
-            optimizer.step()
-            losses.append(loss.detach())
-    assert torch.stack(losses).isfinite().all()
-    assert all(p.isfinite().all() for p in model.parameters())
-    after = [cell.weights()[2:] for cell in model.rnn.layers]
-    fixed = [all(map(torch.equal, *pair)) for pair in zip(before, after, strict=True)]
-    assert fixed == [True, True, False]
-    assert math.isfinite(loop.evaluate(model, task, "valid")["perplexity"])
 
 
 @pytest.mark.parametrize(("types", "count"), [(10_000, 24_221_600), (33_278, 33_556_078)])
