@@ -80,4 +80,5 @@ def test_the_spread_compares_cells_with_seeds():
     """Means 1, 5 and 9 have the standard deviation 4; the seeds of each cell have sqrt(2), in the mean of variances."""
     assert spread([[0, 2], [4, 6], [8, 10]]) == pytest.approx(4 / np.sqrt(2))
     assert spread([[0, 0], [1, 1]]) == np.inf
-    assert spread([[0, 2], [4, 6], [7, 8, 9, 10, 11]]) > 0, "cells may have different numbers of seeds"
+    different_numbers_of_seeds = [[0, 2], [4, 6], [7, 8, 9, 10, 11]]
+    assert spread(different_numbers_of_seeds) == pytest.approx(4 / np.sqrt((2 + 2 + 2.5) / 3))

@@ -1,7 +1,6 @@
 """The command line: what it prints, its exit status, and which errors keep their traceback."""
 
 import errno
-import json
 import os
 import shlex
 import signal
@@ -68,21 +67,6 @@ def test_ctrl_c_saves_and_says_how_to_go_on(train, monkeypatch):
     assert [saved["status"] for saved in records()] == ["interrupted"]
     assert train(*QUICK).status == 0
     assert [saved["steps"] for saved in records()] == [2]
-
-
-def test_a_bug_keeps_its_traceback_and_goes_to_the_runs_log(train, tmp_path, monkeypatch):
-    from timescales.training import run
-
-    with monkeypatch.context() as broken:
-        broken.setattr(run, "TrainingRun", lambda *a: 1 / 0)
-        with pytest.raises(ZeroDivisionError):
-            train(*QUICK)
-    (directory,) = (tmp_path / "runs").iterdir()
-    assert "ZeroDivisionError" in (directory / "train.log").read_text()
-    record = json.loads((directory / "record.json").read_text())
-    assert (record["status"], record["error"]) == ("failed", "ZeroDivisionError: division by zero")
-    assert train(*QUICK, "seed=1").status == 0
-    assert list((tmp_path / "runs").glob("*/train.log")) == [directory / "train.log"]  # the other has nothing to tell
 
 
 def test_a_bug_keeps_its_traceback_whatever_its_kind(train, monkeypatch):

@@ -28,6 +28,7 @@ def test_a_run_leaves_its_record_and_is_skipped_then(train, tmp_path):
     assert train(*QUICK, "model=plstm").status == 0
     (directory,) = (tmp_path / "runs").iterdir()
     assert directory.name.startswith("copy-plstm-s0-")
+    assert not (directory / "train.log").exists()  # there is nothing to tell
     record = json.loads((directory / "record.json").read_text())
     assert directory.name.endswith(record["id"])
     assert (record["status"], record["config"]["model"]["hidden_size"]) == ("finished", 4)
