@@ -1,18 +1,14 @@
 """The language model of WikiText-103: the adaptive softmax, a state that restarts with each article."""
 
-import copy
-import itertools
-
 import numpy as np
 import pytest
 import torch
-from language import model_for, wikitext103, words
+from language import model_for, wikitext103
 
-from timescales import GRU, LSTM, PLSTM
+from timescales import LSTM, PLSTM
 from timescales.analysis import bins, cold_start, routing
 from timescales.errors import ConfigError, NotMadeFor
 from timescales.models.awd import AWDModel
-from timescales.models.sequence import detached
 from timescales.tasks import AWD, Spec
 from timescales.training import build, loop
 
@@ -57,43 +53,18 @@ def test_the_loss_is_that_of_an_adaptive_softmax(text_root):
     assert {0, 1, 2} == {sum(target >= first for first in (10, 30)) for target in batch.target.flatten().tolist()}
 
 
-def articles(batch, k):
-    """The parts of sequence k between resets, as (first, end)."""
-    ends = [0, *batch.reset[:, k].nonzero().flatten().tolist(), len(batch.x)]
-    return [(first, end) for first, end in itertools.pairwise(ends) if end > first]
-
-
-@pytest.mark.parametrize(("kind", "engine"), [(LSTM, "auto"), (PLSTM, "auto"), (GRU, "eager")])
-def test_a_reset_is_as_if_each_article_was_read_by_itself(text_root, kind, engine):
-    """Forward and backward, with two layers, from zeros and from a carried state."""
+def test_the_state_begins_again_with_each_article(text_root):
+    """What layers do at a reset: tests/nn/test_resets.py."""
     task = wikitext103(text_root, length=60, **NO_DROPOUT)
-    model = model_for(task, kind, hidden=6, layers=2, engine=engine).double()
-    alone = copy.deepcopy(model)
+    model = model_for(task, PLSTM, hidden=6, layers=2).double()
     first, second = list(task.batches("train"))[:2]
-    assert sum(batch.reset.sum() for batch in (first, second)) > 3
-    state = None
-    for batch in (first, second):
-        before = state
-        output = model(batch, state)
-        task.loss(output.logits, batch).backward()
-        state = detached(output.state)
-        losses = []
-        for k in range(batch.x.shape[1]):
-            for start, end in articles(batch, k):
-                x = alone.vectors[batch.x[start:end, k : k + 1]]
-                own = None
-                if start == 0 and before is not None and not batch.reset[0, k]:
-                    own = [type(s)(*(v[k : k + 1] for v in s)) for s in alone.rnn.split_state(before)]
-                read, after = alone.rnn(x, own)
-                torch.testing.assert_close(output.raw[start:end, k : k + 1], read, rtol=1e-10, atol=1e-12)
-                log_p = alone.readout(read[:, 0], batch.target[start:end, k]).output
-                losses.append(-log_p.sum())
-            ends = [s.h[k : k + 1] for s in model.rnn.split_state(output.state)]
-            for h, s in zip(ends, alone.rnn.split_state(after), strict=True):
-                torch.testing.assert_close(h, s.h, rtol=1e-10, atol=1e-12)
-        (torch.stack(losses).sum() / batch.target.numel()).backward()
-        for (name, p), other in zip(model.named_parameters(), alone.parameters(), strict=True):
-            torch.testing.assert_close(p.grad, other.grad, rtol=1e-8, atol=1e-12, msg=name)
+    state, x = model(first).state, model.vectors[second.x]
+    output = model(second, state)
+    expected, end = model.rnn(x, state, reset=second.reset)
+    torch.testing.assert_close(output.raw, expected, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(output.state.age, end.age, rtol=1e-12, atol=1e-12)
+    assert not torch.allclose(model.rnn(x, state)[0], expected)
+    assert not torch.allclose(model.rnn(x, None, reset=second.reset)[0], expected)
 
 
 def test_dropout_between_layers_has_one_mask_for_a_window_with_resets(text_root):
@@ -129,10 +100,6 @@ def test_losses_of_single_words(text_root):
     assert torch.equal(targets, task.tokens["test"][1:].long())
     assert losses.mean().item() == pytest.approx(loop.evaluate(model, task, "test")["loss"], rel=1e-12)
     assert set(bins.measure(model, task)) > {"all", "train/all"}
-    plain = words(text_root)
-    batch = next(plain.batches("test"))
-    logits = model_for(plain)(batch).logits
-    assert plain.losses(logits, batch).mean().item() == pytest.approx(plain.loss(logits, batch).item(), rel=1e-6)
 
 
 def test_analyses_that_need_all_logits_refuse_it(text_root):
