@@ -1,6 +1,5 @@
 """Models that are not made of cells: their equations, masks, states, causality, tasks, and what they refuse."""
 
-import dataclasses
 import itertools
 import json
 import math
@@ -14,18 +13,17 @@ from synthetic import SMALL, sizes
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.utils import parametrize
+from trainings import two_steps
 
 import timescales
 from timescales.config import folders, schema
-from timescales.config.schema import LoopSettings
 from timescales.errors import ConfigError
 from timescales.models import TCN, DilatedRNN, TorchGRU, TorchLSTM, Transformer, TrellisNet
 from timescales.models.baselines import sinusoids
 from timescales.models.sequence import SequenceModel
 from timescales.nn import registry
 from timescales.tasks import Batch, Spec
-from timescales.training import build, loop, memory
-from timescales.training.run import TrainingRun
+from timescales.training import build, memory
 
 S, B, I, H = 9, 4, 3, 6  # noqa: E741
 TASKS, NAMES = folders.choices("task"), [model.name for model in registry.BASELINES]
@@ -297,18 +295,7 @@ def test_every_task_takes_two_steps(task, model, corpora):
     small += ["model.num_layers=3"] * (model in DEEP)
     plain = schema.resolved(config(f"task={task}", f"model={model}", f"data_root={corpora}", *small))
     network, job, optimizer = build.build(plain)
-    before = {name: p.detach().clone() for name, p in network.named_parameters()}
-    losses = []
-
-    def log(values, step):
-        losses.append(values["train/loss_nats"])
-
-    settings = dataclasses.replace(LoopSettings(**plain["loop"]), log_every=1)
-    run = TrainingRun(network, job, optimizer, log, settings, directory=None)
-    loop.fit(run, until=2)
-    assert len(losses) == 2
-    assert all(map(math.isfinite, losses))
-    still = {name for name, p in network.named_parameters() if torch.equal(p, before[name])}
+    still = two_steps(network, job, optimizer, plain)
     assert all("in_proj" in name or "self_attn" in name for name in still), still
     assert memory.timescale_quantiles(network) == []
 

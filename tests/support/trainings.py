@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import math
 import os
 import signal
 
@@ -107,6 +108,22 @@ def trained(overrides, directory, seed=0, **kwargs):
     run = begin(overrides, directory, seed, **kwargs)
     loop.fit(run)
     return run
+
+
+def two_steps(network, task, optimizer, plain):
+    """Take two training steps: the names of the parameters that did not move. Asserts that both losses are finite."""
+    settings = dataclasses.replace(schema.LoopSettings(**plain["loop"]), log_every=1)
+    before = {name: p.detach().clone() for name, p in network.named_parameters()}
+    losses = []
+
+    def log(values, step):
+        losses.append(values["train/loss_nats"])
+
+    run = TrainingRun(network, task, optimizer, log, settings, directory=None)
+    loop.fit(run, until=2)
+    assert (run.progress.stopped, len(losses)) == (None, 2)
+    assert all(map(math.isfinite, losses))
+    return {name for name, p in network.named_parameters() if torch.equal(p, before[name])}
 
 
 def close(a, b, tolerance):

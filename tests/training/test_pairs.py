@@ -4,24 +4,21 @@ Layers have the sizes of the configuration; the data are small files in the form
 lengths are small, and the word tasks, whose model would have 24 million weights, have smaller layers.
 """
 
-import dataclasses
 import itertools
-import math
 
 import pytest
 import torch
 from configs import config
 from synthetic import SMALL as SYNTHETIC
 from synthetic import sizes
+from trainings import two_steps
 
 from timescales import paths
 from timescales.config import folders, schema
-from timescales.config.schema import LoopSettings
 from timescales.errors import ConfigError
 from timescales.nn import registry
 from timescales.nn.cells import EURNNCell, ExpRNNCell, GORUCell, URNNCell
-from timescales.training import build, loop
-from timescales.training.run import TrainingRun
+from timescales.training import build
 
 MODELS, TASKS = [model.name for model in registry.MODELS], folders.choices("task")
 OF_GU = [task for task in TASKS if list(paths.conf().glob(f"recipe/gu/{task}*.yaml"))]  # composed with paper=gu, too
@@ -70,29 +67,13 @@ def biases_of(cell):
     return {gate: cell.bias_total(gate).detach().clone() for gate in gates}
 
 
-def two_steps(plain):
-    """Take two training steps of a configuration; the model, and the names of its parameters that did not move."""
-    settings = dataclasses.replace(LoopSettings(**plain["loop"]), log_every=1)
-    network, task, optimizer = build.build(plain)
-    before = {name: p.detach().clone() for name, p in network.named_parameters()}
-    biases = [biases_of(cell) for cell in network.rnn.layers]
-    losses = []
-
-    def log(values, step):
-        losses.append(values["train/loss_nats"])
-
-    run = TrainingRun(network, task, optimizer, log, settings, directory=None)
-    loop.fit(run, until=2)
-    assert (run.progress.stopped, len(losses)) == (None, 2)
-    assert all(map(math.isfinite, losses))
-    for cell, bias, frozen in zip(network.rnn.layers, biases, frozen_gates(plain["model"]), strict=True):
-        assert {gate for gate, value in biases_of(cell).items() if torch.equal(value, bias[gate])} == frozen
-    return network, {name for name, p in network.named_parameters() if torch.equal(p, before[name])}
-
-
 def check(plain):
     """Take two steps: everything moves but what the configuration freezes. Returns the model."""
-    network, still = two_steps(plain)
+    network, task, optimizer = build.build(plain)
+    biases = [biases_of(cell) for cell in network.rnn.layers]
+    still = two_steps(network, task, optimizer, plain)
+    for cell, bias, frozen in zip(network.rnn.layers, biases, frozen_gates(plain["model"]), strict=True):
+        assert {gate for gate, value in biases_of(cell).items() if torch.equal(value, bias[gate])} == frozen
     names = dict(network.named_parameters())
     is_frozen = plain["task"].get("recurrent") == "frozen"
     no_gradient = {name for name in names if is_frozen and name.rpartition(".")[2].startswith("weight_hh")}
