@@ -55,7 +55,8 @@ class Tables:
 
 def add_folders(parser: argparse.ArgumentParser) -> None:
     """Add the options that say where tables and reports are."""
-    default = "runs/reports in a checkout, else ./results; of your own tables results/ in that folder"
+    default = "runs/reports in a checkout (scripts/report.py: results), else ./results; of your own tables results/ "
+    default += "in the folder of --config-dir"
     parser.add_argument("--config-dir", type=Path, metavar="FOLDER", help="your own folder of configurations")
     parser.add_argument("--out", type=Path, metavar="FOLDER", help=f"the folder of reports; default: {default}")
 
@@ -227,8 +228,8 @@ def _overview(found: Tables, measure: bool) -> None:
     if lost := paths.lost_results(found.results):
         print(f"\nwithout committed runs and costs: {lost}")
     elif unknown and not measure:
-        kinds = f"{len(unknown)} kinds of runs are not measured"
-        print(f"\n{kinds}: --measure (make status MEASURE=1) times a few steps of each")
+        kinds = f"{len(unknown)} kinds of runs are" if len(unknown) > 1 else "1 kind of runs is"
+        print(f"\n{kinds} not measured: --measure (make status MEASURE=1) times a few steps of each")
 
 
 def card() -> None:

@@ -72,3 +72,18 @@ def test_a_cell_without_time_scales_is_one_line(mine, train):
     assert done.status == 1
     assert "DecayCell needs timescales(), (H,) in steps; return torch.full(" in done.err
     assert not list(mine.glob("runs/*"))
+
+
+def test_a_module_that_cannot_import_another_is_named_as_such(mine, train):
+    (mine / MINE / "raises.py").write_text("import notthere\n")
+    done = train("--config-dir", MINE, "model=decay", "task=copy", "logger=none", "model._target_=raises.Mine")
+    assert (done.status, len(done.err.splitlines())) == (1, 1)
+    assert "raises cannot be imported: No module named 'notthere'" in done.err
+
+
+def test_a_task_without_its_first_line_is_told_to_have_it(mine, train):
+    (mine / MINE / "task").mkdir(exist_ok=True)
+    (mine / MINE / "task" / "bare.yaml").write_text("task: {_target_: timescales.tasks.copy.Copy, name: bare, T: 5}\n")
+    done = train("--config-dir", MINE, "model=lstm", "task=bare", "logger=none")
+    assert (done.status, len(done.err.splitlines())) == (1, 1)
+    assert "# @package _global_" in done.err

@@ -142,6 +142,8 @@ def check(config: Config) -> None:
         raise ConfigError(f"device must be auto, cpu, cuda, cuda:N or mps; not {config['device']}{near}")
     for group in ("model", "task", "paper"):
         name = config[group].get("name")
+        if name is None and isinstance(config[group].get(group), dict):
+            raise ConfigError(f"{group}.{group}: the file of this {group} must begin with the line # @package _global_")
         if not (isinstance(name, str) and re.fullmatch(r"\w[\w.+-]{0,60}", name)):
             raise ConfigError(
                 f"{group}.name must be a word of letters, digits, . _ + -, as it is part of file names; not {name!r}"

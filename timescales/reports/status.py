@@ -52,7 +52,7 @@ class Status:
         unknown = sum(run.cost_key not in self.seconds for run in self.todo)
         hours = sum(self.seconds.get(run.cost_key, 0.0) for run in self.todo) / 3600
         known = [f"{hours:.1f} h" if hours >= 1 else f"{60 * hours:.0f} min"] if unknown < len(self.todo) else []
-        left = " + ".join([*known, *([f"{unknown} runs not measured"] if unknown else [])])
+        left = " + ".join([*known, *([f"{unknown} run{'s' * (unknown > 1)} not measured"] if unknown else [])])
         return [self.table.name, self.size, *counts, bad, left, "; ".join(dict.fromkeys(self.why))]
 
     def plan(self, where: Where) -> list[list[str]]:

@@ -263,6 +263,8 @@ def locate(group: str, target: Any) -> Callable:
     try:
         target_class = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError) as error:
+        if isinstance(error, ModuleNotFoundError) and not f"{module}.".startswith(f"{error.name}."):
+            raise ConfigError(f"{group}._target_: {module} cannot be imported: {error}") from error
         hint = "" if module.split(".")[0] in ("timescales", "torch") else "; PYTHONPATH must name its folder"
         raise ConfigError(f"{group}._target_: there is no {target} ({error}{hint})") from error
     if not (isinstance(target_class, type) and issubclass(target_class, KINDS[group])):
