@@ -64,6 +64,9 @@ def test_a_run_is_found_by_its_path_name_and_id(trained):
     run_id = trained.name.rpartition("-")[2]
     for name in (trained, trained.name, run_id):
         assert timescales.load(name).card["id"] == run_id
+    (trained / "best.pt").unlink()
+    with pytest.raises(ConfigError, match=rf"{trained.name} has no weights .* force=true"):
+        timescales.load(trained)
 
 
 def test_a_folder(folder):

@@ -225,6 +225,9 @@ def load(
             path = folder / _chosen(read_index(folder / INDEX), text, None, seed, where).file
         elif (folder := _folder(Path(parent or "."))) is not None:
             path = folder / _chosen(read_index(folder / INDEX), text, model, seed, where).file
+        elif (run := found.find(text)) is not None:
+            fix = "its own command goes on to its first validation, or with force=true trains it again"
+            raise ConfigError(f"{run} has no weights yet, or no longer (best.pt): {fix}")
         elif lost := paths.lost_results(place):
             raise ConfigError(f"{text}: {lost}")
         else:
