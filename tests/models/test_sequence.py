@@ -217,7 +217,7 @@ def test_gap_is_the_last_input():
     (["task=copy", "+model.bidirectional=true"], "leave out bidirectional"),
     (["task=copy", "model.gap_input=true"], "such as task=frequency"),
     (["task=copy", "model.gap_input=1"], "model.gap_input must be true or false"),
-    (["task=ptb_word", "model.block=residual", *WORDS], "model.block is no argument of .*AWDModel"),
+    (["task=ptb_word", "model.block=residual", *WORDS], "model.block is no argument of .*AWDModel: it takes "),
 ])  # fmt: skip
 def test_what_cannot_be_built_is_refused(overrides, message, corpora):
     cfg = config("model=lstm", *overrides, f"data_root={corpora}")

@@ -177,7 +177,7 @@ class Series(Task):
                 raise ValueError(
                     f"{self.path}, row {self.series.rows[first]:,}: {named} begins here and has only "
                     f"{end - first:,} rows: window {self.window} and horizon {self.horizon} need {steps:,}; "
-                    "give a smaller task.window"
+                    "give a smaller task.window or task.horizon"
                 )
             begin = np.arange(first, end - steps + 1)
             asked = begin[:, None] + np.arange(self.window, steps)

@@ -221,7 +221,8 @@ def call(group: str, target: Callable, arguments: dict[str, Any], name: str | No
     for key in arguments:
         if key not in known or key in shared:
             names = [name for name in known if name not in shared]
-            raise ConfigError(f"{group}.{key} is no argument of {where}{nearest(key, names)}")
+            hint = nearest(key, names) or f": it takes {', '.join(names)}"
+            raise ConfigError(f"{group}.{key} is no argument of {where}{hint}")
     for key, value in arguments.items():
         try:
             values.require(f"{group}.{key}", value, known[key])
