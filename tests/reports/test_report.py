@@ -393,6 +393,8 @@ def test_a_users_report_is_written_beside_the_runs_and_says_what_was_seen(made, 
     written = {path.name for path in folder.iterdir()}
     assert written == {"table.md", "runs.csv", "curves", "verdicts.png", "ladder.png", "figure.png", ".drawn"}
     assert not (tmp_path / "results").exists()
+    rules = re.search(r"\[the rules\]\((.*?)\)", (folder / "table.md").read_text())[1]
+    assert (folder / rules).resolve() == paths.ROOT / "docs" / "statistics.md"
     assert {line["table"] for line in verdicts.read(folder.parent)} == {"made_up"}
     printed = capsys.readouterr().out
     assert "seen: +30.3" in printed

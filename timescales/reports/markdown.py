@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import string
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -48,7 +49,7 @@ def table(report: Report) -> str:
     missing = f" (missing: {price}, on one CPU core)" if price else ""
     lines += [f"At {wording.full_size(report)} {runs}{missing}. {_chance(report)}".rstrip(), ""]
     if any(verdict.interval or verdict.values for judged in report.judged for verdict in judged):
-        lines += [f"![Claims and values of {found.name}](verdicts.png)", "", READING, ""]
+        lines += [f"![Claims and values of {found.name}](verdicts.png)", "", reading(report), ""]
     lines += ladder(report)
     lines += claims(report, report.claims, "What we expected" if report.study else "What the paper concludes")
     beside = [each for each in report.every_claim if not each.item.decides]
@@ -60,9 +61,13 @@ def table(report: Report) -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
-READING = """\
+def reading(report: Report) -> str:
+    """Say how to read the picture of intervals."""
+    page = paths.ROOT / "docs" / "statistics.md"  # seen from the report, which may be in runs/reports
+    rules = os.path.relpath(page, report.folder) if paths.in_checkout() else "docs/statistics.md"
+    return f"""\
 A line is a 95 % interval. A claim *holds* and a value *agrees* if the line is inside the shaded region; outside it is
-*refuted* or *differs*; across an edge it is *undecided* ([the rules](../../docs/statistics.md)). Several lines in a
+*refuted* or *differs*; across an edge it is *undecided* ([the rules]({rules})). Several lines in a
 row: the values of a setting that the paper leaves open; the item is decided if all say the same."""
 
 
