@@ -9,6 +9,7 @@ import os
 import signal
 import tempfile
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from multiprocessing import resource_tracker
@@ -89,6 +90,10 @@ def in_worker(job: Job, stop: Path, launcher: int, overrides: Sequence[str]) -> 
             return job(overrides)
         except KeyboardInterrupt as error:
             how = f"saved {error}" if str(error) else "interrupted, not saved"
+            for _ in range(100):  # a worker that had the signal before the sweep had it would begin another job
+                if stop.exists() or not stop.parent.exists():
+                    break
+                time.sleep(0.05)
             return Interrupted(f"{' '.join(overrides)}: {how}", saved=bool(str(error)))
 
 
