@@ -1,5 +1,6 @@
 """What becomes of a run's record, log and loggers, however it ends."""
 
+import contextlib
 import ctypes
 import json
 import logging
@@ -12,6 +13,7 @@ from quick import QUICK
 
 from timescales.config import compose
 from timescales.config.run import run_of
+from timescales.experiment import train as experiment
 from timescales.experiment.train import what_it_costs
 from timescales.runs import cost, loggers
 from timescales.training import memory
@@ -144,3 +146,18 @@ def test_a_training_keeps_the_memory_of_freed_tensors_until_it_ends():
     without, kept, more = map(int, printed.split())
     assert kept < without / 4
     assert more < 24 << 20
+
+
+def test_a_run_is_trained_where_freed_memory_is_kept(train, monkeypatch):
+    told = []
+
+    @contextlib.contextmanager
+    def kept():
+        told.append("begun")
+        yield
+        told.append("ended")
+
+    monkeypatch.setattr(experiment, "freed_memory_kept", kept)
+    for _ in range(2):  # the second time it is skipped
+        assert train(*QUICK).status == 0
+    assert told == ["begun", "ended"]

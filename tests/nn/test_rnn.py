@@ -110,13 +110,13 @@ ENGINES += [
 
 @pytest.mark.parametrize(("kind", "engine", "inputs"), ENGINES)
 def test_what_stands_at_padding_reaches_no_gradient(kind, engine, inputs):
-    """Neither NaN nor infinity: 0 times either is NaN."""
+    """Neither NaN nor infinity, of which 0 times either is NaN, nor a dt below 0, which is refused elsewhere."""
     rnn = build(kind, inputs, H, 3, engine=engine).float()
     x, dt = (v.float() for v in random_input(size=inputs))
     mask = torch.ones(S, B)
     mask[:2, 1] = mask[4, 0] = 0
     found = []
-    for garbage in (0.0, torch.nan, torch.inf):
+    for garbage in (0.0, torch.nan, torch.inf, -1.0):
         nothing = mask == 0
         padded, padded_dt = x.clone().requires_grad_(), dt.masked_fill(nothing, garbage)
         with torch.no_grad():

@@ -324,7 +324,12 @@ def test_each_sign_of_a_condition_means_itself(sign, counts):
 
 @pytest.mark.parametrize(
     ("wrong", "error"),
-    [("valid/loss", ValueError), ("valid/loss = 1", KeyError), ("valid/loss > 1.2.3", ValueError)],
+    [
+        ("valid/loss", ValueError),
+        ("valid/loss = 1", KeyError),
+        ("valid/loss > 1.2.3", ValueError),
+        ("valid/loss > 1 2", ValueError),
+    ],
 )
 def test_a_condition_that_cannot_be_read_raises_an_error(wrong, error):
     with pytest.raises(error):

@@ -207,7 +207,13 @@ def test_the_hash_of_many_files_is_that_of_their_status(tmp_path):
 
 @pytest.mark.parametrize(
     ("said", "place"),
-    [(None, "/home/me/.cache"), ("", "/home/me/.cache"), ("~/there", "/home/me/there"), ("/absolute", "/absolute")],
+    [
+        (None, "/home/me/.cache"),
+        ("", "/home/me/.cache"),
+        ("~/there", "/home/me/there"),
+        ("relative", "relative"),
+        ("/absolute", "/absolute"),
+    ],
 )
 def test_the_users_cache_is_never_a_folder_called_tilde(monkeypatch, said, place):
     monkeypatch.setenv("HOME", "/home/me")

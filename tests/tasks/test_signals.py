@@ -26,8 +26,8 @@ def within(value, expected, sd, n):
     assert value == pytest.approx(expected, abs=5 * sd / math.sqrt(n))
 
 
-@pytest.mark.parametrize(("negatives", "share"), [("log_uniform", 0.5198), ("uniform", 0.5)])
-def test_periods_and_labels(negatives, share):
+@pytest.mark.parametrize(("negatives", "share", "ceiling"), [("log_uniform", 0.5198, 0.9956), ("uniform", 0.5, 0.9997)])
+def test_periods_and_labels(negatives, share, ceiling):
     n = 40_000
     _, _, period, _, label = draw(n, sampling="sync_1", negatives=negatives)
     assert torch.equal(label, ((period >= 5) & (period <= 6)).long())
@@ -45,6 +45,9 @@ def test_periods_and_labels(negatives, share):
     assert stats.kstest(period.numpy(), mixture).pvalue > 1e-3
     if negatives == "uniform":
         assert label.sum() == n // 2
+    # With a point at every 1, periods of 1.2 to 1.25 alias into the band: no one can tell them from label 1.
+    aliased = ((period > 1.2) & (period < 1.25) & (label == 0)).double().mean().item()
+    assert 1 - aliased == pytest.approx(ceiling, abs=5 * math.sqrt((1 - ceiling) / n) + 5e-5)
 
 
 @pytest.mark.parametrize(
@@ -161,6 +164,7 @@ def test_short_steps_survive_float32():
 def test_frequency_defaults():
     task = Frequency()
     assert (task.batch_size, task.size("train"), task.n_batches("train")) == (32, 5000, 157)
+    assert (task.spec.input_size, task.spec.output_size, task.spec.readout) == (1, 2, "last")
     assert [Frequency(sampling=name).spec.horizon for name in ("async", "sync_1", "sync_01")] == [125, 125, 1250]
     assert task.chance() == pytest.approx(0.6924, abs=1e-4)  # entropy of 51.98 %
     assert Frequency(negatives="uniform").chance() == pytest.approx(math.log(2), abs=1e-12)

@@ -236,7 +236,7 @@ def metric_at_chance(task: Any, chance: float) -> float:
     if rules := task.trivial_baselines():
         return float((max if best == "max" else min)(rules.values()))
     try:
-        found = no_skill(task, name, chance, batches=10)
+        found = no_skill(task, name, chance, batches=4)
     except Exception:  # a user's task may not accept constant answers: a progress bar must not end its run
         found = None
     return math.nan if found is None else found
