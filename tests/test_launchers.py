@@ -5,6 +5,7 @@ import json
 import os
 import re
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -161,6 +162,30 @@ def test_a_signal_while_workers_start_kills_none_of_them(tmp_path, start_sweep):
     output = output_of_interrupted(process)
     assert "jobs. Run the same command to continue." in output
     assert "Terminated" not in output
+
+
+WORKER = """
+import os, signal, sys, tempfile, threading
+from pathlib import Path
+from timescales.experiment.processes import in_worker
+
+def job(overrides):
+    signal.raise_signal(signal.SIGTERM)  # the run saves
+    after = stop.touch if sys.argv[1] == "the sweep stops" else lambda: os.kill(os.getpid(), signal.SIGTERM)
+    threading.Timer(0.2, after).start()
+    raise KeyboardInterrupt("at step 3")
+
+stop = Path(tempfile.mkdtemp()) / "stop"
+print(in_worker(job, stop, 0, ["seed=1"]), stop.exists())
+"""
+
+
+@pytest.mark.parametrize("later", ["the sweep stops", "another signal"])
+def test_a_worker_that_has_saved_waits_until_the_sweep_stops_or_another_signal_comes(later):
+    """Else it would begin another job. However the wait ends, the sweep is told that the run is saved."""
+    done = subprocess.run([sys.executable, "-c", WORKER, later], capture_output=True, text=True, check=True)
+    told = f"Interrupted(line='seed=1: saved at step 3', saved=True) {later == 'the sweep stops'}"
+    assert done.stdout.strip() == told
 
 
 def test_workers_take_the_gpus_of_a_box_in_turn(monkeypatch):

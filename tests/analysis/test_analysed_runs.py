@@ -124,7 +124,11 @@ def test_measures_of_a_run_on_disk(trained, probe, script, tmp_path, monkeypatch
     last = Record.read(run).probes
     assert [key for key in last if key.startswith("forgetting/")] == ["forgetting/x"]  # the older answer is gone
 
-    assert "for language models of words, not for Copy" in probe(run, "bins")
+    for name in ("bins", "word_ablation"):
+        assert "for language models of words, not for Copy" in probe(run, name)
+    assert "for strings of brackets (dyck2), not for Copy" in probe(run, "longest_pair")
+    assert "for forecasts of series (task=series task.kind=forecast), not for Copy" in probe(run, "forecast")
+    assert "for texts of different length (imdb), not for Copy" in probe(run, "length_accuracy")
     assert "--record=forgetin: no such analysis; did you mean forgetting?" in probe(run, "forgetin")
     assert "has no record.json: give the directory of a run" in probe(tmp_path, "forgetting")
     assert "no such analysis; did you mean timescale_law? (there are " in script("analyse", run, "--only=timescal_law")

@@ -18,6 +18,7 @@ from timescales.models.sequence import SequenceModel
 from timescales.papers import load as load_table
 from timescales.papers import printed
 from timescales.paths import ROOT
+from timescales.runs.loggers import metric_at_chance
 from timescales.tasks import Adding, Copy, Frequency, skill
 from timescales.training import build
 
@@ -160,6 +161,16 @@ def test_what_no_skill_reaches(task, metric, value):
         labels = torch.cat([batch.target for batch in task.batches("valid")])
         value = float(torch.bincount(labels).max() / len(labels))
     assert skill.no_skill(task, metric, 0.7) == pytest.approx(value)
+
+
+def test_the_bars_chance_is_that_of_the_first_four_batches():
+    """One batch of waves may have many more of one label than another."""
+    task = Frequency(valid_size=2500, test_size=1)
+    labels = [batch.target for batch in task.batches("valid")]
+    assert [len(each) for each in labels] == [500] * 5
+    shares = [float(torch.cat(labels[:n]).float().mean()) for n in (1, 4, 5)]
+    assert len({*shares, 0.5}) == 4
+    assert metric_at_chance(task, 0.7) == pytest.approx(shares[1])
 
 
 PIXELS = ["task=pmnist", "task.permutation=random", "model.hidden_size=256"]

@@ -135,6 +135,8 @@ without, at_start = page_faults(), resident()
 with freed_memory_kept():
     page_faults()
     kept = page_faults()
+    still_used = [torch.ones(12 << 20) for _ in range(3)]
+del still_used
 print(without, kept, resident() - at_start)
 """
 
@@ -145,7 +147,7 @@ def test_a_training_keeps_the_memory_of_freed_tensors_until_it_ends():
     printed = subprocess.run([sys.executable, "-c", MEMORY], capture_output=True, text=True, check=True).stdout
     without, kept, more = map(int, printed.split())
     assert kept < without / 4
-    assert more < 24 << 20
+    assert more < 72 << 20  # tensors of 144 MiB are freed after the end
 
 
 def test_a_run_is_trained_where_freed_memory_is_kept(train, monkeypatch):

@@ -3,10 +3,12 @@
 import numpy as np
 import pytest
 import torch
+import trainings
 from language import model_for, wikitext103
 
 from timescales import LSTM, PLSTM
 from timescales.analysis import bins, cold_start, routing
+from timescales.config.schema import LoopSettings
 from timescales.errors import ConfigError, NotMadeFor
 from timescales.models.awd import AWDModel
 from timescales.tasks import AWD, Spec
@@ -91,6 +93,19 @@ def test_an_engine_without_resets_is_refused_before_the_first_of_them_comes(text
     monkeypatch.setattr(task, "has_resets", False)
     build.check_engine("cudnn", LSTM(8, 8), task, "cpu")
     assert asked == [True, False]
+
+
+def test_interrupted_and_resumed_is_bitwise_equal(text_root, tmp_path):
+    """With articles that begin in the middle of a batch."""
+    settings = LoopSettings(max_epochs=3, log_every=4, eval_every=7, checkpoint_every=1e9, clip_norm=0.1)
+
+    def fit(place, log):
+        task = wikitext103(text_root)
+        model = model_for(task, PLSTM)
+        return trainings.fit(model, task, torch.optim.Adam(model.parameters(), lr=1e-2), log, settings, place)
+
+    whole, *_ = trainings.interrupted_and_resumed(fit, tmp_path, 25)
+    assert whole.progress.curve[-1]["valid/perplexity"] < whole.progress.curve[0]["valid/perplexity"]
 
 
 def test_losses_of_single_words(text_root):

@@ -261,6 +261,16 @@ def test_an_infinite_last_unit_stays_finite(frozen):
     assert all(torch.isfinite(p.grad).all() for p in [x, *rnn.parameters()])
 
 
+def test_weight_decay_leaves_no_nan_at_an_infinite_last_unit():
+    """Weight decay times infinity: the paper's own recipe has decay 1.2e-6."""
+    torch.manual_seed(1)
+    rnn = timescales.MTSLSTM(3, 8, quantiles="authors")
+    optimizer = torch.optim.SGD(rnn.parameters(), lr=0.1, weight_decay=1.2e-6)
+    rnn(torch.randn(6, 2, 3))[0].square().sum().backward()
+    optimizer.step()
+    assert not any(torch.isnan(p).any() for p in rnn.parameters())
+
+
 # --- what a configuration may say --------------------------------------------------------------------------------
 @pytest.mark.parametrize(("spec", "expected"), [
     (None, None), ("default", None), (1, Constant(1.0)), (-0.5, Constant(-0.5)), ("uniform", Uniform()),

@@ -49,7 +49,7 @@ def test_a_recipe_that_changes_its_yaml_is_named(mine, train):
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        (["model._target_=decay.Dekay"], "there is no decay.Dekay (module 'decay' has no attribute 'Dekay'"),
+        (["model._target_=decay.Dekay"], "there is no decay.Dekay (module decay has no Dekay)"),
         (["model._target_=decay.DecayCell"], "model._target_: decay.DecayCell is not a subclass of RNN"),
         (["model.rate=fast"], "model.rate must be a number; not fast"),
         (["model=decai"], "did you mean decay?"),
@@ -74,16 +74,26 @@ def test_a_cell_without_time_scales_is_one_line(mine, train):
     assert not list(mine.glob("runs/*"))
 
 
-def test_a_module_that_cannot_import_another_is_named_as_such(mine, train):
-    (mine / MINE / "raises.py").write_text("import notthere\n")
+@pytest.mark.parametrize(("text", "line"), [
+    ("import notthere", "raises cannot be imported: No module named 'notthere'"),
+    ("from torch import notthere", "raises cannot be imported: cannot import name 'notthere' from 'torch'"),
+    ("", "there is no raises.Mine (module raises has no Mine)"),
+])  # fmt: skip
+def test_a_module_that_cannot_import_another_is_named_as_such(mine, train, monkeypatch, text, line):
+    monkeypatch.delitem(sys.modules, "raises", raising=False)
+    (mine / MINE / "raises.py").write_text(f"{text}\n")
     done = train("--config-dir", MINE, "model=decay", "task=copy", "logger=none", "model._target_=raises.Mine")
     assert (done.status, len(done.err.splitlines())) == (1, 1)
-    assert "raises cannot be imported: No module named 'notthere'" in done.err
+    assert line in done.err
 
 
-def test_a_task_without_its_first_line_is_told_to_have_it(mine, train):
-    (mine / MINE / "task").mkdir(exist_ok=True)
-    (mine / MINE / "task" / "bare.yaml").write_text("task: {_target_: timescales.tasks.copy.Copy, name: bare, T: 5}\n")
-    done = train("--config-dir", MINE, "model=lstm", "task=bare", "logger=none")
+@pytest.mark.parametrize(("group", "text", "fix"), [
+    ("task", "{_target_: timescales.tasks.copy.Copy, name: bare}", "must begin with the line # @package _global_"),
+    ("model", "{_target_: timescales.LSTM, name: bare}", "leave out the key model:"),
+])  # fmt: skip
+def test_a_file_of_a_group_at_the_wrong_place_is_told_where_it_belongs(mine, train, group, text, fix):
+    (mine / MINE / group).mkdir(exist_ok=True)
+    (mine / MINE / group / "bare.yaml").write_text(f"{group}: {text}\n")
+    done = train("--config-dir", MINE, "model=lstm", "task=copy", f"{group}=bare", "logger=none")
     assert (done.status, len(done.err.splitlines())) == (1, 1)
-    assert "# @package _global_" in done.err
+    assert fix in done.err

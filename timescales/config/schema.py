@@ -143,7 +143,9 @@ def check(config: Config) -> None:
     for group in ("model", "task", "paper"):
         name = config[group].get("name")
         if name is None and isinstance(config[group].get(group), dict):
-            raise ConfigError(f"{group}.{group}: the file of this {group} must begin with the line # @package _global_")
+            if group == "task":  # its file may set more than the task
+                raise ConfigError("task.task: the file of this task must begin with the line # @package _global_")
+            raise ConfigError(f"{group}.{group}: leave out the key {group}: what is below it belongs to the file's top")
         if not (isinstance(name, str) and re.fullmatch(r"\w[\w.+-]{0,60}", name)):
             raise ConfigError(
                 f"{group}.name must be a word of letters, digits, . _ + -, as it is part of file names; not {name!r}"

@@ -90,10 +90,13 @@ def in_worker(job: Job, stop: Path, launcher: int, overrides: Sequence[str]) -> 
             return job(overrides)
         except KeyboardInterrupt as error:
             how = f"saved {error}" if str(error) else "interrupted, not saved"
-            for _ in range(100):  # a worker that had the signal before the sweep had it would begin another job
-                if stop.exists() or not stop.parent.exists():
-                    break
-                time.sleep(0.05)
+            # A worker that had the signal before the sweep had it would begin another job. So it waits for the sweep,
+            # or for a second signal.
+            with contextlib.suppress(KeyboardInterrupt):
+                for _ in range(100):
+                    if stop.exists() or not stop.parent.exists():
+                        break
+                    time.sleep(0.05)
             return Interrupted(f"{' '.join(overrides)}: {how}", saved=bool(str(error)))
 
 

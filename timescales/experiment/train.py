@@ -30,7 +30,7 @@ from timescales.runs.found import Action
 from timescales.runs.record import Record
 
 LONG = 1000  # steps: a run of more says before it starts what it will cost
-TRIM_THRESHOLD, MMAP_MAX = -1, -4  # the numbers of glibc's mallopt for two of its settings
+TRIM_THRESHOLD, MMAP_THRESHOLD, MMAP_MAX = -1, -3, -4  # the numbers of settings of glibc's mallopt
 
 
 def train_all(cfg: DictConfig, overrides: Sequence[str], direction: Any = None) -> float | None:
@@ -201,16 +201,21 @@ def freed_memory_kept() -> Iterator[None]:
 
     By default glibc, the C library of most Linux systems, returns the memory of large tensors to the system at each
     step. Then each page of a new tensor causes a page fault, which took two fifths of a step of a small word model with
-    10,000 words. glibc keeps its new settings after the block.
+    10,000 words.
     """
     libc = ctypes.CDLL(None)
-    if hasattr(libc, "mallopt"):
+    in_glibc = hasattr(libc, "mallopt")
+    if in_glibc:
         libc.mallopt(MMAP_MAX, 0)  # allocate no memory outside the heap
         libc.mallopt(TRIM_THRESHOLD, -1)  # never return the heap's end
     try:
         yield
     finally:
-        if hasattr(libc, "malloc_trim"):
+        if in_glibc:
+            # The values that glibc comes to by itself once large tensors have been freed.
+            libc.mallopt(MMAP_MAX, 65536)
+            libc.mallopt(MMAP_THRESHOLD, 32 << 20)
+            libc.mallopt(TRIM_THRESHOLD, 64 << 20)
             libc.malloc_trim(0)  # else a sweep of many runs would hold more and more memory
 
 

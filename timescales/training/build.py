@@ -20,6 +20,7 @@ from timescales.models.baselines import Baseline
 from timescales.models.sequence import SequenceModel
 from timescales.nn import engine
 from timescales.nn.rnn import RNN
+from timescales.nn.signatures import VARIABLE
 from timescales.tasks import Spec, Task
 from timescales.torch_private import without_compiler
 
@@ -221,7 +222,7 @@ def call(group: str, target: Callable, arguments: dict[str, Any], name: str | No
     for key in arguments:
         if key not in known or key in shared:
             names = [name for name in known if name not in shared]
-            hint = nearest(key, names) or f": it takes {', '.join(names)}"
+            hint = nearest(key, names) or f": it takes {', '.join(names) or 'none'}"
             raise ConfigError(f"{group}.{key} is no argument of {where}{hint}")
     for key, value in arguments.items():
         try:
@@ -262,12 +263,15 @@ def locate(group: str, target: Any) -> Callable:
     if not module or not all(part.isidentifier() for part in str(target).split(".")):
         raise ConfigError(f"{group}._target_ must be module.class, such as timescales.LSTM; not {target!r}")
     try:
-        target_class = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError) as error:
-        if isinstance(error, ModuleNotFoundError) and not f"{module}.".startswith(f"{error.name}."):
+        found = importlib.import_module(module)
+    except ImportError as error:
+        if not isinstance(error, ModuleNotFoundError) or not f"{module}.".startswith(f"{error.name}."):
             raise ConfigError(f"{group}._target_: {module} cannot be imported: {error}") from error
         hint = "" if module.split(".")[0] in ("timescales", "torch") else "; PYTHONPATH must name its folder"
         raise ConfigError(f"{group}._target_: there is no {target} ({error}{hint})") from error
+    target_class = getattr(found, name, None)
+    if target_class is None:
+        raise ConfigError(f"{group}._target_: there is no {target} (module {module} has no {name})")
     if not (isinstance(target_class, type) and issubclass(target_class, KINDS[group])):
         raise ConfigError(f"{group}._target_: {target} is not a subclass of {KINDS[group][0].__name__}")
     return target_class
@@ -278,15 +282,16 @@ def arguments_of(target: Any) -> dict[str, Any]:
 
     The type is Any for an argument without one, or if a type is only imported under `if TYPE_CHECKING`.
     """
+    known: dict[str, Any] = {}
     try:
         parameters = inspect.signature(target, eval_str=True).parameters
     except NameError:
-        return dict.fromkeys(inspect.signature(target).parameters, Any)
-    known: dict[str, Any] = {}
+        parameters = inspect.signature(target).parameters
+        return {name: Any for name, parameter in parameters.items() if parameter.kind not in VARIABLE}
     for name, parameter in parameters.items():
         hint = Any if parameter.annotation is parameter.empty else parameter.annotation
         if typing.get_origin(hint) is typing.Unpack:
             known |= typing.get_type_hints(typing.get_args(hint)[0])
-        else:
+        elif parameter.kind not in VARIABLE:
             known[name] = hint
     return known
