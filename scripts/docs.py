@@ -29,6 +29,7 @@ import notebooks  # noqa: E402
 import result_pages  # noqa: E402
 from PIL import Image  # noqa: E402
 
+from timescales.errors import ConfigError  # noqa: E402
 from timescales.reports.markdown import grid  # noqa: E402
 
 SITE = ROOT / "docs" / "site"
@@ -91,10 +92,14 @@ def lay_out_runs(source: Path, runs: Sequence[Path]) -> None:
     named = {run.name: run for run in runs}
     rows = []
     for name, run in named.items():
-        result_pages.write_run(run, source / "runs" / name)
-        rows.append([f"[{name}](runs/{name}/README.md)", result_pages.outcome(run)])
+        try:
+            outcome = result_pages.write_run(run, source / "runs" / name)
+        except ConfigError as error:  # its record is damaged
+            print(f"left out: {error}")
+        else:
+            rows.append([f"[{name}](runs/{name}/README.md)", outcome])
     (source / "index.md").write_text("\n".join(["# Runs", "", *grid(["run", "outcome"], rows)]) + "\n")
-    append(source / "index.md", [f"runs/{name}/README" for name in named])
+    append(source / "index.md", [f"runs/{path.name}/README" for path in sorted((source / "runs").glob("*"))])
 
 
 def but_pages(folder: str, names: list[str]) -> list[str]:

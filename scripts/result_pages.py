@@ -153,17 +153,15 @@ def table_of(path: Path, name: str) -> list[str]:
     return dropdown(f"{name}{more}", grid(list(rows[0]), [list(row.values()) for row in rows[:ROWS]]))
 
 
-def outcome(directory: Path) -> str:
-    """Say in a line how a run ended."""
+def write_run(directory: Path, folder: Path) -> str:
+    """Write the page of a trained run: its outcome, its curve, and what its analyses have drawn and written.
+
+    Return the outcome. Raises ConfigError if the run's record is damaged.
+    """
     found = Record.read(directory)
-    return found.summary if found else "no record"
-
-
-def write_run(directory: Path, folder: Path) -> None:
-    """Write the page of a trained run: its outcome, its curve, and what its analyses have drawn and written."""
+    outcome = found.summary if found else "no record"
     folder.mkdir(parents=True)
-    found = Record.read(directory)
-    lines = [f"# {directory.name}", "", outcome(directory), ""]
+    lines = [f"# {directory.name}", "", outcome, ""]
     if found:
         model = found.config["model"]
         colour = plotting.colour({"model": model.get("name"), "model.gate": model.get("gate")})
@@ -175,3 +173,4 @@ def write_run(directory: Path, folder: Path) -> None:
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(path.read_bytes())
     (folder / "README.md").write_text("\n".join([*lines, *files(folder, "\n".join(lines))]))
+    return outcome

@@ -227,7 +227,11 @@ def made_run(folder, name):
 @pytest.mark.slow
 def test_a_gallery_has_the_pages_of_its_runs_alone(tmp_path, script):
     runs = [made_run(tmp_path / "runs", name) for name in ("copy-plstm-s0-1", "copy-plstm-s1-2")]
-    assert script("docs", tmp_path / "site", "--runs", *runs).startswith("written: ")
+    damaged = made_run(tmp_path / "runs", "copy-plstm-s2-3")
+    (damaged / "record.json").write_text("{")
+    told = script("docs", tmp_path / "site", "--runs", *runs, damaged)
+    assert re.search(r"^left out: .*copy-plstm-s2-3", told, re.M)
+    assert re.search("^written: ", told, re.M)
     pages = {page.relative_to(tmp_path / "site").as_posix() for page in (tmp_path / "site").rglob("*.html")}
     pages = {page for page in pages if not page.startswith("_static/")}
     assert pages - {"index.html", "search.html", "genindex.html"} == {f"runs/{run.name}/README.html" for run in runs}

@@ -77,8 +77,12 @@ def test_a_folder(folder):
     for name, seed in ((folder, 1), (f"{folder}/{'0' * 12}", 0)):
         with pytest.raises(ConfigError, match="the weights of 000000000000 are not available"):
             timescales.load(name, seed=seed)
-    with pytest.raises(ConfigError, match=r"no run with seed=0 and \{'model': 'lstm'\}; seeds that have weights: 0"):
+    with pytest.raises(ConfigError, match="no run has model=lstm; values of model: plstm"):
         timescales.load(f"{folder}/lstm")
+    with pytest.raises(ConfigError, match=r"no run has task\.T=5; values of task.T: 3"):
+        timescales.load(f"{folder}/plstm", where={"task.T": 5})
+    with pytest.raises(ConfigError, match=r"no run with seed=5 and \{'model': 'plstm'\}; seeds that have weights: 0"):
+        timescales.load(f"{folder}/plstm", seed=5)
 
 
 def test_what_is_not_there_or_none_of_ours_is_one_line(tmp_path):

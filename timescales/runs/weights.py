@@ -291,6 +291,11 @@ def _chosen(entries: Sequence[Entry], name: str, model: str | None, seed: int, w
     stored = [each for each in fitting if each.kept]
     if not stored and fitting:
         raise ConfigError(f"{name}: the weights of {fitting[0].id} are not available: train it, or give another seed")
+    for key, value in wanted.items() if not stored else ():
+        if str(value) not in (values := {str(each.settings[key]) for each in entries if key in each.settings}):
+            raise ConfigError(
+                f"{name}: no run has {key}={value}; values of {key}: {', '.join(sorted(values)) or 'none'}"
+            )
     if not stored:
         seeds = ", ".join(map(str, sorted({each.seed for each in entries if each.kept}))) or "none"
         raise ConfigError(f"{name} has no run with seed={seed} and {dict(wanted)}; seeds that have weights: {seeds}")

@@ -199,7 +199,7 @@ def pick_device(name: str) -> str:
     try:
         torch.empty(0, device=name)
     except (RuntimeError, AssertionError, NotImplementedError) as error:
-        why = str(error).splitlines()[0]
+        why = str(error).splitlines()[0].split(". ")[0]
         raise ConfigError(f"device={name}: {why}; device=auto uses a GPU if there is one") from error
     return name
 
