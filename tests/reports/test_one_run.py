@@ -6,7 +6,7 @@ import sys
 
 import pytest
 from configs import composer
-from quick import QUICK
+from quick import QUICK, change_record
 
 from timescales import commands, paths
 from timescales.config import compose, folders, schema
@@ -69,6 +69,26 @@ def test_an_extended_run_and_its_command(train, status, tmp_path):
     assert "finished, skipped" in train(*again(told)).out
     (origin / "record.json").unlink()
     assert "continues the run" in status(longer.name)["again"]
+
+
+def test_a_run_of_ones_own_model_has_its_folder_in_the_command(train, status, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "docs" / "tutorial"))
+    mine = ["--config-dir", str(ROOT / "docs" / "tutorial")]
+    assert train(*mine, *QUICK, "model=decay", "logger=none").status == 0
+    (directory,) = (tmp_path / "runs").iterdir()
+    overrides = again(status(*mine, directory))
+    assert overrides[:2] == mine
+    assert "finished, skipped" in train(*overrides, "logger=none").out
+    folders.use(None)
+    assert status(directory)["again"].endswith("If the file is your own: --config-dir FOLDER")
+
+
+def test_an_interrupted_run_has_no_seconds_yet(train, status, tmp_path):
+    assert train(*QUICK, "logger=none", "run_dir=out").status == 0
+    assert "seconds" in status("out/")
+    change_record(tmp_path / "out", status="interrupted", seconds=0.0)
+    told = status("out/")
+    assert (told["state"].strip(), "seconds" in told) == ("interrupted", False)
 
 
 @pytest.mark.parametrize(("table", "row"), [("chien_table3", 0), ("gu_forgetting", 0), ("ours_block", 60)])

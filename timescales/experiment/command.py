@@ -6,7 +6,7 @@ import shlex
 from typing import Any
 
 from timescales import paths
-from timescales.config import Config, schema
+from timescales.config import Config, folders, schema
 from timescales.config.compose import Composer
 from timescales.config.run import run_of
 from timescales.config.values import spell
@@ -33,10 +33,11 @@ def command(config: Config, run_id: str, composer: Composer) -> str:
             f"{run_id}: no command repeats this run, since conf/ or the form of ids has changed. "
             "All its settings are in its record.json"
         )
-    program = "python train.py" if paths.in_checkout() else "timescales-train"
+    program = ["python", "train.py"] if paths.in_checkout() else ["timescales-train"]
+    own = [word for folder in folders.places()[1:] for word in ("--config-dir", shlex.quote(str(folder)))]
     # A word with single quotes is easier to read in double ones.
     quoted = (f'"{o}"' if "'" in o and not set(o) & set('"$`\\!') else shlex.quote(o) for o in overrides)
-    return " ".join([program, *quoted])
+    return " ".join([*program, *own, *quoted])
 
 
 def _auto(node: Any) -> Any:

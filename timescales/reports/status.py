@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from timescales import paths
-from timescales.config import schema
+from timescales.config import folders, schema
 from timescales.config.compose import WRONG_INPUT, Composer
 from timescales.config.run import Run
 from timescales.errors import ConfigError, nearest, one_line
@@ -144,7 +144,7 @@ def how_it_was_made(word: str, composer: Composer, results_dir: Path) -> str:
         ("continues", config.get("extend")),
         ("commit", outcome.commit),
         ("machine", f"{outcome.machine}, {outcome.device}, threads: {outcome.threads}"),
-        ("seconds", f"{outcome.seconds:.0f}"),
+        ("seconds", f"{outcome.seconds:.0f}" if saved is None or saved.state.ended else None),
         ("steps", outcome.steps),
         ("lacks", outcome.partial if saved is None else "; ".join(saved.partial)),
     ]
@@ -155,6 +155,8 @@ def how_it_was_made(word: str, composer: Composer, results_dir: Path) -> str:
         again = command.command(config, str(run_id), composer)
     except WRONG_INPUT as error:  # why there is none
         again = one_line(error)
+        if "Could not find" in again and not folders.places()[1:]:
+            again += " If the file is your own: --config-dir FOLDER"
     lines.append(("again", again))
     return table_text([(name, value) for name, value in lines if value not in (None, "")])
 
