@@ -3,8 +3,6 @@
 Every command imports this module, so what it needs is imported when it is used.
 """
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Sequence
 from pathlib import Path

@@ -3,8 +3,6 @@
 The public names with their signatures are in __init__.pyi, for editors and type checkers.
 """
 
-from __future__ import annotations
-
 import importlib
 
 from timescales import extras

@@ -1,7 +1,5 @@
 """Define the errors that every package may raise for bad input, and shorten them to one line for the user."""
 
-from __future__ import annotations
-
 import difflib
 import re
 from collections.abc import Iterator

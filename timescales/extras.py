@@ -1,7 +1,5 @@
 """Name the extra of pyproject.toml that installs a package beyond torch and numpy. Imports none of these packages."""
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import os

@@ -1,7 +1,5 @@
 """Write and read files completely, or not at all. This module does not import torch."""
 
-from __future__ import annotations
-
 import contextlib
 import csv
 import errno

@@ -1,7 +1,5 @@
 """NT-ASGD, the optimizer of the AWD-LSTM."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any

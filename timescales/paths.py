@@ -1,7 +1,5 @@
 """Find the checkout, conf/, runs/ and results/. No other module knows where they are."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parent

@@ -1,7 +1,5 @@
 """Draw and save figures: style, colours, axes, bands. Knows no tables."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import math

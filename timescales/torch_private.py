@@ -4,8 +4,6 @@
 `_buffers` and `_modules` of a module, which have been there, under these names, since torch 0.4.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable
 from typing import Any

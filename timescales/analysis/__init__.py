@@ -15,8 +15,6 @@ The modules `run`, `groups`, `study`, `needs` and `observe` are shared by analys
 other people's models. This file imports no torch.
 """
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 from collections.abc import Iterator, Mapping, Sequence

@@ -3,8 +3,6 @@
 Source: Chien et al. 2021, section 5.3 and Fig. 5.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Iterable, Sequence
 from typing import Any

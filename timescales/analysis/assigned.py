@@ -3,8 +3,6 @@
 Source: Mahto et al. 2021, appendix A.2 and Fig. 4, appendix A.5 and Fig. 9.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any

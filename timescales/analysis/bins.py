@@ -3,8 +3,6 @@
 Source: Mahto et al. 2021, section 3.2.2 and table 1; binning and resampling as in the authors' released code.
 """
 
-from __future__ import annotations
-
 import io
 from typing import NamedTuple
 

@@ -4,8 +4,6 @@ A unit's characteristic time follows from its parameters: -1 / ln f at zero inpu
 paper shows these times. They put chrono, uniform, inverse gamma and power-law models on one axis.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -4,8 +4,6 @@ Source: none; our own analysis. Such a model is trained on one start from zeros 
 one start per stream of a split. Since the state is carried, a stream that begins badly may stay bad to its end.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 

@@ -4,8 +4,6 @@ Source: Chien et al. 2021, section 3.1 and Fig. 1: over 200 steps f^t of an LSTM
 power-law LSTM with p = .3. Section 5.1 discusses whether trained units decay so; the paper does not measure it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 

@@ -4,8 +4,6 @@ Source: Chien et al. 2021, section 5.2 and Fig. A.4B, D. The paper's numbers (t 
 are those of Student's test over the 128 units of one model for each delay; it does not name the test.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Sequence
 from typing import Any

@@ -3,8 +3,6 @@
 No figure of a paper: it shows what a model has learned from your data, and whether it is better than a simple rule.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Mapping, Sequence

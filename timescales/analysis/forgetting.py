@@ -5,8 +5,6 @@ E.1 and Fig. 12 (forget gates that start near 1, after the adding task; the smal
 gates is more than ten times below that of the plain LSTM).
 """
 
-from __future__ import annotations
-
 import torch
 
 from timescales.analysis.characteristic_times import named_quantiles

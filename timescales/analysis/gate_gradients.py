@@ -5,8 +5,6 @@ of a refined gate is never smaller and up to twice as large: over all forget gat
 bounds.
 """
 
-from __future__ import annotations
-
 import copy
 import itertools
 from collections.abc import Callable

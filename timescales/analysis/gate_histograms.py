@@ -5,8 +5,6 @@ forget gate of a unit is averaged over time and samples.
 Differs: "after" are the weights of the best validation; `forgetting` measures the last weights, as the paper.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 

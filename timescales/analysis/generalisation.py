@@ -3,8 +3,6 @@
 Source: Chien et al. 2021, appendix A.4 and Fig. A.2.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -4,8 +4,6 @@ Chien et al. 2021, Fig. 3, shows copy runs so. Here any runs of one task can be 
 table, runs that have not ended, and runs that only have a record.
 """
 
-from __future__ import annotations
-
 import math
 import statistics
 import textwrap

@@ -4,8 +4,6 @@ Source: Chien et al. 2021, section 4.4 and Fig. 4 (bins not stated; mean and sta
 seeds in a bin): the power-law LSTM gains on reviews longer than 150 words.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any

@@ -5,8 +5,6 @@ over runs) as in their released code. Both models do well below 75 steps; above,
 10 % more strings. The weights are those of the last epoch, as theirs.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 import statistics

@@ -3,8 +3,6 @@
 Source: Mahto et al. 2020, section 2.4 and Fig. 2, after Lin & Tegmark 2016.
 """
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Sequence

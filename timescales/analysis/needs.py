@@ -1,7 +1,5 @@
 """Check that an analysis is made for a model or task. If not, each function raises NotMadeFor, a ConfigError."""
 
-from __future__ import annotations
-
 from timescales.errors import NotMadeFor
 from timescales.models.sequence import SequenceModel
 from timescales.nn.cells.plstm import PowerLawCell

@@ -1,7 +1,5 @@
 """Run a model on test data and observe it: its gates at every step, its answers, its time scales."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator
 from typing import Any

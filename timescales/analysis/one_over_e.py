@@ -6,8 +6,6 @@ irregular, T_1/e is in units of dt for every model. The time at zero input is in
 gate that reads dt: a constant gate that does not read dt has a T_1/e of about its time at zero input times the mean dt.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any

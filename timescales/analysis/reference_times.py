@@ -3,8 +3,6 @@
 Source: Chien et al. 2021, section 5.2, appendix A.3 (two sequences of different delay) and Figs. A.1C and A.4A, C.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 

@@ -4,8 +4,6 @@ The analyses are ours. They read the time scales and ratios that Mahto et al. 20
 the strings of Dyck-2, the words of the corpora, and the time scales of a model before training.
 """
 
-from __future__ import annotations
-
 import math
 import os
 from collections.abc import Mapping

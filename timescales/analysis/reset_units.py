@@ -3,8 +3,6 @@
 Source: Chien et al. 2021, section 5.2 and Fig. A.4.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -3,8 +3,6 @@
 The groups are by time scale. Source: Mahto et al. 2021, section 3.2.4 and Figs. 3, 11 and 12.
 """
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Iterator, Sequence

@@ -4,8 +4,6 @@ Source: Mahto et al. 2021, sections 2.2 and 3.2.1, and Fig. 1. If T ~ InvGamma(a
 add up to the power law E[e^(-t/T)] = (t + 1)^(-alpha).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

@@ -4,8 +4,6 @@ Known names are those of torch.nn.LSTM (`rnn.weight_ih_l0`) and of AWD-LSTM, whi
 recurrent weights before their dropout (`rnns.0.module.weight_ih_l0`, `rnns.0.weight_hh_l0_raw`), with any prefix.
 """
 
-from __future__ import annotations
-
 import pickle
 import re
 from collections.abc import Mapping, Sequence

@@ -3,8 +3,6 @@
 Source: Mahto et al. 2020, section 2.5, Eq. 6 and Fig. 6; Mahto et al. 2021, appendix A.4 and Figs. 6-8.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 import statistics

@@ -1,7 +1,5 @@
 """Write the card of a user's cell: what it remembers beside the committed cells, as a page and a figure."""
 
-from __future__ import annotations
-
 import math
 import shlex
 from collections.abc import Mapping

@@ -3,8 +3,6 @@
 The scores of a cell are an array (rungs, seeds) for each ability.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple

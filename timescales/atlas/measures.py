@@ -1,7 +1,5 @@
 """Measure what a cell costs beside nn.LSTM, and which engine runs it."""
 
-from __future__ import annotations
-
 import statistics
 import time
 import warnings

@@ -1,7 +1,5 @@
 """Make the layers of a user's cell, which the command line names as a file and a class, or a class in a module."""
 
-from __future__ import annotations
-
 import hashlib
 import importlib
 import importlib.util

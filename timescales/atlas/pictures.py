@@ -1,7 +1,5 @@
 """Draw the atlas: its heat map, the mean ranks, and a user's cell beside the others."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

@@ -3,8 +3,6 @@
 The file is part of the package so that a card can be written without a checkout.
 """
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Find the units with which a model has as many parameters as the atlas's LSTM, and count its numbers of state."""
 
-from __future__ import annotations
-
 import copy
 import functools
 from collections.abc import Callable

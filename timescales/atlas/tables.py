@@ -3,8 +3,6 @@
 Learning rates have their own table, because a grid cannot depend on a result.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Train a user's cell on the rungs of the atlas, for `timescales-card`. Ended runs are skipped."""
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import io

@@ -5,8 +5,6 @@ a single run. Hydra's own part below `hydra`, which no run needs, is left out. T
 is used of it; tests/config/test_compose.py compares what they give with what Hydra's public `compose` gives.
 """
 
-from __future__ import annotations
-
 import functools
 import pickle
 import re

@@ -1,7 +1,5 @@
 """Find the files of config groups, in conf/ and in the user's folder."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Define a configuration: its keys with types and ranges, and which of them decide a run's numbers, and so its id."""
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import json

@@ -4,8 +4,6 @@ The one checker of types: for the keys of the base configuration, the arguments 
 Imports no torch.
 """
 
-from __future__ import annotations
-
 import functools
 import re
 import types

@@ -1,7 +1,5 @@
 """Write the command that repeats a run, from its configuration."""
 
-from __future__ import annotations
-
 import shlex
 from typing import Any
 

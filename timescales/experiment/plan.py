@@ -1,7 +1,5 @@
 """From a sweep's overrides, or a table's grids, to runs."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Jobs in processes of this machine, by joblib, which is optional; each worker saves when a signal comes."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import multiprocessing

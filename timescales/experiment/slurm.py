@@ -1,7 +1,5 @@
 """Launches as SLURM arrays, by submitit, which is optional."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import time

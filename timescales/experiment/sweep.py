@@ -1,7 +1,5 @@
 """Many runs: a sweep or a table (table=NAME), planned whole, then trained by Hydra's launcher."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 import signal

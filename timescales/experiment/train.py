@@ -1,7 +1,5 @@
 """One run, from its configuration to its record: skip, build, lock, fit, test, write."""
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import ctypes

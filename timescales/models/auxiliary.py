@@ -3,8 +3,6 @@
 Shapes: S steps, B sequences, I numbers that the layers read at a step, C numbers or classes of an input step.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

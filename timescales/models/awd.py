@@ -1,7 +1,5 @@
 """The word-level language model AWD-LSTM: dropout at every place, and tied weights."""
 
-from __future__ import annotations
-
 from torch import Tensor, nn
 from torch.nn import functional as F
 

@@ -6,8 +6,6 @@ readout of `SequenceModel`, but has no gates to look at: no `timescales()`, no `
 Shapes: S steps, B sequences, I numbers per step, H units.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any, ClassVar, Never

@@ -3,8 +3,6 @@
 Shapes: S steps, B sequences, I numbers per step, H units.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Sequence
 from typing import Any

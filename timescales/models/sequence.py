@@ -1,7 +1,5 @@
 """SequenceModel: encoder, RNN and readout, with the sizes of a task."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, cast

@@ -1,7 +1,5 @@
 """Speed up torch's own LSTM and GRU layers inside an existing model, by this package's engine."""
 
-from __future__ import annotations
-
 import functools
 import logging
 import weakref

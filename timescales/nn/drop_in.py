@@ -4,8 +4,6 @@ Their parameters are stored in the module under torch's names (weight_ih_l0, wei
 expect them. Their cells read them there: `layers[0].weight_ih` is `weight_ih_l0`.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Iterator, MutableMapping, Sequence
 from typing import Any, ClassVar, NamedTuple, Self

@@ -1,7 +1,5 @@
 """Print how the engines run a cell: its traced equations, memory, the engine that runs it, and the generated code."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Iterable
 from typing import Any

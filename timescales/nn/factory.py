@@ -1,7 +1,5 @@
 """Choose the device and the dtype of new parameters. torch.set_default_dtype would change the dtype in all threads."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 from typing import Any

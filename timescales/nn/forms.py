@@ -5,8 +5,6 @@ one sequence (S, I)         its state is (n, H) instead of (n, B, H)
 a PackedSequence            sequences of several lengths; the output is packed too
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple

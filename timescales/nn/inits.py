@@ -14,8 +14,6 @@ scale T = -1 / ln f (in steps). At zero input f = sigmoid(b): an initializer for
     {"law": "assigned", "timescales": [3, 4]}         Assigned((3, 4))
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """A layer norm that repeats the committed runs to the last bit."""
 
-from __future__ import annotations
-
 from torch import Tensor, nn
 from torch.nn import functional as F
 

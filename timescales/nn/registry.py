@@ -4,8 +4,6 @@ Everything that needs the names of all models reads them here: exports, pages, p
 module imports nothing, so names and colours are known without torch.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 # Families. FIVE: the models that the papers compare. SCAN: cells whose gates read only the input. OTHER: cells with a

@@ -5,8 +5,6 @@ output, state = rnn(x)              # x (S, B, 10) -> output (S, B, 128); state.
 output, state = rnn(more, state)    # continue from this state
 """
 
-from __future__ import annotations
-
 import functools
 import inspect
 import math

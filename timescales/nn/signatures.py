@@ -5,8 +5,6 @@ show all of them. For editors and type checkers, which do not run the code, time
 (scripts/pages.py writes it).
 """
 
-from __future__ import annotations
-
 import inspect
 import types
 from collections.abc import Callable, Collection

@@ -5,8 +5,6 @@ printed value and every claim whose runs differ with the setting is judged once 
 so it counts once, by all its verdicts.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 from collections.abc import Mapping, Sequence

@@ -5,8 +5,6 @@ outside, else *unclear*. Over the rungs the effect *grows*, *shrinks* or is *fla
 else its trend is *unclear*. The words differ from those at the paper's size, because no rung decides about a paper.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 import statistics

@@ -1,7 +1,5 @@
 """Read the file of a table and parse it."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -4,8 +4,6 @@ The keys, their types and their defaults are the fields of the classes in `table
 cannot express.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 import re

@@ -1,7 +1,5 @@
 """Find what papers print about runs like a given one."""
 
-from __future__ import annotations
-
 import copy
 import functools
 from pathlib import Path

@@ -9,8 +9,6 @@ estimate of our own, is *as printed* if it is within the tolerance. A claim is *
 order.
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Iterator, Sequence

@@ -3,8 +3,6 @@
 `scripts/report.py` writes them into docs/papers, and a list of the pages into docs/papers/README.md.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Draw results/<table>/figure.png: a panel for each figure and size of a table, with the paper's values."""
 
-from __future__ import annotations
-
 import re
 import statistics
 import textwrap

@@ -3,8 +3,6 @@
 A line is a 95 % interval. It is green inside the claimed region, red outside the region, grey across an edge.
 """
 
-from __future__ import annotations
-
 import math
 import textwrap
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Read the rows of a table's runs: from runs/, else as committed in results/. Never trains."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

@@ -4,8 +4,6 @@ They are the answer to each table's question, how well small sizes predict large
 numbers without a training show.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 

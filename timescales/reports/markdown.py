@@ -1,7 +1,5 @@
 """Write Markdown: grids, blocks of pages, and table.md, the page of a table with its claims and values."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import string

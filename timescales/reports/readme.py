@@ -3,8 +3,6 @@
 `scripts/report.py` writes and checks them.
 """
 
-from __future__ import annotations
-
 import statistics
 from collections import Counter
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Compute everything that a report shows: a table with its runs and its verdicts. Nothing is trained."""
 
-from __future__ import annotations
-
 import functools
 from collections import Counter
 from collections.abc import Mapping, Sequence

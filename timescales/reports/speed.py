@@ -1,7 +1,5 @@
 """Draw the picture of the speed of cells on the site's front page, from results/bench."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

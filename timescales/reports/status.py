@@ -1,7 +1,5 @@
 """List what is done of each table, what the rest costs, the runs, and how one run was made."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field

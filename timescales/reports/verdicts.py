@@ -1,7 +1,5 @@
 """Write results/verdicts.json, every verdict for machines, and its schema. `timescales.results()` reads it."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Sequence
@@ -93,8 +91,8 @@ def _line(report: Report, item: Cell | Claim, found: Verdict, **more: Any) -> Li
 
 def schema() -> dict[str, Any]:
     """Return the JSON schema (2020-12) of verdicts.json, from the fields of `Line`."""
-    types = {"str": "string", "int": "integer", "bool": "boolean", "float | None": ["number", "null"]}
-    properties = {key.name: {"type": types[str(key.type)], **key.metadata} for key in fields(Line)}
+    types: dict[Any, Any] = {str: "string", int: "integer", bool: "boolean", float | None: ["number", "null"]}
+    properties = {key.name: {"type": types[key.type], **key.metadata} for key in fields(Line)}
     item = {"type": "object", "properties": properties, "required": [*properties], "additionalProperties": False}
     head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Verdicts of all tables"}
     return {**head, "type": "array", "items": item}

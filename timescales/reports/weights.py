@@ -5,8 +5,6 @@ their seeds while there is room: `TABLE_BYTES` for a table, `ALL_BYTES` for all 
 in index.csv and README.md, and stay only where they were trained.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

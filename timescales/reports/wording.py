@@ -1,7 +1,5 @@
 """Write numbers, intervals, settings, claims and prices as people write them."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections import Counter

@@ -1,7 +1,5 @@
 """Write a report to disk: runs.csv, curves/, blocks/, table.md and its pictures."""
 
-from __future__ import annotations
-
 import functools
 import hashlib
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Estimate the cost of a run from a few timed steps; results/speed.csv stores them by cost_key ("kind")."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import time

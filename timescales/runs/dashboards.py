@@ -1,7 +1,5 @@
 """Choose what every dashboard (W&B, TensorBoard, trackio) shows of a run."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 

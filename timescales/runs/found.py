@@ -1,7 +1,5 @@
 """Decide from the files of a run whether to skip, resume or restart it. No other module decides this."""
 
-from __future__ import annotations
-
 import enum
 import os
 import re

@@ -10,8 +10,6 @@ newest lock was released, or that its owner is dead, only one of them gets the n
   every HEARTBEAT seconds. Both times are those of the file system, because the clocks of machines differ.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import fcntl

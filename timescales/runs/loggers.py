@@ -1,7 +1,5 @@
 """Send a run's values to the progress bar, to curve.csv and to a dashboard (`wandb_run.py` and its neighbours)."""
 
-from __future__ import annotations
-
 import csv
 import io
 import math

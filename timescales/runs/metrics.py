@@ -1,7 +1,5 @@
 """Read a value from a record by its name."""
 
-from __future__ import annotations
-
 import math
 import operator
 import statistics

@@ -1,7 +1,5 @@
 """Record where the numbers of a run come from: commit, versions, machine, and a hash that shows changes of the code."""
 
-from __future__ import annotations
-
 import ast
 import contextlib
 import functools

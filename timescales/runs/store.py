@@ -1,7 +1,5 @@
 """Read and write the committed runs under results/, as rows of runs.csv."""
 
-from __future__ import annotations
-
 import functools
 import json
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Log runs to event files of TensorBoard. Only this module imports TensorBoard."""
 
-from __future__ import annotations
-
 import itertools
 from pathlib import Path
 from typing import Any

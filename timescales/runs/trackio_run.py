@@ -1,7 +1,5 @@
 """Log runs to trackio, a database on this machine. Only this module imports trackio."""
 
-from __future__ import annotations
-
 import contextlib
 import contextvars
 import io

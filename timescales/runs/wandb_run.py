@@ -1,7 +1,5 @@
 """Send runs, their pictures and the verdicts on tables to Weights & Biases. Only this module imports wandb."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shlex

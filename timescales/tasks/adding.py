@@ -1,7 +1,5 @@
 """Adding: the sum of two marked numbers in a long sequence."""
 
-from __future__ import annotations
-
 from typing import ClassVar, Unpack
 
 import torch

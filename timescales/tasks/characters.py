@@ -1,7 +1,5 @@
 """Language modelling by characters: predict the next character of a text."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping
 

@@ -1,7 +1,5 @@
 """Contextual delayed match: is a later object like the first one in the feature that a cue names?"""
 
-from __future__ import annotations
-
 from typing import Unpack
 
 import torch

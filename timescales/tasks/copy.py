@@ -1,7 +1,5 @@
 """Copy: remember ten symbols over T steps, then repeat them."""
 
-from __future__ import annotations
-
 import math
 from typing import ClassVar, Unpack
 

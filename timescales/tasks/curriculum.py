@@ -1,7 +1,5 @@
 """The common part of N-parity and N-delayed match: bits, an answer that depends on the last N bits, and a growing N."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import ClassVar, Unpack
 

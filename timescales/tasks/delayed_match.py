@@ -1,7 +1,5 @@
 """Delayed match: a colour is shown, must be kept through a delay with rewarded distractors, and is then chosen."""
 
-from __future__ import annotations
-
 from typing import Unpack
 
 import torch

@@ -1,7 +1,5 @@
 """Sequential and permuted MNIST: classify a handwritten digit after reading it pixel by pixel."""
 
-from __future__ import annotations
-
 from typing import Unpack
 
 import torch

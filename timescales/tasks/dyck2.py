@@ -1,7 +1,5 @@
 """Dyck-2: which bracket closes next, in nested strings of two kinds of brackets?"""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator
 from typing import ClassVar, Unpack

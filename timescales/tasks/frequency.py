@@ -1,7 +1,5 @@
 """Frequency discrimination: is the period of a sine wave, sampled at some points in time, between 5 and 6?"""
 
-from __future__ import annotations
-
 import math
 from typing import ClassVar, Unpack
 

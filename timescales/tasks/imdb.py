@@ -1,7 +1,5 @@
 """IMDB: is a film review positive or negative?"""
 
-from __future__ import annotations
-
 import math
 
 import torch

@@ -1,7 +1,5 @@
 """Linear functional: a weighted sum of all inputs so far, with weights that decay exponentially or as a power."""
 
-from __future__ import annotations
-
 import math
 from typing import ClassVar, Unpack
 

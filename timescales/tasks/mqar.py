@@ -1,7 +1,5 @@
 """Multi-query associative recall: read pairs of a key and a value; when a key comes again, output its value."""
 
-from __future__ import annotations
-
 from typing import Unpack
 
 import torch

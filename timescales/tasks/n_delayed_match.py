@@ -1,7 +1,5 @@
 """N-delayed match: is the last bit the same as the one N - 1 steps before it?"""
 
-from __future__ import annotations
-
 import math
 
 from torch import Tensor

@@ -1,7 +1,5 @@
 """N-parity: is the number of ones among the last N bits odd?"""
 
-from __future__ import annotations
-
 from typing import Unpack
 
 import torch

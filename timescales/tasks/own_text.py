@@ -1,7 +1,5 @@
 """Language modelling on your own text, by characters or words."""
 
-from __future__ import annotations
-
 import math
 
 from torch import Tensor

@@ -1,7 +1,5 @@
 """Images read pixel by pixel: the base class of `Digits` and `SCIFAR`."""
 
-from __future__ import annotations
-
 from typing import Any, ClassVar, TypedDict, Unpack
 
 import torch

@@ -1,7 +1,5 @@
 """Time rescaling: letters in Morse code, learned at one speed and tested at others."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Unpack
 

@@ -1,7 +1,5 @@
 """Sequential CIFAR-10: classify a photograph after reading it pixel by pixel."""
 
-from __future__ import annotations
-
 from typing import Unpack
 
 import torch

@@ -1,7 +1,5 @@
 """Selective copy: remember symbols at random places among many blanks, then repeat them."""
 
-from __future__ import annotations
-
 import math
 from typing import Unpack
 

@@ -1,7 +1,5 @@
 """Forecast your own series, or classify whole series."""
 
-from __future__ import annotations
-
 import hashlib
 import math
 from collections.abc import Sequence

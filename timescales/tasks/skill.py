@@ -1,7 +1,5 @@
 """Compute what a metric of a task is without any skill, for pictures and the progress bar."""
 
-from __future__ import annotations
-
 import itertools
 import math
 

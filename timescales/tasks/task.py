@@ -3,8 +3,6 @@
 Shapes: S steps, B sequences of a batch, I numbers per input step, C classes. Sequences are time-major, (S, B, ...).
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Variable copy: the copy task with a delay that differs from sequence to sequence."""
 
-from __future__ import annotations
-
 import math
 from typing import Unpack
 

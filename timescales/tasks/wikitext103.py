@@ -1,7 +1,5 @@
 """WikiText-103 by words: a large vocabulary, an adaptive softmax, and a state that restarts with each article."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Any

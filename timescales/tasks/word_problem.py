@@ -1,7 +1,5 @@
 """Word problem: the product of the elements of a group that were read so far."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Unpack
 

@@ -1,7 +1,5 @@
 """Language modelling by words, with the protocol of AWD-LSTM."""
 
-from __future__ import annotations
-
 import bisect
 import math
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """Store the best validation of a run."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

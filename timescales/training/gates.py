@@ -1,7 +1,5 @@
 """Watch or replace a model's gates at every step."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any

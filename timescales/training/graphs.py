@@ -9,8 +9,6 @@ anything in a step needs the CPU, one line says so, and training continues witho
 operations of a step in place of a graph.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import gc

@@ -1,7 +1,5 @@
 """Train: fit on "train", validate on "valid". "test" is read when training has ended (`outcome.py`)."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import sys

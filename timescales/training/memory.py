@@ -1,7 +1,5 @@
 """Measure how long units remember: time scales at zero input, and T_1/e on data. See docs/memory.md."""
 
-from __future__ import annotations
-
 import copy
 import math
 from collections.abc import Iterable, Iterator, Sequence

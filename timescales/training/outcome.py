@@ -1,7 +1,5 @@
 """Test a run whose training has ended, and return the result that its record stores."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 from timescales.training import loop

@@ -1,7 +1,5 @@
 """Show a progress bar for what takes long, such as a validation or an analysis."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterable
 from typing import TypeVar

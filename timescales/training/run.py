@@ -1,7 +1,5 @@
 """Hold the state of a run in training: its progress, its checkpoint, and the values to log."""
 
-from __future__ import annotations
-
 import io
 import math
 import pickle

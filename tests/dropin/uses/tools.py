@@ -91,7 +91,10 @@ def traced_state(layer: Layer) -> None:
     close(torch.jit.trace(LastState(rnn), x)(y), rnn(y)[0][-1])
 
 
-@use("`torch.jit.script`, which torch deprecates", ours=Refused("Unknown type annotation"), why=READERS)
+@use(
+    "`torch.jit.script`, which torch deprecates",
+    ours=Refused("keyword-only arguments with defaults", torchs=True), why=READERS,
+)  # fmt: skip
 def scripted(layer: Layer) -> None:
     rnn, x = layer.make(), data()
     close(torch.jit.script(OutputOnly(rnn))(x), rnn(x)[0])

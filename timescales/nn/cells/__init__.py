@@ -11,8 +11,6 @@
 A class is imported when its name is first used, since the engines, which the layers use, import cell.py.
 """
 
-from __future__ import annotations
-
 import importlib
 from typing import Any
 

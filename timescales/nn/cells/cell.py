@@ -9,8 +9,6 @@ Letters for shapes in this package: S steps, B batch, I input size, H hidden siz
 for any leading dimensions.
 """
 
-from __future__ import annotations
-
 import inspect
 import math
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """The closed-form continuous-time network: a gate of time between two candidates."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import torch

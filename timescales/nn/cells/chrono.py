@@ -1,7 +1,5 @@
 """The chrono LSTM: an LSTM whose initial time scales cover the range up to a longest delay."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The coupled oscillatory recurrent network: each unit is a damped oscillator that all others drive."""
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """The exponential LSTM: a forget gate that knows the time since the previous step, without a power law."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from torch import Tensor

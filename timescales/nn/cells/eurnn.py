@@ -1,7 +1,5 @@
 """The tunable unitary RNN: its recurrent matrix is a chain of rotations of pairs of complex units."""
 
-from __future__ import annotations
-
 import math
 
 import torch

@@ -1,7 +1,5 @@
 """Orthogonal recurrent network: the recurrent matrix keeps the norm of the state."""
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 

@@ -3,8 +3,6 @@
 rmc.py has the relational memory core, which uses the same gates.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import torch

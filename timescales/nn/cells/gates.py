@@ -3,8 +3,6 @@
 gated.py has the cells that accept any of the nine mechanisms, ur.py the UR-LSTM as a separate cell.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from torch import Tensor

@@ -1,7 +1,5 @@
 """The gated orthogonal recurrent unit: a GRU whose candidate turns the state by an orthogonal matrix."""
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """The gated recurrent unit, and the drop-in replacement of torch.nn.GRU."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from torch import Tensor, nn

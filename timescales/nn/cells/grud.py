@@ -1,7 +1,5 @@
 """The GRU-D: a GRU for series with missing values, which fade with the time since they were last seen."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """The hierarchically gated recurrent network: a linear recurrence whose forget gate has a learned lower bound."""
 
-from __future__ import annotations
-
 import math
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """The independently recurrent network: each unit reads only its own output, by one weight."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

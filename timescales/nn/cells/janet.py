@@ -1,7 +1,5 @@
 """JANET: an LSTM with only a forget gate."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import torch

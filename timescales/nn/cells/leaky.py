@@ -1,7 +1,5 @@
 """The leaky RNN: a plain RNN whose units are low-pass filters, each with a time constant that is learned."""
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 

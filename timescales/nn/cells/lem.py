@@ -1,7 +1,5 @@
 """Long expressive memory: two coupled fields whose time steps the input sets."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from torch import Tensor

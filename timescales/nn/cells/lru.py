@@ -1,7 +1,5 @@
 """The linear recurrent unit: a diagonal linear recurrence with complex eigenvalues."""
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 

@@ -3,8 +3,6 @@
 The chrono LSTM and the multi-timescale LSTM are this cell with an initializer for the forget bias.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from typing import Any, ClassVar, NamedTuple
 

@@ -1,7 +1,5 @@
 """The minimal GRU: a GRU whose gates read only the input."""
 
-from __future__ import annotations
-
 from typing import ClassVar, NamedTuple
 
 from torch import Tensor

@@ -1,7 +1,5 @@
 """The minimal LSTM: an LSTM whose gates read only the input and add up to 1."""
 
-from __future__ import annotations
-
 from torch import Tensor
 from torch.nn.functional import softplus
 

@@ -1,7 +1,5 @@
 """The multi-timescale LSTM: an LSTM whose time scales are assigned to its units."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

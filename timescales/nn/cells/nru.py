@@ -1,7 +1,5 @@
 """The non-saturating recurrent unit: a memory without gates, which is written and erased only by addition."""
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 

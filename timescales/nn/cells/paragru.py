@@ -1,7 +1,5 @@
 """ParaGRU: a GRU whose units read only their own output."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import torch

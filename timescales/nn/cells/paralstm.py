@@ -1,7 +1,5 @@
 """ParaLSTM: an LSTM with coupled gates and peepholes whose units read only their own output."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import torch

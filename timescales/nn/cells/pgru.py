@@ -1,7 +1,5 @@
 """The power-law GRU: a GRU with the power-law gate instead of its update gate."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from torch import Tensor

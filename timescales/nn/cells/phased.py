@@ -1,7 +1,5 @@
 """The Phased LSTM: an LSTM whose units are updated only in the open phase of an oscillation in time."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """The power-law scan cell: a power-law LSTM whose gates read only the input."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from torch import Tensor

@@ -1,7 +1,5 @@
 """The power-law LSTM: a unit forgets as a power of the time since its last reset."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """The real-gated linear recurrent unit of Griffin: a diagonal linear recurrence whose decay the input sets."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

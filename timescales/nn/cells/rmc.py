@@ -1,7 +1,5 @@
 """The relational memory core, with any of the nine gates of Gu et al. 2020."""
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 

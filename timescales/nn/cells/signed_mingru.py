@@ -1,7 +1,5 @@
 """The minimal GRU with a factor between -1 and 1: a unit's value may change its sign in a step."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import torch

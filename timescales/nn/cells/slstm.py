@@ -1,7 +1,5 @@
 """The scalar LSTM of xLSTM: exponential gates, whose sum normalises the cell."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import torch

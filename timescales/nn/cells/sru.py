@@ -1,7 +1,5 @@
 """The statistical recurrent unit: moving averages of learned statistics, at several rates at once."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """The selective-update RNN: a plain RNN whose units each follow a learned schedule of updates and rest in between."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """The UR-LSTM: uniform gate initialisation and a refine gate."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from torch import Tensor

@@ -1,7 +1,5 @@
 """The unitary evolution RNN: complex units, and a recurrent matrix that keeps the length of the state."""
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 

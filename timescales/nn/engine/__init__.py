@@ -1,7 +1,5 @@
 """Engines: the loops that run a cell over time. All have the signature of `eager.run`; `pick` chooses one."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from typing import Any

@@ -7,8 +7,6 @@ broadcast them, and anything else raises WrongShape with a message of one line.
 Shapes: S steps, B sequences, I inputs, H units; x (S, B, I).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

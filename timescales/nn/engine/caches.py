@@ -7,8 +7,6 @@
   torch compiles for the engine `compiled`.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable
 from typing import Any

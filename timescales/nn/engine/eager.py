@@ -1,7 +1,5 @@
 """The eager engine: the time loop in plain torch. It is the reference implementation of all other engines."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

@@ -3,8 +3,6 @@
 Shapes: S steps, B sequences, H units.
 """
 
-from __future__ import annotations
-
 import contextvars
 import dataclasses
 import functools

@@ -5,8 +5,6 @@ differ, one warning says so and the eager engine runs. Both engines also run on 
 tests do.
 """
 
-from __future__ import annotations
-
 import functools
 import types
 import warnings

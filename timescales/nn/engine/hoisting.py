@@ -3,8 +3,6 @@
 `trace.py` describes how a step is traced.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import operator
 from collections.abc import Callable, Sequence

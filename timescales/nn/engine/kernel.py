@@ -1,7 +1,5 @@
 """Checks of what kernels cannot do or read, with error messages of one line."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 import torch

@@ -5,8 +5,6 @@ of a variance with respect to its mean is zero, so that mean is detached. The gr
 stage of two means.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

@@ -5,8 +5,6 @@ An operation cannot be compiled if it is not listed here, does not move numbers 
 constants (`CONSTANT`).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 

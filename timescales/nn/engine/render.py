@@ -3,8 +3,6 @@
 The tables are next to the code that uses them: cpu/emit_cpp.py, and nn/explain.py for people.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple

@@ -5,8 +5,6 @@ after the step before: the output and the returned states of that step are what 
 reads the initial state.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import torch

@@ -4,8 +4,6 @@
 `Recorder` the operations below autograd. What a kernel cannot do raises `NotTraceable`.
 """
 
-from __future__ import annotations
-
 import traceback
 from collections.abc import Sequence
 from typing import Any, NamedTuple

@@ -3,8 +3,6 @@
 The trial finds what no test can: a custom step that the tracer misunderstood, or a fault of this machine's compiler.
 """
 
-from __future__ import annotations
-
 import contextvars
 import functools
 from collections.abc import Callable, Sequence

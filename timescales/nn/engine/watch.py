@@ -10,8 +10,6 @@ The backward pass follows from the noted calls, except that of custom `autograd.
 are noted and replayed in the same way.
 """
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import operator

@@ -1,7 +1,5 @@
 """Cache results that take long to compute from a data set (tokens, vectors) in the user's cache directory."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json

@@ -1,7 +1,5 @@
 """Read CIFAR-10 from its Python pickles, in their tar, a zip or a folder."""
 
-from __future__ import annotations
-
 import io
 import os
 import pickle

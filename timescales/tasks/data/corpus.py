@@ -1,7 +1,5 @@
 """Find a data set on disk or download it, and check by counting that it is complete."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import os

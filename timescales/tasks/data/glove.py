@@ -1,7 +1,5 @@
 """Read GloVe vectors (Pennington et al. 2014) of 6B tokens, 100 numbers each, from the usual text file or zip."""
 
-from __future__ import annotations
-
 import codecs
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """Read the Large Movie Review Dataset (Maas et al. 2011) from its tar, a zip or a folder, and tokenise it."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import os

@@ -1,7 +1,5 @@
 """Read MNIST from idx files, raw or gzipped, or from Keras' npz. torchvision downloads them."""
 
-from __future__ import annotations
-
 import io
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Find the user's file, read its text, and say in one line what is wrong with it. `series` reads tables."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from pathlib import Path

@@ -4,8 +4,6 @@ Names are compared in lower case, without `.gz` and without the ` (1)` that brow
 and folders and macOS's `__MACOSX` are never read.
 """
 
-from __future__ import annotations
-
 import difflib
 import functools
 import gzip

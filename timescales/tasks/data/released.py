@@ -3,8 +3,6 @@
 They are in the history of github.com/HuthLab/multi-timescale-LSTM-LMs (BSD 3-Clause licence), folder results/.
 """
 
-from __future__ import annotations
-
 import io
 import os
 import re

@@ -3,8 +3,6 @@
 Rows are counted as a spreadsheet shows them: in a CSV file row 1 is the header, in a parquet file row 1 is the first.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import math

@@ -1,7 +1,5 @@
 """Corpora for language modelling as integers: Penn Treebank by words and characters, WikiText-2 and -103, text8."""
 
-from __future__ import annotations
-
 import codecs
 import dataclasses
 import itertools

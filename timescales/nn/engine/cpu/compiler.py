@@ -1,7 +1,5 @@
 """Find the system's C++ compiler, compile libraries, and keep them in the user's cache directory."""
 
-from __future__ import annotations
-
 import fcntl
 import functools
 import hashlib

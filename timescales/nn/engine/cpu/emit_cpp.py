@@ -1,7 +1,5 @@
 """Write the C++ code of a cell: the struct `Cell` that loop.cpp includes."""
 
-from __future__ import annotations
-
 import collections
 import dataclasses
 import itertools

@@ -8,8 +8,6 @@ size is below 1e-30. Products of denormal numbers would make vanishing gradients
 Shapes: S steps, B sequences, I inputs, H units.
 """
 
-from __future__ import annotations
-
 import ctypes
 import functools
 import weakref

@@ -3,8 +3,6 @@
 It is compiled on this machine at first use, and stored in the user's cache directory.
 """
 
-from __future__ import annotations
-
 import ctypes
 import sys
 import tempfile

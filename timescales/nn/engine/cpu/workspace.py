@@ -1,7 +1,5 @@
 """Memory that the fused engine keeps from a forward call for its backward call."""
 
-from __future__ import annotations
-
 import collections
 import ctypes
 import mmap
