@@ -23,7 +23,7 @@ from timescales.tasks.task import same_data
 from timescales.training.best import Best
 
 Log = Callable[[dict[str, float], int], None]
-KEYS = ("model", "optimizer", "losses", "best", "progress", "rng")  # the entries that a checkpoint must have
+KEYS = ("model", "optimizer", "losses", "best", "state", "lacks", "progress", "rng")  # what a checkpoint must have
 
 
 class Generators(TypedDict):
@@ -240,8 +240,7 @@ class TrainingRun:
                 # How it computes a step stays as it was built.
                 group.update({key: built[key] for key in ("fused", "foreach", "capturable") if key in built})
             self.optimizer.load_state_dict(content["optimizer"])
-            layers = content.get("state") or ()  # one entry per layer where the task carries the state on
-            rnn = self.model.rnn
+            rnn, layers = self.model.rnn, content["state"]  # none if the task does not carry the state on
             self.state = rnn.join_state(rnn.split_state(layers)) if layers else None
             self.in_step, self.values = content.get("in_step", False), content.get("values", {})
         except (RuntimeError, ValueError, KeyError, TypeError) as error:
@@ -291,9 +290,8 @@ def resume_step(directory: Path, task: Task) -> int:
     content = load_checkpoint(directory / "last.pt", KEYS)
     if content is None:
         return 0
-    before = content.get("lacks", [])  # old checkpoints do not have it
-    if before != task.partial:
-        was, now = ("; ".join(parts) or "the whole" for parts in (before, task.partial))
+    if content["lacks"] != task.partial:
+        was, now = ("; ".join(parts) or "the whole" for parts in (content["lacks"], task.partial))
         raise ConfigError(f"{directory} was begun on other data ({was}; now {now}): restart it with force=true")
     if task.data and not same_data(content.get("data"), task.data):
         names = ", ".join(task.data)
@@ -353,5 +351,4 @@ def set_rng_state(state: Generators, device: torch.device) -> None:
     """
     torch.set_rng_state(state["cpu"].cpu())  # loaded to the run's device with the rest of the checkpoint
     if device.type == "cuda" and state["cuda"]:
-        states = state["cuda"]  # older checkpoints have the states of all GPUs, by number
-        torch.cuda.set_rng_state(states[min(device.index or 0, len(states) - 1)].cpu(), device)
+        torch.cuda.set_rng_state(state["cuda"][0].cpu(), device)
