@@ -77,3 +77,32 @@ def test_a_style_set_before_is_there_again_after_drawing(tmp_path):
         inside = []
         plotting.write(lambda figure: inside.append(matplotlib.rcParams["font.size"]), tmp_path / "a", "A title")
         assert (inside, matplotlib.rcParams["font.size"]) == ([10.0], 21.0)
+
+
+@pytest.mark.parametrize(
+    ("limits", "labels"),
+    [
+        ((1, 200), ["1", "10", "100"]),
+        ((0.9, 12), ["1", "2", "5", "10"]),
+        ((3, 95), ["5", "10", "20", "50"]),  # more than 30, but with one power of ten
+        ((2.2, 9), ["3", "5", "7"]),
+        ((520, 1900), ["700", "1,000"]),
+        ((2.2, 4.8), ["3", "4"]),
+        ((3.2, 3.9), ["3.2", "3.3", "3.4", "3.5", "3.6", "3.7", "3.8"]),
+        ((101, 103), [f"{101 + k / 4:g}" for k in range(9)]),
+    ],
+)
+def test_a_logarithmic_axis_has_at_least_two_labels(limits, labels):
+    from matplotlib.figure import Figure
+
+    from timescales import plotting
+
+    axes = Figure().subplots()
+    axes.set(xscale="log", yscale="log", xlim=limits, ylim=limits)
+    plotting.plain_ticks(axes)
+    axes.figure.draw_without_rendering()
+    for axis in (axes.xaxis, axes.yaxis):
+        places = [*axis.get_majorticklocs(), *axis.get_minorticklocs()]
+        texts = [text.get_text() for text in (*axis.get_majorticklabels(), *axis.get_minorticklabels())]
+        ticks = sorted(zip(places, texts, strict=True))
+        assert [text for place, text in ticks if text and limits[0] <= place <= limits[1]] == labels

@@ -1,6 +1,7 @@
 """Draw and save figures: style, colours, axes, bands. Knows no tables."""
 
 import contextlib
+import functools
 import io
 import math
 import textwrap
@@ -71,15 +72,24 @@ def literal(text: str) -> str:
 
 
 def plain_ticks(ax: Any) -> None:
-    """Label logarithmic axes with plain numbers: powers of ten; also 2 and 5 times these if the range is below 30."""
+    """Label logarithmic axes with plain numbers. Call it when the limits of the axes are final.
 
-    def text(value: float, _: Any) -> str:
-        return format_number(value) if f"{value:e}"[0] in "125" else ""
+    Powers of ten are labelled. If the range is below 30 or shows fewer than two powers, 2 and 5 times a power are
+    labelled, too. If that is one label or none, 3 and 7 times a power are labelled as well, or else all ticks.
+    """
+
+    def text(value: float, _: Any, digits: str) -> str:
+        return f"{value:,.12g}" if f"{value:e}"[0] in digits else ""
 
     for axis, (low, high) in ((ax.xaxis, ax.get_xlim()), (ax.yaxis, ax.get_ylim())):
         if axis.get_scale() == "log":
-            axis.set_major_formatter(text)
-            axis.set_minor_formatter(text if high < 30 * low else "")
+            ticks = [tick for tick in (*axis.get_majorticklocs(), *axis.get_minorticklocs()) if low <= tick <= high]
+            for digits in ("125", "12357", "123456789") if high < 30 * low else ("1", "125"):
+                label = functools.partial(text, digits=digits)
+                if sum(label(tick, None) != "" for tick in ticks) > 1:
+                    break
+            axis.set_major_formatter(label)
+            axis.set_minor_formatter("" if digits == "1" else label)
 
 
 @contextlib.contextmanager

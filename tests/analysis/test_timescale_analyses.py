@@ -80,6 +80,21 @@ def test_characteristic_times_before_and_after(tmp_path):
     assert study.write(both, tmp_path, "characteristic_times")[1].is_file()
 
 
+def test_the_horizon_counts_for_the_ticks():
+    """All units have 1.44 steps; with the horizon there are powers of ten to label."""
+    task = copy_task(T=1000)
+    model = model_for(task, LSTM)
+    hold(model, forget=[0.0] * 6)
+    characteristic_times.draw(figure := Figure(), [run_of(model, task)])
+    figure.draw_without_rendering()
+    axis = figure.axes[0].yaxis
+    low, high = figure.axes[0].get_ylim()
+    texts = [text.get_text() for text in axis.get_majorticklabels()]
+    shown = [text for place, text in zip(axis.get_majorticklocs(), texts, strict=True) if low <= place <= high]
+    assert shown == ["10", "100", "1,000"]
+    assert {text.get_text() for text in axis.get_minorticklabels()} == {""}
+
+
 # --- Decay factors of power laws -------------------------------------------------------------------------------------
 def test_factors_before_and_after(tmp_path):
     task = copy_task()

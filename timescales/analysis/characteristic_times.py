@@ -57,9 +57,9 @@ def draw(figure: Any, runs: Sequence[Trained]) -> None:
             plotting.by_rank(ax, trained.tolist(), lw=1.8, label=None if k else label, **look)
     ax.plot([], [], "-", color="#444444", lw=0.8, label="thin: before training")
     ax.set(yscale="log", xlabel="share of units with a longer time", ylabel="characteristic time (steps)", xlim=(0, 1))
-    plotting.plain_ticks(ax)
     for horizon, carried in sorted({(run.task.spec.horizon, run.task.spec.carried) for run in runs}):
         ax.axhline(horizon, color="#bbbbbb", lw=1, zorder=0)
         words = f"{'window' if carried else 'horizon of the task'}, {horizon:,} steps"
         ax.text(1.0, horizon, words, fontsize=8, color="#777777", ha="right", va="bottom")
+    plotting.plain_ticks(ax)
     plotting.legend_at_right(ax)
