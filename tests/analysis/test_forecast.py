@@ -1,6 +1,7 @@
 """Forecasts of series of one's own: values, rows and the picture, and both files of docs/own.md."""
 
 import csv
+import math
 import re
 import shlex
 from pathlib import Path
@@ -9,8 +10,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
 from PIL import Image
 
+from timescales import plotting
 from timescales.analysis import forecast, study
 from timescales.errors import NotMadeFor
 from timescales.runs import record
@@ -90,6 +94,25 @@ def test_dollar_signs_of_a_file_are_no_formula(tmp_path, script):
     picture = tmp_path / "some.png"
     output = script("examples", "task=series", f"task.data={tmp_path / 'cost.csv'}", *settings, "--png", picture)
     assert output == f"written: {picture}\n"
+
+
+def lab(colour):
+    """A colour's lightness and its two hues, whose distance is about what eyes see (CIE 1976 L*a*b*, D65)."""
+    red, green, blue = (c / 12.92 if c < 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in to_rgb(colour))
+    x = (0.4124 * red + 0.3576 * green + 0.1805 * blue) / 0.9505
+    y = 0.2126 * red + 0.7152 * green + 0.0722 * blue
+    z = (0.0193 * red + 0.1192 * green + 0.9505 * blue) / 1.089
+    f, g, h = (t ** (1 / 3) if t > 0.008856 else 7.787 * t + 16 / 116 for t in (x, y, z))
+    return 116 * g - 16, 500 * (f - g), 200 * (g - h)
+
+
+def test_the_truth_has_a_colour_unlike_the_forecasts_of_any_model(saw):
+    run = SimpleNamespace(task=saw, model=oracle(saw), config={"model": {"name": "lstm"}}, colour="#666666")
+    forecast.study(run).draw(figure := Figure())
+    colours = {line.get_label(): line.get_color() for line in figure.axes[0].lines}
+    assert colours["lstm"] == "#666666"
+    for other in (colours["value 4 rows before"], *plotting.SHADES.values()):
+        assert math.dist(lab(colours["truth"]), lab(other)) > 35
 
 
 def test_classification_is_refused(saw):

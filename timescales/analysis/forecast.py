@@ -23,6 +23,7 @@ from timescales.training.progress import progress
 TITLE = "Forecasts on the test part"
 DRAWN = 200  # rows of each series that is drawn
 RULE = "#888888"  # the colour of simple rules
+TRUTH = "#0057ff"  # no model has a colour like it; the LSTM, for example, is grey
 ABOVE = {"frameon": False, "fontsize": 8, "loc": "lower right", "bbox_to_anchor": (1.0, 1.0), "ncols": 4}  # the axes
 
 
@@ -145,7 +146,7 @@ def draw_series(
     first = rows[0, 0] - task.window // 2
     seen = np.arange(max(first, task.series.begins[panel.series]), rows[-1, -1] + 1)
     marker = {} if task.regular and len(seen) > 100 else {"marker": ".", "ms": 4}
-    ax.plot(moments(task, seen), task.series.target[seen], color="#222222", lw=1.0, label="truth", **marker)
+    ax.plot(moments(task, seen), task.series.target[seen], color=TRUTH, lw=1.0, label="truth", **marker)
     ax.axvline(moments(task, rows[0, :1])[0], color="#bbbbbb", ls=":", lw=1)
     times = moments(task, rows.flatten())
     for name, values in found.items():
