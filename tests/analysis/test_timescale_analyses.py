@@ -9,7 +9,7 @@ from analysed import copy_task, hold, language_model, model_for, run_of, run_of_
 from matplotlib.figure import Figure
 from scipy import stats
 
-from timescales import LSTM, MTSLSTM, ExpRNN
+from timescales import LSTM, MTSLSTM, ExpRNN, plotting
 from timescales.analysis import (
     assigned,
     characteristic_times,
@@ -112,6 +112,26 @@ def test_factors_before_and_after(tmp_path):
     fixed = model_for(task, power=0.2)
     with pytest.raises(ConfigError, match=r"here it is fixed at 0\.2"):
         decay_factors.study(run_of(fixed, task))
+
+
+@pytest.mark.parametrize("T", [8, 200])
+def test_the_legend_of_factors_covers_no_bar(T):
+    """Before training the bars are nearly equally high. At T = 200 the legend also has the paper's mean."""
+    task = copy_task(T=T)
+    model = model_for(task, hidden_size=40)
+    with torch.no_grad():
+        model.rnn.layers[0].power.copy_(torch.linspace(0.01, 0.99, 40).logit())
+    p = decay_factors.learned(model)
+    late = torch.arange(40) % 2 == 0
+
+    figure = plotting.empty_figure()
+    decay_factors.draw(figure, p, p, late, run_of(model, task))
+    figure.suptitle("A title\nof two lines")
+    figure.draw_without_rendering()
+    axes = figure.axes[0]
+    legend = axes.get_legend()
+    assert len(legend.get_texts()) == (4 if T == 200 else 3)
+    assert legend.get_window_extent().y0 > max(patch.get_window_extent().y1 for patch in axes.patches)
 
 
 def test_factors_of_two_delays_are_compared_as_in_the_paper(tmp_path):

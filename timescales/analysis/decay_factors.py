@@ -98,6 +98,7 @@ def draw(figure: Any, before: Tensor, after: Tensor, late: Tensor | None, run: T
         right.plot(before[units], after[units], marker, color=colour, ms=4.5, alpha=0.8, label=label)
     right.plot([0, 1], [0, 1], color="black", lw=1, ls=":", label="no change")
     left.set(xlabel="decay factor p", ylabel="units", xlim=(0, 1))
+    left.margins(y=0.4)  # room for a legend of four lines
     right.set(xlabel="p before training", ylabel="p after training", xlim=(-0.02, 1.02), ylim=(-0.02, 1.02))
     plotting.small_legend(left)
     plotting.small_legend(right)
