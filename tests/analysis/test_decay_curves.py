@@ -116,6 +116,16 @@ def test_several_models_decay_on_one_axis(tmp_path):
         decay_curves.remaining(model_for(empty), empty)
 
 
+def test_only_the_title_of_a_copy_task_names_the_delay():
+    titles = []
+    for task in (copy_task(), variable(), waves()):
+        run = run_of(model_for(task), task)
+        assert decay_curves.compare([run]).title == decay_curves.study(run).title
+        titles.append(decay_curves.study(run).title)
+    plain = "What the forget gates leave of a cell state, step after step"
+    assert titles == [f"{plain}, over the delay", f"{plain}, over the delay", plain]
+
+
 def test_more_models_than_units_to_draw_have_a_unit_each():
     task = copy_task()
     model = model_for(task, LSTM)

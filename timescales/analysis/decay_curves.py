@@ -24,7 +24,7 @@ from timescales.training.memory import SMALLEST
 EXPONENTIAL, POWER, STEPS = 0.97, 0.3, 200  # Fig. 1
 SEQUENCES = 100
 DRAWN = 25  # units in the picture, at even ranks
-TITLE = "What the forget gates leave of a cell state, step after step (copy: over the delay)"
+TITLE = "What the forget gates leave of a cell state, step after step"
 
 
 class Retention(NamedTuple):
@@ -62,7 +62,7 @@ def study(run: Trained) -> Study:
     layers = remaining(run.model, run.task)
     rows, values = summary(layers)
     lines = [line_of(run, layers)]
-    return Study(TITLE, rows, values, lambda figure: draw(figure, lines))
+    return Study(title([run]), rows, values, lambda figure: draw(figure, lines))
 
 
 def compare(runs: Sequence[Trained]) -> Study:
@@ -72,7 +72,12 @@ def compare(runs: Sequence[Trained]) -> Study:
     """
     lines = [Line(g.name, g.colour, g.style, remaining(g.runs[0].model, g.runs[0].task)) for g in groups(runs)]
     rows, values = joined([summary(line.data) for line in lines], [{"run": line.label} for line in lines], named=True)
-    return Study(TITLE, rows, values, lambda figure: draw(figure, lines))
+    return Study(title(runs), rows, values, lambda figure: draw(figure, lines))
+
+
+def title(runs: Sequence[Trained]) -> str:
+    """Return the title of the picture, which says for the copy tasks over which steps."""
+    return f"{TITLE}, over the delay" if isinstance(runs[0].task, Copy) else TITLE
 
 
 def summary(layers: list[Retention]) -> tuple[list[TableRow], dict[str, float]]:
