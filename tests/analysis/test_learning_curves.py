@@ -146,6 +146,15 @@ def test_seeds_are_a_mean_and_a_band_as_far_as_all_of_them_go():
     assert corners == {(10, 0.2), (10, 0.4), (20, 0.4), (20, 0.8)}
 
 
+def test_the_range_of_seeds_that_share_one_validation_is_a_line():
+    """A band at one step has no width, so that nothing of it was seen."""
+    runs = [made(seed=0, values=(0.2,)), made(seed=1, values=(0.4, 0.8)), made(seed=2, values=(0.9,))]
+    learning_curves.compare(runs).draw(figure := Figure())
+    (span,) = figure.axes[0].collections
+    assert [segment.tolist() for segment in span.get_segments()] == [[[10, 0.2], [10, 0.9]]]
+    assert span.get_linewidth()[0] > figure.axes[0].lines[0].get_linewidth()
+
+
 @pytest.mark.parametrize(
     ("task", "metric", "value"),
     [

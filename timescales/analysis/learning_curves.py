@@ -130,7 +130,10 @@ def _draw_runs(ax: Any, group: Group, metric: str) -> None:
     values = {step: [each[step] for each in curves] for step in shared}
     line({step: statistics.fmean(of) for step, of in values.items()}, lw=2, label=group.label)
     low, high = ([end(of) for of in values.values()] for end in (min, max))
-    ax.fill_between(shared, low, high, color=group.colour, alpha=0.18, lw=0)
+    if len(shared) > 1:
+        ax.fill_between(shared, low, high, color=group.colour, alpha=0.18, lw=0)
+    else:  # a band at one step has no width
+        ax.vlines(shared, low, high, color=group.colour, alpha=0.18, lw=4)
     for each in curves:  # the runs that continue after others have ended
         rest = {step: value for step, value in each.items() if step >= shared[-1]}
         if len(rest) > 1:
