@@ -45,7 +45,9 @@ class PGRUCell(PowerLawCell):
         r, f, one_minus_f, age = self.forgetting(rx + rh, state.age, dt)
         return self.Act(r, s, one_minus_f, f, (ux + s * uh).tanh(), age)
 
-    def step(self, gx: Tensor, gh: Tensor, state: State, dt: Tensor | float = 1.0) -> State:
+    def step(  # type: ignore[override]  # the state has no c
+        self, gx: Tensor, gh: Tensor, state: State, dt: Tensor | float = 1.0
+    ) -> State:
         _, _, i, f, u, age = self.act(gx, gh, state, dt)
         return self.State(f * state.h + i * u, age)
 

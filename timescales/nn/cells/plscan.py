@@ -1,7 +1,5 @@
 """The power-law scan cell: a power-law LSTM whose gates read only the input."""
 
-from typing import NamedTuple
-
 from torch import Tensor
 
 from timescales.nn.cells.plstm import PowerLawCell
@@ -34,28 +32,10 @@ class PLScanCell(PowerLawCell):
     gates = ("reset", "cell", "output")
     recurrent = False
 
-    class State(NamedTuple):
-        h: Tensor
-        c: Tensor
-        age: Tensor
-
-    class Act(NamedTuple):
-        reset: Tensor
-        input: Tensor
-        forget: Tensor
-        cell: Tensor
-        output: Tensor
-        age: Tensor
-
-    def act(self, gx: Tensor, gh: None, state: State, dt: Tensor | float = 1.0) -> Act:
+    def act(self, gx: Tensor, gh: None, state: PowerLawCell.State, dt: Tensor | float = 1.0) -> PowerLawCell.Act:
         z, g, o = gx.chunk(3, -1)
         r, f, one_minus_f, age = self.forgetting(z, state.age, dt)
         return self.Act(r, one_minus_f, f, g.tanh(), o.sigmoid(), age)
-
-    def step(self, gx: Tensor, gh: None, state: State, dt: Tensor | float = 1.0) -> State:
-        _, i, f, g, o, age = self.act(gx, gh, state, dt)
-        c = f * state.c + i * g
-        return self.State(o * c.tanh(), c, age)
 
 
 class PLScan(CellRNN):

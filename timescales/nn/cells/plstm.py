@@ -16,6 +16,20 @@ class PowerLawCell(Cell):
 
     power: nn.Parameter
 
+    # An age, not the paper's absolute time: it can be carried from segment to segment, and float32 holds it precisely.
+    class State(NamedTuple):
+        h: Tensor
+        c: Tensor
+        age: Tensor
+
+    class Act(NamedTuple):
+        reset: Tensor
+        input: Tensor
+        forget: Tensor
+        cell: Tensor
+        output: Tensor
+        age: Tensor
+
     def __init__(
         self,
         input_size: int,
@@ -67,6 +81,11 @@ class PowerLawCell(Cell):
         exponent = self.p * -torch.log1p((r + keep * dt - self.epsilon) / before).clamp(min=0.0)
         return r, exponent.exp(), -exponent.expm1(), keep * (age + dt) + r * self.floor
 
+    def step(self, gx: Tensor, gh: Tensor, state: State, dt: Tensor | float = 1.0) -> State:
+        _, i, f, g, o, age = self.act(gx, gh, state, dt)
+        c = f * state.c + i * g
+        return self.State(o * c.tanh(), c, age)
+
     def timescales(self) -> Tensor:
         """Return -1 / ln f at zero input and state, (H,).
 
@@ -113,20 +132,6 @@ class PLSTMCell(PowerLawCell):
     adds epsilon to the ratio. L is clamped at 0, because dt < epsilon would give f > 1.
     """
 
-    # An age, not the paper's absolute time: it can be carried from segment to segment, and float32 holds it precisely.
-    class State(NamedTuple):
-        h: Tensor
-        c: Tensor
-        age: Tensor
-
-    class Act(NamedTuple):
-        reset: Tensor
-        input: Tensor
-        forget: Tensor
-        cell: Tensor
-        output: Tensor
-        age: Tensor
-
     def __init__(self, input_size: int, hidden_size: int, *, coupled: bool = True, **arguments: Any) -> None:
         check_bool(coupled=coupled)
         gates = ("reset", "cell", "output") if coupled else ("reset", "input", "cell", "output")
@@ -134,16 +139,11 @@ class PLSTMCell(PowerLawCell):
         super().__init__(input_size, hidden_size, **arguments)
         self.coupled = coupled
 
-    def act(self, gx: Tensor, gh: Tensor, state: State, dt: Tensor | float = 1.0) -> Act:
+    def act(self, gx: Tensor, gh: Tensor, state: PowerLawCell.State, dt: Tensor | float = 1.0) -> PowerLawCell.Act:
         z, *i, g, o = (gx + gh).chunk(len(self.gates), -1)
         g, o = g.tanh(), o.sigmoid()
         r, f, one_minus_f, age = self.forgetting(z, state.age, dt)
         return self.Act(r, one_minus_f if self.coupled else i[0].sigmoid(), f, g, o, age)
-
-    def step(self, gx: Tensor, gh: Tensor, state: State, dt: Tensor | float = 1.0) -> State:
-        _, i, f, g, o, age = self.act(gx, gh, state, dt)
-        c = f * state.c + i * g
-        return self.State(o * c.tanh(), c, age)
 
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, coupled={self.coupled}"
