@@ -53,7 +53,7 @@ constexpr int64_t CHUNK = 96;  // rows of dx, or of projected x, computed at a t
 // pre-activations is computed in advance for a window of steps, so that a load of the weights serves many rows.
 bool projects_ahead(const Problem& p) { return p.I >= 32 && p.B < 32 * p.threads; }
 
-struct Layout {
+struct Layout : Workspace {
     int64_t groups, units;               // units: H rounded up to whole groups
     int64_t height[BLOCKS];              // rows of the block's gate in the weights
     int64_t row[BLOCKS];                 // the first of them
@@ -74,7 +74,6 @@ struct Layout {
     // `sum_gradients`, `input_gradient`.
     float *weights_back = nullptr, *dstate[Cell::FIELDS] = {}, *dvectors = nullptr, *ddt = nullptr;
     float *gradient = nullptr, *left = nullptr, *right = nullptr, *dx = nullptr;
-    int64_t floats = 0;
 
     Layout(const Problem& p) {
         groups = ceil_div(p.H, WIDTH), units = groups * WIDTH, columns = x_rows = h_rows = 0;
@@ -138,13 +137,6 @@ struct Layout {
     }
     // The part of [x, 1, h] that a block needs.
     Range inputs_of(const Problem& p, int k) const { return {has_x(k) ? 0 : p.I, has_h(k) ? in : p.I + 1}; }
-
- private:
-    float* take(const Problem& p, int64_t n) {
-        float* place = p.workspace ? p.workspace + floats : nullptr;
-        floats += ceil_div(n, LINE) * LINE;
-        return place;
-    }
 };
 
 // ---------------------------------------------------------------------------------------------- threads
@@ -731,12 +723,7 @@ void backward(const Problem& p) {
         }
         if (p.d_x) input_gradient(p, w);
     }
-    for (int v = 0; v < Cell::VECTORS; v++)
-        for (int64_t u = 0; p.d_vectors[v] && u < p.H; u++) {
-            float sum = 0.0f;
-            for (int64_t k = 0; k < p.threads; k++) sum += w.dvectors[(k * Cell::VECTORS + v) * w.units + u];
-            p.d_vectors[v][u] = sum;
-        }
+    add_up_vectors(p, Cell::VECTORS, w.units, w.dvectors, Cell::VECTORS * w.units);
     if (Cell::TIMED && p.d_dt) add_up_dt(p, w.ddt);
 }
 

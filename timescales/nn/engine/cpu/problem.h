@@ -44,6 +44,17 @@ constexpr int length(int n) { return n > 0 ? n : 1; }  // of an array, which can
 // The layout of the workspace. Rows are an odd number of cache lines long: rows at distances of a power of two would
 // share the same few places of the cache.
 static int64_t odd_lines(int64_t n) { return (ceil_div(n, LINE) | 1) * LINE; }
+// What both layouts begin with: the numbers that the workspace has so far.
+struct Workspace {
+    int64_t floats = 0;
+
+    // Reserve the next n numbers. Return their place, or null if only the size of the workspace is asked for.
+    float* take(const Problem& p, int64_t n) {
+        float* place = p.workspace ? p.workspace + floats : nullptr;
+        floats += ceil_div(n, LINE) * LINE;
+        return place;
+    }
+};
 
 // The rows of the batch and the groups of units of a thread. `sharers` threads have the same rows.
 struct Share {
@@ -98,4 +109,13 @@ static void add_up_dt(const Problem& p, const float* of_threads) {
         for (int64_t k = 0; k < p.threads; k++) sum += of_threads[k * p.S * p.B + n];
         p.d_dt[n / p.B * p.B + p.place(n % p.B)] = sum;
     }
+}
+// The gradients of the numbers per unit: sums over the threads. Each thread has (vectors, units), in `size` numbers.
+static void add_up_vectors(const Problem& p, int vectors, int64_t units, const float* of_threads, int64_t size) {
+    for (int v = 0; v < vectors; v++)
+        for (int64_t u = 0; p.d_vectors[v] && u < p.H; u++) {
+            float sum = 0.0f;
+            for (int64_t k = 0; k < p.threads; k++) sum += of_threads[k * size + v * units + u];
+            p.d_vectors[v][u] = sum;
+        }
 }

@@ -32,7 +32,7 @@ int64_t sharers_of(int64_t team, int64_t B) {
     return sharers;
 }
 
-struct Layout {
+struct Layout : Workspace {
     int64_t groups, units, panels;     // units: H rounded up to whole groups; a panel has the columns of one group
     int64_t in, in_row;                // length of [x, 1]
     int64_t sequences, steps, chunk;   // of a chunk; chunk: its rows
@@ -44,7 +44,6 @@ struct Layout {
     // unit, and their gradients; gradients of the state, of the weights (tiles as `weights`), of x.
     float *inputs, *left, *z, *vectors, *dvectors, *dstate, *gradient, *dx;
     float* ddt;  // (threads, S, B)
-    int64_t floats = 0;
 
     Layout(const Problem& p) {
         groups = ceil_div(p.H, WIDTH), units = groups * WIDTH, panels = BLOCKS * groups;
@@ -76,13 +75,6 @@ struct Layout {
     int64_t z_size() const { return panels * panel; }
     int64_t vectors_size() const { return ceil_div(Cell::VECTORS * units, LINE) * LINE; }
     int64_t dstate_size() const { return Cell::FIELDS * sequences * unit_row; }
-
- private:
-    float* take(const Problem& p, int64_t n) {
-        float* place = p.workspace ? p.workspace + floats : nullptr;
-        floats += ceil_div(n, LINE) * LINE;
-        return place;
-    }
 };
 
 Share share(const Problem& p, const Layout& w) {
@@ -385,12 +377,7 @@ void backward(const Problem& p) {
         barrier();
         if (p.d_ih) write_gradients(p, w, me);
     }
-    for (int v = 0; v < Cell::VECTORS; v++)
-        for (int64_t u = 0; p.d_vectors[v] && u < p.H; u++) {
-            float sum = 0.0f;
-            for (int64_t k = 0; k < p.threads; k++) sum += w.dvectors[k * w.vectors_size() + v * w.units + u];
-            p.d_vectors[v][u] = sum;
-        }
+    add_up_vectors(p, Cell::VECTORS, w.units, w.dvectors, w.vectors_size());
     if (Cell::TIMED && p.d_dt) add_up_dt(p, w.ddt);
 }
 
