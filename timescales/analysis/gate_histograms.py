@@ -57,17 +57,8 @@ def compare(runs: Sequence[Trained]) -> Study:
 
 
 def mean_gates(run: Trained) -> Gates:
-    """Return the mean gates of a run, read from an earlier study of the same weights if there is one."""
-    rows = run.earlier("gate_histograms")
-    if rows is None:
-        return Gates(run, [f.cpu() for f in mean_forget(run.initial, run.task)], run.forget)
-    layers = sorted({row["layer"] for row in rows})
-
-    def read(column: str) -> list[Tensor]:
-        values = [[float(row[column]) for row in rows if row["layer"] == layer] for layer in layers]
-        return [torch.tensor(of_layer, dtype=torch.float64) for of_layer in values]
-
-    return Gates(run, read("before"), read("after"))
+    """Compute the mean gates of a run."""
+    return Gates(run, [f.cpu() for f in mean_forget(run.initial, run.task)], run.forget)
 
 
 def rows_of(gates: Gates) -> list[TableRow]:
