@@ -13,7 +13,7 @@ from torch import Tensor
 from timescales import plotting
 from timescales.analysis.generalisation import GUESS, accuracy
 from timescales.analysis.groups import Line, groups, line_of, mean_and_error, over_runs
-from timescales.analysis.needs import needs_copy
+from timescales.analysis.needs import needs
 from timescales.analysis.reset_units import later_reset
 from timescales.analysis.run import Trained
 from timescales.analysis.study import Study, TableRow
@@ -44,7 +44,7 @@ def measure(model: SequenceModel, task: Task) -> dict[str, float]:
 
 def curves(model: SequenceModel, task: Task) -> dict[str, Tensor]:
     """Return the accuracies of `measure`: "random" and "later_first", each (10 orders, numbers of silenced units)."""
-    copy_task = needs_copy(task)
+    copy_task = needs(task, Copy)
     if len(model.rnn.layers) != 1:
         raise ConfigError(f"this analysis is for one layer of units, not for {len(model.rnn.layers)}")
     if model.blocks is not None:

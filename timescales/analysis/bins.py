@@ -11,7 +11,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from timescales.analysis.needs import needs_words
+from timescales.analysis.needs import needs
 from timescales.analysis.study import Answer
 from timescales.files import csv_text
 from timescales.models.sequence import SequenceModel
@@ -42,7 +42,7 @@ def measure(model: SequenceModel, task: Task) -> Answer:
     split, as in the paper's text. The blocks are stored as blocks.csv. Raises ConfigError for a task that is not
     language modelling by words.
     """
-    task = needs_words(task)
+    task = needs(task, Words)
     losses, words = (values.cpu().numpy() for values in token_losses(model, task))
     blocks: dict[str, Blocks] = {}
     values: dict[str, float] = {}

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from timescales import plotting
 from timescales.analysis.groups import Line, groups, line_of, mean_and_error, over_runs
-from timescales.analysis.needs import needs_copy
+from timescales.analysis.needs import needs
 from timescales.analysis.run import Trained
 from timescales.analysis.study import Study, TableRow
 from timescales.models.sequence import SequenceModel
@@ -31,7 +31,7 @@ def measure(model: SequenceModel, task: Task) -> dict[str, float]:
 
     The paper states the range of delays; the grid and the number of sequences are ours.
     """
-    return {str(T): accuracy(model, at_delay(task, T)) for T in delays(needs_copy(task).T)}
+    return {str(T): accuracy(model, at_delay(task, T)) for T in delays(needs(task, Copy).T)}
 
 
 def study(run: Trained) -> Study:
@@ -40,7 +40,7 @@ def study(run: Trained) -> Study:
     Rows: one per delay: T, accuracy, its standard error over sequences, the delay of the training.
     Values: those of `measure`.
     """
-    trained = needs_copy(run.task).T
+    trained = needs(run.task, Copy).T
     rows = [
         {"T": T, **mean_and_error(shares(run.model, at_delay(run.task, T))), "trained": trained}
         for T in progress(delays(trained), "delays", len(delays(trained)))
@@ -88,7 +88,7 @@ def delays(trained: int) -> list[int]:
 
 def at_delay(task: Task, T: int) -> Copy:
     """Return the same copy task with another delay and SEQUENCES test sequences."""
-    task = needs_copy(task)
+    task = needs(task, Copy)
     return Copy(
         T=T,
         layout=task.layout,

@@ -12,10 +12,10 @@ from torch import Tensor
 
 from timescales import plotting
 from timescales.analysis.groups import Line, groups, line_of
+from timescales.analysis.needs import needs
 from timescales.analysis.observe import answers
 from timescales.analysis.run import Trained
 from timescales.analysis.study import Study, TableRow, joined
-from timescales.errors import ConfigError
 from timescales.tasks import IMDB
 
 EDGES = (0, 100, 150, 200, 250, 300, 400)  # tokens before a review is cut: above one edge, up to the next; ours
@@ -32,10 +32,8 @@ def study(run: Trained) -> Study:
     the latter is (`drop`).
     Raises ConfigError for a task other than IMDB.
     """
-    model, task = run.model, run.task
-    if not isinstance(task, IMDB):
-        raise ConfigError(f"this analysis is for texts of different length (imdb), not for {type(task).__name__}")
-    rows = table(task.lengths["test"], answers(model, task))
+    task = needs(run.task, IMDB)
+    rows = table(task.lengths["test"], answers(run.model, task))
     return Study(TITLE, rows, summary(rows), lambda figure: draw(figure, [line_of(run, rows)]))
 
 

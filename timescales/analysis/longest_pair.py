@@ -16,7 +16,7 @@ from torch import Tensor
 
 from timescales import plotting
 from timescales.analysis.groups import Line, groups
-from timescales.analysis.needs import needs_brackets
+from timescales.analysis.needs import needs
 from timescales.analysis.observe import answers
 from timescales.analysis.run import Trained
 from timescales.analysis.study import Study, TableRow
@@ -39,7 +39,7 @@ def study(run: Trained) -> Study:
     Values: the share of correct strings with longest pairs up to and above 75 steps, and of the former the share of
     wrong ones; the slope of the power law of the lengths of pairs. Raises ConfigError for a task other than Dyck-2.
     """
-    return _study([Line("", run.colour, "-", [right_by_pair(run)])], [needs_brackets(run.task)])
+    return _study([Line("", run.colour, "-", [right_by_pair(run)])], [needs(run.task, Dyck2)])
 
 
 def compare(runs: Sequence[Trained]) -> Study:
@@ -48,7 +48,7 @@ def compare(runs: Sequence[Trained]) -> Study:
     The lengths of pairs are those of the first run.
     """
     lines = [Line(g.name, g.colour, g.style, [right_by_pair(run) for run in g.runs]) for g in groups(runs)]
-    return _study(lines, [needs_brackets(run.task) for run in runs])
+    return _study(lines, [needs(run.task, Dyck2) for run in runs])
 
 
 def _study(lines: Sequence[Line], tasks: Sequence[Dyck2]) -> Study:
@@ -89,7 +89,7 @@ def _short_and_long(runs: Sequence[tuple[Tensor, Tensor]]) -> dict[str, float]:
 
 def right_by_pair(run: Trained) -> tuple[Tensor, Tensor]:
     """Return the length of each test string's longest pair in steps, and whether it has no error, (N,) each."""
-    task = needs_brackets(run.task)
+    task = needs(run.task, Dyck2)
     return task.timescales["test"].long(), answers(run.model, task)
 
 

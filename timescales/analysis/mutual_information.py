@@ -13,9 +13,10 @@ from torch import Tensor
 
 from timescales import plotting
 from timescales.analysis.assigned import correlation
-from timescales.analysis.needs import needs_words
+from timescales.analysis.needs import needs
 from timescales.analysis.run import Trained
 from timescales.analysis.study import Study
+from timescales.tasks import Words
 from timescales.tasks.task import entropy
 from timescales.training.progress import progress
 
@@ -30,7 +31,7 @@ def study(run: Trained) -> Study:
     Rows: by distance the information in bits, that of the text in random order, and the difference (`rest`).
     Values: those of `power_law`. Raises ConfigError for a task that is not language modelling by words.
     """
-    rows, values = decay(needs_words(run.task).tokens["train"].cpu())
+    rows, values = decay(needs(run.task, Words).tokens["train"].cpu())
     return Study(TITLE, rows, values, lambda figure: draw(figure, run, rows, values))
 
 

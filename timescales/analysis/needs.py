@@ -1,9 +1,20 @@
 """Check that an analysis is made for a model or task. If not, each function raises NotMadeFor, a ConfigError."""
 
+from typing import TypeVar
+
 from timescales.errors import NotMadeFor
 from timescales.models.sequence import SequenceModel
 from timescales.nn.cells.plstm import PowerLawCell
-from timescales.tasks import Copy, Dyck2, Series, Task, Words
+from timescales.tasks import IMDB, Copy, Dyck2, Series, Task, Words
+
+Kind = TypeVar("Kind", bound=Task)
+# The tasks that `needs` checks, as its message names them.
+IN_WORDS: dict[type[Task], str] = {
+    Words: "language models of words",
+    Copy: "the copy task with one delay",
+    Dyck2: "strings of brackets (dyck2)",
+    IMDB: "texts of different length (imdb)",
+}
 
 
 def needs_age(model: SequenceModel) -> None:
@@ -14,10 +25,11 @@ def needs_age(model: SequenceModel) -> None:
             raise NotMadeFor(f"this analysis is for power-law LSTMs and GRUs: {kind} has no reference time")
 
 
-def needs_words(task: Task) -> Words:
-    """Return the task, if it is language modelling by words."""
-    if not isinstance(task, Words):
-        raise NotMadeFor(f"this analysis is for language models of words, not for {type(task).__name__}")
+def needs(task: Task, kind: type[Kind]) -> Kind:
+    """Return the task, if it is of a class, one of `IN_WORDS`."""
+    several_delays = kind is Copy and type(task) is not Copy  # a class derived from it, such as VariableCopy
+    if not isinstance(task, kind) or several_delays:
+        raise NotMadeFor(f"this analysis is for {IN_WORDS[kind]}, not for {type(task).__name__}")
     return task
 
 
@@ -32,18 +44,4 @@ def needs_forecast(task: Task) -> Series:
     if not isinstance(task, Series) or task.kind != "forecast":
         kind = "classification" if isinstance(task, Series) else type(task).__name__
         raise NotMadeFor(f"this analysis is for forecasts of series (task=series task.kind=forecast), not for {kind}")
-    return task
-
-
-def needs_copy(task: Task) -> Copy:
-    """Return the task, if it is the copy task with one delay."""
-    if type(task) is not Copy:
-        raise NotMadeFor(f"this analysis is for the copy task with one delay, not for {type(task).__name__}")
-    return task
-
-
-def needs_brackets(task: Task) -> Dyck2:
-    """Return the task, if it is Dyck-2."""
-    if not isinstance(task, Dyck2):
-        raise NotMadeFor(f"this analysis is for strings of brackets (dyck2), not for {type(task).__name__}")
     return task

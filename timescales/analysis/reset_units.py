@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from timescales import plotting
-from timescales.analysis.needs import needs_age, needs_copy
+from timescales.analysis.needs import needs, needs_age
 from timescales.analysis.run import Trained
 from timescales.analysis.study import Study, by_unit
 from timescales.analysis.two_delays import Units, two_samples
@@ -34,7 +34,7 @@ def measure(model: SequenceModel, task: Task) -> dict[str, float]:
     and of all others ("units_not_resetting"); the share of units with p below .5 ("p_below_half"); the mean p of
     later-reset units and of the others ("later_p_mean", "others_p_mean"), if there are units of both kinds.
     """
-    task = needs_copy(task)
+    task = needs(task, Copy)
     return _values(ages_before_signal(model, task), factors(model), task)
 
 
@@ -64,7 +64,7 @@ def study(run: Trained) -> Study:
     Values: those of `measure`, and the difference of the p of both kinds (`later_t` and `later_cohens_d`, later-reset
     units minus others, pooled variance).
     """
-    model, task = run.model, needs_copy(run.task)
+    model, task = run.model, needs(run.task, Copy)
     ages, p = ages_before_signal(model, task), factors(model)
     late = ages >= task.T / 2
     values = _values(ages, p, task)

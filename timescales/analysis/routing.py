@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from timescales import plotting
 from timescales.analysis import bins
-from timescales.analysis.needs import needs_softmax, needs_words
+from timescales.analysis.needs import needs, needs_softmax
 from timescales.analysis.observe import by_timescale
 from timescales.analysis.run import Trained
 from timescales.analysis.study import Study, TableRow
@@ -55,7 +55,7 @@ def measure(model: SequenceModel, task: Task) -> dict[str, float]:
     if "forget" not in getattr(cell, "frozen", ()):
         made_for = "layers with assigned time scales (model=mts)"
         raise NotMadeFor(f"this analysis is for {made_for}: those of {type(cell).__name__} are learned")
-    return values_of(rows_of(model, needs_words(task)))
+    return values_of(rows_of(model, needs(task, Words)))
 
 
 def study(run: Trained) -> Study:
@@ -67,7 +67,7 @@ def study(run: Trained) -> Study:
     Values: for each bin with words the largest ratio, and the median time scale of the group that has it; and the
     ratios of `by_band`. Raises ConfigError for a task that is not language modelling by words.
     """
-    rows = rows_of(run.model, needs_words(run.task))
+    rows = rows_of(run.model, needs(run.task, Words))
     units = run.model.rnn.layers[_layer(run.model)].hidden_size
     return Study(TITLE, rows, values_of(rows), lambda figure: draw(figure, run, rows, units))
 

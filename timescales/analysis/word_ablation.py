@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from timescales import plotting
-from timescales.analysis.needs import needs_words
+from timescales.analysis.needs import needs
 from timescales.analysis.observe import by_timescale
 from timescales.analysis.run import Trained
 from timescales.analysis.study import Study, TableRow, joined
@@ -99,7 +99,7 @@ def changes(model: SequenceModel, task: Task, groups: Sequence[Sequence[Tensor]]
     values below 1e-7 are rounding errors. Raises ConfigError for a task that is not language modelling by words, or
     whose corpus has no <unk>.
     """
-    task = needs_words(task)
+    task = needs(task, Words)
     unk = unknown_word(task)
     members = [
         torch.stack([torch.zeros(cell.hidden_size).index_fill(0, units.cpu(), 1.0) for units in layer_groups], 1)
@@ -120,7 +120,7 @@ def changes(model: SequenceModel, task: Task, groups: Sequence[Sequence[Tensor]]
 
 def unknown_word(task: Task) -> int:
     """Return the token of <unk>. Raises ConfigError for a task without it."""
-    vocabulary = needs_words(task).vocabulary
+    vocabulary = needs(task, Words).vocabulary
     if UNK not in vocabulary:
         raise ConfigError(f"this corpus has no {UNK} to replace a word with")
     return vocabulary.index(UNK)
