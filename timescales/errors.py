@@ -18,16 +18,6 @@ class NotMadeFor(ConfigError):
     """An analysis that is not made for a run's model or task."""
 
 
-REPLACED_ENGINES = {"graph": "compiled", "cluster": "compiled"}  # engines that are gone, and what runs in their place
-
-
-def other_engine(name: object, known: Any) -> str:
-    """Name the engine to use in place of an unknown one, or nothing if none is near."""
-    if str(name) in REPLACED_ENGINES:
-        return f"; engine={REPLACED_ENGINES[str(name)]} runs in its place"
-    return nearest(str(name), known)
-
-
 class WrongShape(ConfigError, RuntimeError):
     """A tensor of a call does not fit the layer or its cell. The message is one line with the shapes.
 

@@ -16,7 +16,7 @@ LINES = [
     ("model.layers=2", "did you mean model.num_layers?"),
     ("hydra.sweeper.minuts=5", "did you mean hydra.sweeper.minutes?"),
     ("seed=abc", "seed=abc. Value 'abc' of type 'str' could not be converted to Integer"),
-    ("engine=graph", "expected one of [auto, eager, fused, compiled, cudnn]"),
+    ("engine=fast", "expected one of [auto, eager, fused, compiled, cudnn]"),
     ("seed=${nope}", "Interpolation key 'nope' not found"),
     ("data_root=${oc.env:NOPE}", "Environment variable 'NOPE' not found"),
     ("task.T=[1", "[1"),

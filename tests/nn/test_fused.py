@@ -381,8 +381,10 @@ def test_pick():
     cell = rnn.layers[0]
     assert engines.pick("auto", cell, x) is fused.run
     assert engines.pick("eager", cell, x) is eager.run
-    with pytest.raises(ValueError, match="engine must be one of auto, eager, fused, compiled, cudnn; not 'fast'"):
+    with pytest.raises(ValueError, match=r"engine must be one of auto, eager, fused, compiled, cudnn; not 'fast'$"):
         engines.pick("fast", cell, x)
+    with pytest.raises(ValueError, match=r"not 'compile'; did you mean compiled\?"):
+        engines.pick("compile", cell, x)
     rnn.double()
     assert engines.pick("auto", cell, x.double()) is eager.run
     rnn.engine = "fused"

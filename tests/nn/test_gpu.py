@@ -289,12 +289,6 @@ def test_choice_on_a_gpu(monkeypatch):
     assert engine.pick("auto", PLSTM(3, 4).layers[0], x) is eager.run
 
 
-@pytest.mark.parametrize("name", ["graph", "cluster"])
-def test_engines_that_are_gone_name_the_one_to_use(name):
-    with pytest.raises(ValueError, match=f"not '{name}'; engine=compiled runs in its place"):
-        LSTM(I, H, engine=name)
-
-
 class Mistaken(cells.GRUCell):
     """Its step is wrong until it is mended."""
 

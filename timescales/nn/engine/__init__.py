@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from timescales.errors import other_engine
+from timescales.errors import nearest
 from timescales.nn.cells.cell import Cell, Weights
 from timescales.nn.engine import arguments, caches, eager, gpu
 from timescales.nn.engine.cpu import fused
@@ -22,7 +22,7 @@ Engine = Callable[..., tuple[Tensor, Any]]  # as `eager.run`
 def checked(name: str) -> str:
     """Return the name of an engine. Raises ValueError for any other name."""
     if name not in NAMES:
-        raise ValueError(f"engine must be one of {', '.join(NAMES)}; not {name!r}{other_engine(name, NAMES)}")
+        raise ValueError(f"engine must be one of {', '.join(NAMES)}; not {name!r}{nearest(name, NAMES)}")
     return name
 
 
