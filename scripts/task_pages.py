@@ -12,7 +12,7 @@ from omegaconf import OmegaConf
 
 from timescales import plotting
 from timescales.config import folders
-from timescales.config.values import dotted
+from timescales.errors import dotted
 from timescales.reports.markdown import grid
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -68,11 +68,8 @@ def _near_key(cause: BaseException, message: str) -> str:
     parent, wrong = getattr(cause, "parent_node", None), re.search(r"Could not override '([\w.]+)'", message)
     if parent is None or wrong is None:
         return ""
-    from omegaconf import OmegaConf
-
     of_hydra = wrong[1].startswith("hydra.")
-    every = _dotted(OmegaConf.to_container(parent._get_root()))
-    known = [key for key in every if key.startswith("hydra.") is of_hydra]
+    known = [key for key, _ in dotted(parent._get_root()) if key.startswith("hydra.") is of_hydra]
     parent_key, dot, name = wrong[1].rpartition(".")
     if same := [key for key in known if key.rpartition(".")[2] == name]:  # lr: optimizer.lr
         near = difflib.get_close_matches(wrong[1], same, 1, cutoff=0.0)
@@ -82,9 +79,12 @@ def _near_key(cause: BaseException, message: str) -> str:
     return f"; did you mean {near[0]}?" if near else ""
 
 
-def _dotted(content: Any, prefix: str = "") -> Iterator[str]:
-    """Yield all keys of a configuration, written with dots."""
-    for key, value in content.items():
-        yield f"{prefix}{key}"
+def dotted(node: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield all keys of a configuration, written with dots, and their values; a key that holds others before these."""
+    from omegaconf import OmegaConf
+
+    plain: Any = OmegaConf.to_container(node) if OmegaConf.is_config(node) else node
+    for key, value in plain.items():
+        yield f"{prefix}{key}", value
         if isinstance(value, dict):
-            yield from _dotted(value, f"{prefix}{key}.")
+            yield from dotted(value, f"{prefix}{key}.")

@@ -30,7 +30,7 @@ from hydra.core.global_hydra import GlobalHydra  # noqa: E402
 import train  # noqa: E402
 from timescales.config import compose, folders  # noqa: E402
 from timescales.config.run import Run  # noqa: E402
-from timescales.config.values import dotted  # noqa: E402
+from timescales.errors import dotted  # noqa: E402
 from timescales.experiment import train as one_run  # noqa: E402
 from timescales.experiment.sweep import Sweep  # noqa: E402
 from timescales.runs.record import Record  # noqa: E402

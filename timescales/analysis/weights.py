@@ -18,9 +18,9 @@ from timescales import analysis, plotting
 from timescales.analysis import timescale_law
 from timescales.analysis.run import Trained
 from timescales.analysis.study import Study
-from timescales.config import Config, schema, values
+from timescales.config import Config, schema
 from timescales.config.compose import WRONG_INPUT, Composer
-from timescales.errors import ConfigError, one_line
+from timescales.errors import ConfigError, dotted, one_line
 from timescales.nn.inits import timescale_of_gate
 from timescales.nn.rnn import TORCH_WEIGHTS
 from timescales.runs.record import Record
@@ -221,7 +221,7 @@ def _config(weights: Weights, settings: Sequence[str]) -> Config:
         composer = Composer()
         sizes = [f"model.hidden_size={weights.sizes}", f"model.num_layers={len(weights.sizes)}"]
         overrides = [*settings, "model=lstm", *sizes]
-        known = dict(values.dotted(composer.of_files(overrides)))
+        known = dict(dotted(composer.of_files(overrides)))
         if "task.embedding" in known and weights.embedding is not None:
             overrides.append(f"task.embedding={weights.input_size}")
         if "task.tied" in known:

@@ -12,8 +12,8 @@ from typing import Any
 from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING, DictConfig, OmegaConf
 
-from timescales.config import Config, Settings, folders, values
-from timescales.errors import ConfigError, nearest
+from timescales.config import Config, Settings, folders
+from timescales.errors import ConfigError, dotted, nearest
 
 Engine = StrEnum("Engine", "auto eager fused compiled cudnn")
 Precision = StrEnum("Precision", "fp32 tf32")
@@ -94,7 +94,7 @@ MINIMUM |= {
 
 def refuse_environment(cfg: DictConfig) -> None:
     """Raise ConfigError for ${oc.env:...} in a value that would be written into a record and sent to W&B."""
-    for key, value in values.dotted(cfg):
+    for key, value in dotted(cfg):
         # An interpolation whose name is made up of others might be oc.env, too.
         reads = re.search(r"\$\{(\s*oc\.env\b|[^}]*\$\{)", value) if isinstance(value, str) else None
         if reads and key.partition(".")[0] not in ("hydra", "table", *MAY_READ_ENVIRONMENT):

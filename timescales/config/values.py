@@ -8,11 +8,10 @@ import functools
 import re
 import types
 import typing
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TextIO
 
 import yaml
-from omegaconf import OmegaConf
 from omegaconf._utils import get_yaml_loader
 
 from timescales.errors import ConfigError
@@ -67,15 +66,6 @@ def words(hint: Any) -> str:
 def _of_yaml(parts: Sequence[Any]) -> list[Any]:
     """Return the types of a union that a YAML file can hold; no tensor."""
     return [part for part in parts if getattr(part, "__module__", "") != "torch"]
-
-
-def dotted(node: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield all keys of a configuration, written with dots, and their values; a key that holds others before these."""
-    plain: Any = OmegaConf.to_container(node) if OmegaConf.is_config(node) else node
-    for key, value in plain.items():
-        yield f"{prefix}{key}", value
-        if isinstance(value, dict):
-            yield from dotted(value, f"{prefix}{key}.")
 
 
 @functools.cache

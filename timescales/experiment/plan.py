@@ -7,8 +7,8 @@ from dataclasses import replace
 from timescales.config import Settings, schema
 from timescales.config.compose import WRONG_INPUT, Composer, parse
 from timescales.config.run import Run
-from timescales.config.values import dotted, spell
-from timescales.errors import one_line
+from timescales.config.values import spell
+from timescales.errors import dotted, one_line
 from timescales.papers import load
 from timescales.papers.table import Table, expand, varying
 

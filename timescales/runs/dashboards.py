@@ -6,7 +6,7 @@ from typing import NamedTuple
 from torch import Tensor
 
 from timescales.config import Config, schema
-from timescales.config.values import dotted
+from timescales.errors import dotted
 from timescales.runs.record import Record
 
 Timescales = Callable[[], Sequence[Tensor]]  # of every layer, (H,) steps
