@@ -13,7 +13,7 @@ from timescales import LSTM, PLSTM, RNN
 from timescales.config import schema
 from timescales.errors import ConfigError
 from timescales.models.sequence import SequenceModel
-from timescales.nn.layer_norm import LayerNorm
+from timescales.nn.cells.rmc import LayerNorm
 from timescales.tasks.task import Batch, Spec
 from timescales.training import build, gates
 

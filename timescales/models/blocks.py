@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from timescales.nn import engine
+from timescales.nn.cells.rmc import LayerNorm
 from timescales.nn.engine.eager import fill_masked
-from timescales.nn.layer_norm import LayerNorm
 from timescales.nn.rnn import RNN
 
 

@@ -10,7 +10,6 @@ from torch.nn import functional as F
 from timescales.nn.cells.cell import Weights
 from timescales.nn.cells.gated import GatedCell
 from timescales.nn.inits import check_whole, timescale_of_gate
-from timescales.nn.layer_norm import LayerNorm
 from timescales.nn.rnn import CellRNN
 
 
@@ -232,6 +231,16 @@ class RMC(CellRNN):
     """
 
     cell_class = RMCCell
+
+
+class LayerNorm(nn.LayerNorm):
+    """A layer norm with separate operations for scale and shift, so that it repeats the committed runs to the last bit.
+
+    torch's own does all in one operation, and differs in the last bit.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.layer_norm(x, self.normalized_shape, eps=self.eps) * self.weight + self.bias
 
 
 class AttentionBlock(nn.Module):
