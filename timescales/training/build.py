@@ -20,7 +20,7 @@ from timescales.models.baselines import Baseline
 from timescales.models.sequence import SequenceModel
 from timescales.nn import engine
 from timescales.nn.rnn import RNN
-from timescales.nn.signatures import VARIABLE
+from timescales.nn.signatures import VARIABLE, parameters
 from timescales.tasks import Spec, Task
 from timescales.torch_private import without_compiler
 
@@ -283,15 +283,10 @@ def arguments_of(target: Any) -> dict[str, Any]:
     The type is Any for an argument without one, or if a type is only imported under `if TYPE_CHECKING`.
     """
     known: dict[str, Any] = {}
-    try:
-        parameters = inspect.signature(target, eval_str=True).parameters
-    except NameError:
-        parameters = inspect.signature(target).parameters
-        return {name: Any for name, parameter in parameters.items() if parameter.kind not in VARIABLE}
-    for name, parameter in parameters.items():
-        hint = Any if parameter.annotation is parameter.empty else parameter.annotation
+    for name, parameter in parameters(target).items():
+        hint = parameter.annotation
         if typing.get_origin(hint) is typing.Unpack:
             known |= typing.get_type_hints(typing.get_args(hint)[0])
         elif parameter.kind not in VARIABLE:
-            known[name] = hint
+            known[name] = Any if hint is parameter.empty or isinstance(hint, str) else hint
     return known
