@@ -2,7 +2,6 @@
 
 import statistics
 import time
-import warnings
 from typing import NamedTuple
 
 import torch
@@ -46,11 +45,5 @@ def cost(layer: nn.Module, input_size: int) -> Cost:
 
 def engine_of(rnn: RNN) -> str:
     """Return the name of the engine that runs a cell here; for eager with the reason."""
-    cell = rnn.layers[0]
-    x = next(cell.parameters()).new_zeros(2, 1, cell.input_size)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        chosen = engine.pick("auto", cell, x)
-    name = chosen.__module__.rpartition(".")[2]
-    reasons = [str(each.message).splitlines()[0] for each in caught]
-    return f"{name} ({reasons[0]})" if reasons and name == "eager" else name
+    name, warning = engine.name_of_auto(rnn.layers[0])
+    return f"{name} ({warning.splitlines()[0]})" if warning and name == "eager" else name

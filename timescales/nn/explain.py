@@ -1,6 +1,5 @@
 """Print how the engines run a cell: its traced equations, memory, the engine that runs it, and the generated code."""
 
-import warnings
 from collections.abc import Iterable
 from typing import Any
 
@@ -187,12 +186,6 @@ def _engines(cell: Cell, dt: bool) -> list[str]:
             except ValueError:
                 line += "; no call with reset= or states=True"
             lines.append(line)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the lines above already give the reasons
-        chosen = engine.pick("auto", cell, x, timed=dt)
-    name = chosen.__module__.rpartition(".")[2]
-    name = chosen.__name__ if name == "gpu" else name
-    if name == "compiled" and engine.gpu.failure(cell, x.device):
-        name = "eager"
+    name, _ = engine.name_of_auto(cell, dt)  # the lines above already give the reasons
     lines.append(f"auto: takes {name}")
     return _indented(lines)

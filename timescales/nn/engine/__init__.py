@@ -1,6 +1,7 @@
 """Engines: the loops that run a cell over time. All have the signature of `eager.run`; `pick` chooses one."""
 
 import functools
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -63,6 +64,22 @@ def pick(name: str, cell: Cell, x: Tensor, masked: bool = False, timed: bool = F
     """
     chosen = _choose(name, cell, x, masked, timed, stepwise=stepwise)
     return chosen.func if isinstance(chosen, functools.partial) else chosen
+
+
+def name_of_auto(cell: Cell, timed: bool = False) -> tuple[str, str]:
+    """Return the name of the engine that "auto" runs a cell with, on the cell's device, and its first warning or "".
+
+    timed: whether the call has dt.
+    """
+    x = next(cell.parameters()).new_zeros(2, 1, cell.input_size)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        chosen = pick("auto", cell, x, timed=timed)
+    name = chosen.__module__.rpartition(".")[2]
+    name = chosen.__name__ if name == "gpu" else name
+    if name == "compiled" and gpu.failure(cell, x.device):
+        name = "eager"
+    return name, str(caught[0].message) if caught else ""
 
 
 def _choose(
