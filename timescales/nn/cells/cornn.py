@@ -38,7 +38,6 @@ class CoRNNCell(Cell):
     gates = ("cell",)
     compiled = False  # a product within the step
     shown = ("delta", "gamma", "epsilon")
-    weight_zh: nn.Parameter
 
     class State(NamedTuple):
         h: Tensor

@@ -38,9 +38,6 @@ class EURNNCell(URNNCell):
     parts). The released code multiplies the second unit of a pair by exp(i phi), not the first.
     """
 
-    theta: nn.Parameter
-    phi: nn.Parameter
-
     def __init__(self, input_size: int, hidden_size: int, *, capacity: int = 2, style: str = "tunable") -> None:
         check_chain(capacity, style)
         self.capacity, self.style = capacity, style

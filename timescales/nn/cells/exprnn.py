@@ -35,7 +35,6 @@ class ExpRNNCell(Cell):
     """
 
     gates = ("cell",)
-    skew: nn.Parameter
 
     class State(NamedTuple):
         h: Tensor

@@ -35,7 +35,6 @@ class GORUCell(Cell):
     """
 
     gates = ("forget", "reset", "cell")
-    theta: nn.Parameter
 
     class State(NamedTuple):
         h: Tensor

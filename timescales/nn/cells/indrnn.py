@@ -35,7 +35,6 @@ class IndRNNCell(Cell):
     gates = ("new",)
     recurrent = False
     shown = ("activation",)
-    u: nn.Parameter
 
     class State(NamedTuple):
         h: Tensor

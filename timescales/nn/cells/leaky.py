@@ -36,7 +36,6 @@ class LeakyRNNCell(Cell):
     """
 
     gates = ("cell",)
-    log_tau: nn.Parameter
 
     class State(NamedTuple):
         h: Tensor

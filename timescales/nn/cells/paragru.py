@@ -34,7 +34,6 @@ class ParaGRUCell(Cell):
 
     gates = ("forget", "reset", "cell")
     recurrent = False
-    diagonal: nn.Parameter
 
     class State(NamedTuple):
         h: Tensor

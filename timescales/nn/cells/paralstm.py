@@ -37,8 +37,6 @@ class ParaLSTMCell(Cell):
 
     gates = ("forget", "cell", "output")
     recurrent = False
-    diagonal: nn.Parameter
-    peephole: nn.Parameter
 
     class State(NamedTuple):
         h: Tensor

@@ -48,8 +48,6 @@ class PhasedLSTMCell(Cell):
     """
 
     gates = ("input", "forget", "cell", "output")
-    period: nn.Parameter
-    shift: nn.Parameter
     open_ratio: Tensor
     peephole_input: nn.Parameter
     peephole_forget: nn.Parameter

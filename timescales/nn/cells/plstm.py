@@ -14,8 +14,6 @@ from timescales.nn.rnn import CellRNN
 class PowerLawCell(Cell):
     """Base class of the cells with a power-law forget gate. `PLSTMCell` has the equations and the arguments."""
 
-    power: nn.Parameter
-
     # An age, not the paper's absolute time: it can be carried from segment to segment, and float32 holds it precisely.
     class State(NamedTuple):
         h: Tensor

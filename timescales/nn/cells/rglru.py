@@ -45,7 +45,6 @@ class RGLRUCell(Cell):
     gates = ("recurrence", "input", "cell")
     recurrent = False
     shown = ("signed",)
-    decay: nn.Parameter
 
     class State(NamedTuple):
         h: Tensor

@@ -44,9 +44,6 @@ class SuRNNCell(Cell):
 
     gates = ("new",)
     shown = ("periods",)
-    switch_bias: nn.Parameter
-    amplitude: nn.Parameter
-    phase: nn.Parameter
 
     class State(NamedTuple):
         h: Tensor

@@ -39,8 +39,6 @@ class URNNCell(Cell):
     gates = ("cell",)
     compiled = False  # the real and the imaginary part of a unit are read together
     start: nn.Parameter | None
-    phases: nn.Parameter
-    reflections: nn.Parameter
     permutation: Tensor
 
     class State(NamedTuple):
