@@ -39,9 +39,7 @@ class EURNNCell(URNNCell):
     """
 
     def __init__(self, input_size: int, hidden_size: int, *, capacity: int = 2, style: str = "tunable") -> None:
-        check_chain(capacity, style)
-        self.capacity, self.style = capacity, style
-        self.shown = ("capacity",) if style == "tunable" else ("style",)  # fft reads no capacity
+        self.capacity, self.style, self.shown = checked_chain(capacity, style)
         super().__init__(input_size, hidden_size)
         nn.init.uniform_(self.weight_ih, -0.01, 0.01)
         nn.init.zeros_(self.bias)
@@ -73,11 +71,15 @@ class EURNN(CellRNN):
     cell_class = EURNNCell
 
 
-def check_chain(capacity: object, style: object) -> None:
-    """Raise ValueError for a wrong number of layers of rotations, or an unknown style."""
+def checked_chain(capacity: int, style: str) -> tuple[int, str, tuple[str, ...]]:
+    """Return the number of layers of rotations, their style, and the name of the one that `repr` shows.
+
+    Raises ValueError for a wrong number or an unknown style.
+    """
     check_whole(capacity=capacity)
     if style not in ("tunable", "fft"):
         raise ValueError(f"style must be tunable or fft, not {style!r}")
+    return capacity, style, ("capacity",) if style == "tunable" else ("style",)  # fft reads no capacity
 
 
 def chain(N: int, capacity: int, style: str) -> list[list[tuple[int, int]]]:

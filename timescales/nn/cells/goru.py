@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from timescales.nn.cells.cell import Cell, Weights, sigmoid_timescales
-from timescales.nn.cells.eurnn import chain, check_chain, rotated
+from timescales.nn.cells.eurnn import chain, checked_chain, rotated
 from timescales.nn.cells.urnn import uniform
 from timescales.nn.rnn import CellRNN
 
@@ -45,9 +45,7 @@ class GORUCell(Cell):
         cell: Tensor
 
     def __init__(self, input_size: int, hidden_size: int, *, capacity: int = 2, style: str = "tunable") -> None:
-        check_chain(capacity, style)
-        self.capacity, self.style = capacity, style
-        self.shown = ("capacity",) if style == "tunable" else ("style",)  # fft reads no capacity
+        self.capacity, self.style, self.shown = checked_chain(capacity, style)
         super().__init__(input_size, hidden_size)
 
     def make_parameters(self) -> None:
