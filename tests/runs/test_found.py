@@ -81,6 +81,18 @@ def test_a_run_on_a_part_of_the_data_will_do_where_it_is_allowed(tmp_path):
         decide(tmp_path, "a", allow_partial=False)
 
 
+@pytest.mark.parametrize("status", ["diverged", "failed"])
+@pytest.mark.parametrize("partial", ["", "a part"])
+@pytest.mark.parametrize("allow_partial", [False, True])
+def test_a_committed_run_counts_if_it_ended_on_data_that_will_do(tmp_path, status, partial, allow_partial):
+    config = {"force": False, "resume": False, "task": {"allow_partial": allow_partial}}
+    row = found.Found(None, made_row(status=status, partial=partial))
+    counts = status == "diverged" and (allow_partial or not partial)
+    asked = found.action(Run(config, "a", tmp_path, skip="committed"), row)
+    assert asked is (Action.SKIP if counts else Action.RESTART)
+    assert found.action(Run(config, "a", tmp_path), row) is Action.RESTART
+
+
 def test_a_requeued_job_resumes_what_it_began(tmp_path, monkeypatch):
     write(tmp_path, State.INTERRUPTED, job="17")
     monkeypatch.setenv("SLURM_JOB_ID", "17")

@@ -224,12 +224,6 @@ def test_a_threshold_never_reached_stays_so_in_a_file(tmp_path):
     assert (second, type(second), wording.number(second)) == (90, int, "90")
 
 
-def test_a_committed_run_counts_if_it_ended_on_data_that_will_do():
-    rows = [made_row(status=state, partial=part) for part in ("", "a part") for state in ("diverged", "failed")]
-    assert [found.counts(allow_partial=False) for found in rows] == [True, False, False, False]
-    assert [found.counts(allow_partial=True) for found in rows] == [True, False, True, False]
-
-
 def test_a_kind_is_timed_once_on_each_machine(tmp_path, monkeypatch):
     monkeypatch.setattr(paths, "RESULTS", tmp_path)
     timed = cost.Timing("u", "copy/lstm", "abacus", "1", "9", "1", "1", "90")

@@ -98,7 +98,12 @@ def action(run: Run, found: Found) -> Action:
     if requeued and saved is not None and saved.job == os.environ.get("SLURM_JOB_ID", ""):
         force, resume = False, True
     row = found.row if run.skip == "committed" and not found.state.ended else None
-    if row is not None and row.counts(run.allow_partial) and not (row.stale if force == "stale" else force):
+    if (
+        row is not None
+        and row.status in ENDED
+        and (run.allow_partial or not row.partial)
+        and not (row.stale if force == "stale" else force)
+    ):
         return Action.SKIP
     if saved is not None and saved.stale if force == "stale" else force:
         return Action.RESTART

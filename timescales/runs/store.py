@@ -13,7 +13,7 @@ from timescales.errors import ConfigError
 from timescales.files import csv_rows, csv_text
 from timescales.runs import provenance
 from timescales.runs.metrics import Censored, is_steps, metric
-from timescales.runs.record import ENDED, Record
+from timescales.runs.record import Record
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,10 +54,6 @@ class Row:
     def stale(self) -> bool:
         """Return whether the run would have other numbers today, because its code has changed since."""
         return bool(self.run) and provenance.changed(self.golden, self.run.split("/"))
-
-    def counts(self, allow_partial: bool) -> bool:
-        """Return whether the run counts as done: it has ended, and on the complete data unless a part is allowed."""
-        return self.status in ENDED and (allow_partial or not self.partial)
 
 
 # The columns of runs.csv before those of metrics.
