@@ -114,15 +114,11 @@ def _varying(rows: Sequence[Row]) -> list[str]:
     keys = varying(axes)
     independent: list[str] = []
     for key in sorted(keys, key=lambda key: key != "model"):
-        if not any(_follows(axes, key, other) for other in independent):
+        pairs = [{(str(each.get(other)), str(each.get(key))) for each in axes} for other in independent]
+        # It follows from another one if every value of that one goes with one value of it.
+        if not any(len(of_other) == len({value for value, _ in of_other}) for of_other in pairs):
             independent.append(key)
     return [key for key in keys if key in independent] or ["model"]
-
-
-def _follows(axes: Sequence[Axes], key: str, other: str) -> bool:
-    """Return whether every value of `other` goes with one value of `key`."""
-    pairs = {(str(each.get(other)), str(each.get(key))) for each in axes}
-    return len(pairs) == len({value for value, _ in pairs})
 
 
 def _by_name(rows: Sequence[Row], keys: Sequence[str]) -> dict[str, list[Row]]:
