@@ -49,7 +49,7 @@ def measure(model: SequenceModel, task: Task) -> Answer:
     for prefix, splits in (("", ("train", "valid", "test")), ("train/", ("train",))):
         bin_of = bins_of(task.counts(splits).cpu().numpy())
         blocks[prefix] = block_sums(losses, bin_of[words])
-        of_bins = perplexities(blocks[prefix]).tolist()
+        of_bins = perplexities(blocks[prefix].sums.sum(0), blocks[prefix].counts.sum(0)).tolist()
         values |= {f"{prefix}{name}": value for name, value in zip((*NAMES, "all"), of_bins, strict=True)}
     return Answer(values, files={"blocks.csv": to_text(blocks[""])})
 
@@ -88,13 +88,11 @@ def block_sums(losses: ArrayLike, bins: NDArray[np.int64]) -> Blocks:
     return Blocks(sums.reshape(n, -1), np.bincount(place, minlength=n * len(NAMES)).reshape(n, -1))  # type: ignore[arg-type]
 
 
-def perplexities(blocks: Blocks) -> Floats:
-    """Return exp of the mean loss of each bin and of all words, (5,); nan for a bin without words."""
-    return _perplexities(blocks.sums.sum(0), blocks.counts.sum(0))
+def perplexities(sums: Floats, counts: NDArray) -> Floats:
+    """Return exp of the mean loss of each bin and of all words, (..., 5); nan for a bin without words.
 
-
-def _perplexities(sums: Floats, counts: NDArray) -> Floats:
-    """Return the perplexities (..., 5) of sums (..., 4)."""
+    sums, counts: the sum of losses and the number of words of each bin, (..., 4).
+    """
     sums, counts = (np.concatenate([v, v.sum(-1, keepdims=True)], -1) for v in (sums, counts))
     with np.errstate(invalid="ignore"):
         return np.exp(sums / counts)
@@ -120,7 +118,7 @@ def differences(baseline: Blocks, other: Blocks, resamples: int = RESAMPLES) -> 
     full = baseline.counts.sum(1) == BLOCK
     w = weights(int(full.sum()), resamples).astype(np.float64)
     counts = w @ baseline.counts[full]
-    of_baseline, of_other = (_perplexities(w @ blocks.sums[full], counts) for blocks in (baseline, other))
+    of_baseline, of_other = (perplexities(w @ blocks.sums[full], counts) for blocks in (baseline, other))
     return of_baseline - of_other
 
 
