@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from timescales import paths
 from timescales.atlas.definition import atlas
 from timescales.paths import ROOT
 
@@ -39,11 +40,12 @@ hypotheses:
 
 
 @pytest.fixture
-def small(tmp_path):
+def small(tmp_path, monkeypatch):
     """The small atlas."""
-    path = tmp_path / "small_atlas.yaml"
-    path.write_text(SMALL)
-    return atlas(path)
+    (tmp_path / "atlas.yaml").write_text(SMALL)
+    with monkeypatch.context() as patched:
+        patched.setattr(paths, "conf", lambda: tmp_path)
+        return atlas.__wrapped__()  # not from the cache
 
 
 @pytest.fixture

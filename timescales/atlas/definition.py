@@ -6,7 +6,6 @@ import functools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, TypedDict
 
 import yaml
@@ -113,9 +112,9 @@ class Atlas:
 
 
 @functools.cache
-def atlas(path: Path | None = None) -> Atlas:
-    """Read the atlas. path: another file than conf/atlas.yaml, for tests."""
-    content = yaml.safe_load((path or paths.conf() / "atlas.yaml").read_text())
+def atlas() -> Atlas:
+    """Read the atlas, conf/atlas.yaml."""
+    content = yaml.safe_load((paths.conf() / "atlas.yaml").read_text())
     rungs = {}
     for ability, of_ability in content["abilities"].items():
         for name, keys in of_ability["rungs"].items():
