@@ -51,7 +51,8 @@ def test_printed_perplexities_agree_with_counts_over_all_splits(row, whole):
 
 
 @pytest.mark.skipif(synthetic.real(PTB) is None, reason="needs the Penn Treebank under TIMESCALES_DATA")
-def test_the_penn_treebanks_bins_are_the_published_ones():
+def test_the_penn_treebanks_bins_are_the_published_ones(monkeypatch):
+    monkeypatch.setattr(bins, "RESAMPLES", 1)
     folder = synthetic.real(PTB)
     text = {}
     for split in ("train", "valid", "test"):
@@ -65,7 +66,7 @@ def test_the_penn_treebanks_bins_are_the_published_ones():
         found = bins.block_sums(np.ones(len(targets)), which)
         assert found.counts.sum(0).tolist() == expected
         assert found.counts.shape == (825, 4)
-        assert bins.weights(int((found.counts.sum(1) == 100).sum()), resamples=1).shape == (2, 824)
+        assert bins.weights(int((found.counts.sum(1) == 100).sum())).shape == (2, 824)
     everywhere = Counter(word for words in text.values() for word in words)
     assert np.bincount(bins.bins_of(list(everywhere.values()))).tolist() == [12, 93, 1118, 8777]
 
@@ -99,13 +100,15 @@ def test_blocks_hold_the_text_and_a_short_end():
             mine = losses[here][which[here] == k]
             assert found.counts[block, k] == len(mine)
             assert found.sums[block, k] == pytest.approx(math.fsum(mine), abs=1e-10)
-    assert bins.perplexities(found.sums.sum(0), found.counts.sum(0)) == pytest.approx(slow_perplexities(which, losses), rel=1e-12)
+    whole = bins.perplexities(found.sums.sum(0), found.counts.sum(0))
+    assert whole == pytest.approx(slow_perplexities(which, losses), rel=1e-12)
 
 
-def test_the_bootstrap_is_the_slow_one():
+def test_the_bootstrap_is_the_slow_one(monkeypatch):
+    monkeypatch.setattr(bins, "RESAMPLES", 20)
     which, baseline, other = corpus()
-    drawn = bins.weights(12, resamples=20)
-    found = bins.differences(bins.block_sums(baseline, which), bins.block_sums(other, which), resamples=20)
+    drawn = bins.weights(12)
+    found = bins.differences(bins.block_sums(baseline, which), bins.block_sums(other, which))
     assert found.shape == (21, 5)
     for row in range(21):
         blocks = [block for block, times in enumerate(drawn[row]) for _ in range(times)]

@@ -98,17 +98,17 @@ def perplexities(sums: Floats, counts: NDArray) -> Floats:
         return np.exp(sums / counts)
 
 
-def weights(n: int, resamples: int = RESAMPLES) -> NDArray[np.int64]:
-    """Return how often each of n blocks occurs in each resample with replacement: (resamples + 1, n).
+def weights(n: int) -> NDArray[np.int64]:
+    """Return how often each of n blocks occurs in each resample with replacement: (RESAMPLES + 1, n).
 
     The last row is the original text, with every block once.
     """
-    drawn = np.random.default_rng(0).multinomial(n, np.full(n, 1.0 / n), resamples)
+    drawn = np.random.default_rng(0).multinomial(n, np.full(n, 1.0 / n), RESAMPLES)
     return np.concatenate([drawn, np.ones((1, n), np.int64)])
 
 
-def differences(baseline: Blocks, other: Blocks, resamples: int = RESAMPLES) -> Floats:
-    """Return the perplexity of the baseline minus that of the other model, by bin and of all words: (resamples + 1, 5).
+def differences(baseline: Blocks, other: Blocks) -> Floats:
+    """Return the perplexity of the baseline minus that of the other model, by bin and of all words: (RESAMPLES + 1, 5).
 
     Both models have the same resamples. A short last block is dropped. Raises ValueError if the two were not measured
     on the same words.
@@ -116,7 +116,7 @@ def differences(baseline: Blocks, other: Blocks, resamples: int = RESAMPLES) -> 
     if not np.array_equal(baseline.counts, other.counts):
         raise ValueError("the two models were not measured on the same words: compare runs of one corpus")
     full = baseline.counts.sum(1) == BLOCK
-    w = weights(int(full.sum()), resamples).astype(np.float64)
+    w = weights(int(full.sum())).astype(np.float64)
     counts = w @ baseline.counts[full]
     of_baseline, of_other = (perplexities(w @ blocks.sums[full], counts) for blocks in (baseline, other))
     return of_baseline - of_other

@@ -95,13 +95,13 @@ def of_ratios(ratios: np.ndarray) -> dict[str, float]:
     return {f"probe/routing/{key}": value for key, value in routing.by_band(rows).items()}
 
 
-def data(root: str | os.PathLike | None = None) -> list[Source]:
+def data() -> list[Source]:
     """Compute the numbers that only need data."""
     found = [
         Source("data", "training strings of Dyck-2", {"task": "dyck2"}, of_pairs(longest_pair.pair_lengths(Dyck2())))
     ]
     for task, corpus, words in (("ptb_word", "ptb", "Penn Treebank"), ("wt2", "wt2", "WikiText-2")):
-        values = mutual_information.decay(text.words(corpus, root).train)[1]
+        values = mutual_information.decay(text.words(corpus).train)[1]
         named = {f"data/mutual_information/{key}": value for key, value in values.items()}
         found.append(Source("data", f"training words, {words}", {"task": task}, named))
     return found
