@@ -95,13 +95,13 @@ def _texts(root: Path) -> None:
     (root / "book.txt").write_text("".join(f"{line}.\n" for line in drawn.choices(plain, k=1000)))
 
 
-def write_tides(path: Path, rows: int = 400) -> None:
+def write_tides(path: Path) -> None:
     """Heights of the sea at three places, at irregular times, with some empty cells: a file for `task=series`."""
     drawn = random.Random(0)
     lines = ["place,hour,height,pressure"]
     for k, place in enumerate(("north", "south", "west")):
         hour = 0.0
-        for _ in range(rows):
+        for _ in range(400):
             hour += 0.25 + drawn.expovariate(2.0)
             height = 2.0 + 1.5 * math.sin(math.tau * hour / 12.4 + k) + 0.5 * math.sin(math.tau * hour / 25.8 + k)
             pressure = 1013.0 + 5.0 * math.sin(hour / 60.0 + k) + drawn.gauss(0.0, 0.5)
