@@ -30,7 +30,7 @@ def close(told, *ends):
 
 # --- intervals ---
 @pytest.mark.parametrize(("n", "m", "spread"), [(2, 2, 1.0), (3, 5, 4.0), (5, 5, 0.3), (12, 4, 1.0)])
-def test_a_difference_of_means_has_the_interval_of_welch(n, m, spread):
+def test_a_difference_of_means_has_the_interval_of_welch(n, m, spread, monkeypatch):
     random = np.random.default_rng(n)
     a, b = random.normal(1, 1, n), random.normal(0, spread, m)
     told = stats.ttest_ind(a, b, equal_var=False).confidence_interval(0.95)
@@ -38,8 +38,9 @@ def test_a_difference_of_means_has_the_interval_of_welch(n, m, spread):
     alone = stats.ttest_1samp(a, 0).confidence_interval(0.95)
     close(judge.contrast([a], [1]), alone.low, a.mean(), alone.high)
     for level in (0.5, 0.999):
+        monkeypatch.setattr(judge, "LEVEL", level)
         told = stats.ttest_ind(a, b, equal_var=False).confidence_interval(level)
-        close(judge.contrast([a, b], (1, -1), level), told.low, a.mean() - b.mean(), told.high)
+        close(judge.contrast([a, b], (1, -1)), told.low, a.mean() - b.mean(), told.high)
 
 
 def test_runs_without_a_spread_have_no_interval_or_a_sure_one():
@@ -58,10 +59,11 @@ def wilson(failed, runs, z=1.959963984540054):
 
 
 @pytest.mark.parametrize("failed_of", [(0, 1), (1, 1), (0, 3), (3, 3), (1, 5), (4, 10), (1, 999), (998, 999)])
-def test_a_share_has_the_interval_of_wilson(failed_of):
+def test_a_share_has_the_interval_of_wilson(failed_of, monkeypatch):
     assert tuple(judge.rate(*failed_of)) == pytest.approx(wilson(*failed_of), abs=1e-12)
     for level in (0.5, 0.95, 0.999):
-        told, ends = judge.rate(*failed_of, level), stats.binomtest(*failed_of).proportion_ci(level, "wilson")
+        monkeypatch.setattr(judge, "LEVEL", level)
+        told, ends = judge.rate(*failed_of), stats.binomtest(*failed_of).proportion_ci(level, "wilson")
         assert (told.low, told.high) == pytest.approx((ends.low, ends.high), abs=1e-14)
         assert (told.low == 0.0, told.high == 1.0) == (ends.low == 0.0, ends.high == 1.0)
 

@@ -23,7 +23,7 @@ from timescales.runs.store import Row
 if TYPE_CHECKING:  # what only lists runs needs neither NumPy nor SciPy
     import numpy as np
 
-LEVEL = 0.95
+LEVEL = 0.95  # of every confidence interval
 Region = tuple[float, float]
 REGIONS = {"fails": (0.5, math.inf), "never fails": (-math.inf, 0.5), "sometimes fails": (0.0, math.inf)}
 CLAIM_WORDS = {1: "holds", -1: "refuted", 0: "undecided"}
@@ -59,7 +59,7 @@ class Interval(NamedTuple):
 Values: TypeAlias = "Sequence[float] | np.ndarray"
 
 
-def contrast(samples: Sequence[Values], weights: Sequence[float], level: float = LEVEL) -> Interval:
+def contrast(samples: Sequence[Values], weights: Sequence[float]) -> Interval:
     """Estimate a weighted sum of means: of one sample its mean (Student), of two their difference (Welch)."""
     import numpy as np
     from scipy import special  # scipy.stats has the same, and takes a second to import
@@ -71,15 +71,15 @@ def contrast(samples: Sequence[Values], weights: Sequence[float], level: float =
     if sum(errors) == 0.0:
         return Interval(mid, mid, mid)
     df = sum(errors) ** 2 / sum(e * e / (len(x) - 1) for x, e in zip(samples, errors, strict=True))
-    half = float(special.stdtrit(df, 0.5 + level / 2)) * math.sqrt(sum(errors))
+    half = float(special.stdtrit(df, 0.5 + LEVEL / 2)) * math.sqrt(sum(errors))
     return Interval(mid - half, mid, mid + half)
 
 
-def rate(failed: int, runs: int, level: float = LEVEL) -> Interval:
+def rate(failed: int, runs: int) -> Interval:
     """Estimate a share of runs (Wilson)."""
     from scipy import special
 
-    z = float(special.ndtri(0.5 + level / 2))
+    z = float(special.ndtri(0.5 + LEVEL / 2))
     middle = (failed + z * z / 2) / (runs + z * z)
     half = z * math.sqrt(failed * (1 - failed / runs) + z * z / 4) / (runs + z * z)
     return Interval(middle - half if failed else 0.0, failed / runs, middle + half if failed < runs else 1.0)
@@ -97,7 +97,7 @@ def combined(parts: Sequence[Interval], weights: Sequence[float]) -> Interval:
 Time = tuple[float, float]  # the earliest and the latest time at which an event may have come
 
 
-def shift(first: Sequence[Time], second: Sequence[Time], level: float = LEVEL) -> Interval:
+def shift(first: Sequence[Time], second: Sequence[Time]) -> Interval:
     """Estimate how much larger the first values are (Hodges and Lehmann, ends by the ranks of Mann and Whitney).
 
     A time that is known only as "later than x" is (x, infinity).
@@ -105,14 +105,14 @@ def shift(first: Sequence[Time], second: Sequence[Time], level: float = LEVEL) -
     lows = sorted(x[0] - y[1] for x in first for y in second)
     highs = sorted(x[1] - y[0] for x in first for y in second)
     mid = float(statistics.median(x[0] - y[0] for x in first for y in second))
-    k = _rank(len(first), len(second), level)
+    k = _rank(len(first), len(second))
     return Interval(lows[k - 1], mid, highs[-k]) if k else Interval(-math.inf, mid, math.inf)
 
 
 @functools.cache
-def _rank(n: int, m: int, level: float) -> int:
-    """Find the largest k with 2 P(U < k) <= 1 - level: the k-th difference from either end bounds a shift. 0: none."""
-    allowed, k = (1 - level) / 2 * math.comb(n + m, n), 0
+def _rank(n: int, m: int) -> int:
+    """Find the largest k with 2 P(U < k) <= 1 - LEVEL: the k-th difference from either end bounds a shift. 0: none."""
+    allowed, k = (1 - LEVEL) / 2 * math.comb(n + m, n), 0
     while sum(_orders(n, m, u) for u in range(k + 1)) <= allowed:
         k += 1
     return k
@@ -213,7 +213,7 @@ def judge_claim(
             notes.append("one seed in common")
         elif claim.than:
             notes.append("runs never got there")
-        elif _rank(*measured[weakest], LEVEL):
+        elif _rank(*measured[weakest]):
             notes.append("runs of both sides never got there")
         else:
             notes.append(f"{fewest} runs are too few for ranks")
