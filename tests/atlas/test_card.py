@@ -1,5 +1,6 @@
 """Check `timescales-card`: a gate of ten lines from its file to its card; what is wrong with a cell is one line."""
 
+import math
 import re
 import sys
 import types
@@ -191,7 +192,14 @@ def test_memory_for_backward_is_counted_without_the_parameters():
     found = measures.cost(Product(6, 4), 6)
     assert found.saved == 4 * measures.STEPS * measures.BATCH * 6
     assert found.seconds > 0
-    assert card.in_steps(float("inf")) == "longer than the sequences"
+
+
+def test_times_of_units_are_in_steps_or_longer_than_the_sequences(tmp_path, monkeypatch):
+    (tmp_path / "best.pt").touch()
+    monkeypatch.setattr(card.analysis, "load", lambda directory: types.SimpleNamespace(model=None, task=None))
+    monkeypatch.setattr(card, "one_over_e", lambda *_: [torch.tensor([2.5, 2.5, 4.25]), torch.full((2,), math.inf)])
+    trial = types.SimpleNamespace(runs={"keep": types.SimpleNamespace(directory=tmp_path)})
+    assert card.memory(trial)[-1] == "| keep | 2.5 | 4.25 | longer than the sequences | 40 % |"
 
 
 def test_words_go_no_further_than_intervals():

@@ -158,17 +158,13 @@ def memory(trial: Trial) -> list[str]:
         if times.isnan().any():
             why = "the gates are no numbers"
             continue
-        ends = map(in_steps, quantiles(times, (0.1, 0.5, 0.9)))
+        found = quantiles(times, (0.1, 0.5, 0.9))
+        ends = ["longer than the sequences" if math.isinf(end) else f"{end:.3g}" for end in found]
         body.append([test, *ends, f"{100 * share_beyond(times):.0f} %"])
     if not body:
         return [f"T_1/e cannot be measured: {why}."]
     head = ["test", "T_1/e of 10 % of the units below", "median", "90 %", "beyond the longest lag"]
     return ["In steps (of `dt` where a task has it), on validation sequences of the first seed.", "", *grid(head, body)]
-
-
-def in_steps(value: float) -> str:
-    """Write a time in steps."""
-    return "longer than the sequences" if math.isinf(value) else f"{value:.3g}"
 
 
 def costs(trial: Trial) -> list[str]:
