@@ -29,6 +29,7 @@ from timescales.runs import store
 from timescales.runs.record import Record
 from timescales.runs.store import Row
 from timescales.training import build
+from timescales.training.progress import pause
 
 NAME = "own"  # the name of the model for all cells, which differ in their sources
 
@@ -216,8 +217,7 @@ def progress(total: int, label: str, cap: float | None = None) -> Iterator[Bar]:
 
     cap: the minutes after which what the bar counts is stopped; None: no limit.
     """
-    pause = 0.2 if sys.stderr.isatty() else 30.0
     form = "{l_bar}{bar}| {elapsed}, {left} left{postfix}"
-    with Bar(total=total, desc=label, file=sys.stderr, mininterval=pause, bar_format=form) as bar:
+    with Bar(total=total, desc=label, file=sys.stderr, mininterval=pause(), bar_format=form) as bar:
         bar.cap = cap
         yield bar

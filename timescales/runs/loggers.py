@@ -22,6 +22,7 @@ from timescales.runs.dashboards import Timescales
 from timescales.runs.record import Record
 from timescales.tasks.skill import no_skill
 from timescales.training.gates import needs_forget_gates
+from timescales.training.progress import pause
 
 Row = dict[str, str | float]  # a row of curve.csv; values that were read from the file are strings
 
@@ -47,7 +48,6 @@ class Bar:
         self.per_epoch, self.shown, self.words = per_epoch, shown, {}  # type: ignore[var-annotated]
         self.chance = "" if math.isnan(chance) else f" (chance {chance:.4f})"
         self.metric_at_chance = "" if math.isnan(metric_at_chance) else f" (chance {metric_at_chance:.4f})"
-        quiet = not sys.stderr.isatty()
         self.bar = tqdm(
             total=last_step,
             initial=start,
@@ -55,7 +55,7 @@ class Bar:
             unit="step",
             dynamic_ncols=True,
             file=sys.stderr,
-            mininterval=30.0 if quiet else 0.2,
+            mininterval=pause(),
             smoothing=0.1,
         )
 
