@@ -12,8 +12,6 @@ SETTINGS name the text that it reads: `task=ptb_word`, and other settings of the
 said what only the biases say. Pictures go to FILE-analysis, or to --to=DIR.
 """
 
-from __future__ import annotations
-
 import argparse
 import functools
 import sys

@@ -5,8 +5,6 @@ conf/table/ours_atlas.yaml; the same for the second atlas, of one plain layer; t
 are here or committed. `make atlas` does all of it, runs included.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Write the tables of docs/coverage.md, what judges each table and figure of the papers, from docs/coverage.yaml."""
 
-from __future__ import annotations
-
 import functools
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence

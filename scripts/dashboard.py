@@ -5,8 +5,6 @@ or with --rung NAME those of a rung of its ladder. Each call makes new views: re
 Needs a key (`wandb login`) and `pip install -e ".[dashboard]"`; --out DIR writes what would be sent, and needs no key.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import re

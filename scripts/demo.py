@@ -6,8 +6,6 @@ the last sample; an LSTM does not know it. Scaled down: 64 units instead of 110,
 instead of 32, a higher learning rate. The runs are those of train.py, so a second `make demo` finds them finished.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

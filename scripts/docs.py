@@ -6,8 +6,6 @@ places. Sphinx makes HTML of them that needs no server and no network. A warning
 no other leads to.
 """
 
-from __future__ import annotations
-
 import argparse
 import importlib
 import io

@@ -4,8 +4,6 @@ Runs are drawn from known distributions, with a fixed seed, and judged by timesc
 results/statistics/README.md, in about a minute on one core. --draws N draws fewer times.
 """
 
-from __future__ import annotations
-
 import argparse
 import math
 import sys

@@ -4,8 +4,6 @@ Takes the overrides of train.py and shows some sequences of the first training b
 and which positions the accuracy (or the score of a language model) counts. --png FILE draws them instead.
 """
 
-from __future__ import annotations
-
 import argparse
 import itertools
 import math

@@ -4,8 +4,6 @@ With --check nothing is downloaded. Data sets are in --root, else in $TIMESCALES
 exit status is 1 if one is missing or incomplete.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from pathlib import Path

@@ -5,8 +5,6 @@ A model that is within 1 % with the LSTM's units keeps them. Models are built on
 the real vocabulary's size.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 from collections.abc import Callable, Iterator

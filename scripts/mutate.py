@@ -11,8 +11,6 @@ an interruption. Remove rows to run their faults again.
     --suite NAME   what the rows call this suite of tests (default: now)
 """
 
-from __future__ import annotations
-
 import argparse
 import csv
 import os

@@ -6,8 +6,6 @@ block is one command, `python SCRIPT ...`. The `text` block under it is what it 
 the first block that prints something else. The tutorial is docs/tutorial/tutorial.py, which is run for its outputs.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import io

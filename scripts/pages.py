@@ -11,8 +11,6 @@
 Reports have their own script, report.py, which reads runs.
 """
 
-from __future__ import annotations
-
 import argparse
 import functools
 import importlib

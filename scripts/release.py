@@ -5,8 +5,6 @@ tag that of it. Then the wheel and the sdist are built and looked into. It needs
 builds with the hatchling that is installed.
 """
 
-from __future__ import annotations
-
 import argparse
 import re
 import subprocess

@@ -7,8 +7,6 @@ writes nothing; --wandb puts the tables at W&B, too. --config-dir FOLDER, as for
 time. It reads the time scales that Mahto et al. 2021 released, Penn Treebank and WikiText-2 (docs/own.md).
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import sys

@@ -7,8 +7,6 @@
 Further arguments are those of train.py, such as seed=200 or logger=csv. The report is written to runs/reports/TABLE.
 """
 
-from __future__ import annotations
-
 import argparse
 import subprocess
 import sys

@@ -3,8 +3,6 @@
 All of it comes from the files beside the page; nothing is composed or judged.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path

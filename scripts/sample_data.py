@@ -3,8 +3,6 @@
 The real texts may not be copied into this repository, and the pages can be written on a machine without any data.
 """
 
-from __future__ import annotations
-
 import contextlib
 import math
 import os

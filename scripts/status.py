@@ -3,8 +3,6 @@
 The same as the command `timescales-status` of an installation; --help describes its options.
 """
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -4,8 +4,6 @@ The names are those of the registry. Of a class whose constructor passes `**argu
 that `inspect.signature` shows.
 """
 
-from __future__ import annotations
-
 import inspect
 import textwrap
 from collections.abc import Iterator

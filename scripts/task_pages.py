@@ -1,7 +1,5 @@
 """Write the generated parts of the tasks' pages: an example, facts, the papers' recipes. `pages.py` calls it."""
 
-from __future__ import annotations
-
 import math
 import re
 from pathlib import Path

@@ -20,8 +20,6 @@ machine than times. Variants:
 Writes results/bench/<machine>.csv and .md.
 """
 
-from __future__ import annotations
-
 import argparse
 import dataclasses
 import itertools

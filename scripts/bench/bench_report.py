@@ -1,7 +1,5 @@
 """Write the rows of bench.py as CSV and Markdown."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
