@@ -75,7 +75,7 @@ def plain_ticks(ax: Any) -> None:
     """Label logarithmic axes with plain numbers. Call it when the limits of the axes are final.
 
     Powers of ten are labelled. If the range is below 30 or shows fewer than two powers, 2 and 5 times a power are
-    labelled, too. If that is one label or none, 3 and 7 times a power are labelled as well, or else all ticks.
+    labelled, too. If fewer than two labels result, 3 and 7 times a power are labelled as well, or else all ticks.
     """
 
     def text(value: float, _: Any, digits: str) -> str:

@@ -77,6 +77,7 @@ def test_a_cell_without_time_scales_is_one_line(mine, train):
 @pytest.mark.parametrize(("text", "line"), [
     ("import notthere", "raises cannot be imported: No module named 'notthere'"),
     ("from torch import notthere", "raises cannot be imported: cannot import name 'notthere' from 'torch'"),
+    ("import torch; torch.notthere", "raises cannot be imported: module 'torch' has no attribute 'notthere'"),
     ("", "there is no raises.Mine (module raises has no Mine)"),
 ])  # fmt: skip
 def test_a_module_that_cannot_import_another_is_named_as_such(mine, train, monkeypatch, text, line):

@@ -80,7 +80,7 @@ def test_a_run_of_ones_own_model_has_its_folder_in_the_command(train, status, tm
     assert overrides[:2] == mine
     assert "finished, skipped" in train(*overrides, "logger=none").out
     folders.use(None)
-    assert status(directory)["again"].endswith("If the file is your own: --config-dir FOLDER")
+    assert status(directory)["again"].endswith("; if the file is your own: --config-dir FOLDER")
 
 
 def test_an_interrupted_run_has_no_seconds_yet(train, status, tmp_path):

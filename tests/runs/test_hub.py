@@ -131,7 +131,7 @@ def test_weights_go_to_a_hub_and_come_back(call, server):
     status, out, err = call("-c", LOAD.format(name="hf:us/waves/plstm", seed=0, where=where))
     assert (status, out) == (0, f"{ID} 0.981 False\n"), err
     for name, words in (
-        ("hf:us/waves/gru", "refused: us/waves/gru: no run has model=gru; values of model: chrono"),
+        ("hf:us/waves/gru", "refused: us/waves/gru: no run has model=gru; there are chrono"),
         ("hf:us/nothing/plstm", "refused: hf:us/nothing: "),
         ("hf:waves", "refused: hf:waves: give hf:OWNER/REPOSITORY"),
     ):

@@ -77,9 +77,9 @@ def test_a_folder(folder):
     for name, seed in ((folder, 1), (f"{folder}/{'0' * 12}", 0)):
         with pytest.raises(ConfigError, match="the weights of 000000000000 are not available"):
             timescales.load(name, seed=seed)
-    with pytest.raises(ConfigError, match="no run has model=lstm; values of model: plstm"):
+    with pytest.raises(ConfigError, match="no run has model=lstm; there are plstm"):
         timescales.load(f"{folder}/lstm")
-    with pytest.raises(ConfigError, match=r"no run has task\.T=5; values of task.T: 3"):
+    with pytest.raises(ConfigError, match=r"no run has task\.T=5; there are 3"):
         timescales.load(f"{folder}/plstm", where={"task.T": 5})
     with pytest.raises(ConfigError, match=r"no run with seed=5 and \{'model': 'plstm'\}; seeds that have weights: 0"):
         timescales.load(f"{folder}/plstm", seed=5)

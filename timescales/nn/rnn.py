@@ -247,6 +247,10 @@ class RNN(nn.Module):
         """Return the characteristic time of each unit in steps, one tensor (H,) per layer: see the cell's method."""
         return [cell.timescales().detach() for cell in self.layers]
 
+    def __prepare_scriptable__(self) -> None:
+        """Refuse torch.jit.script, which calls this first. Raises TypeError."""
+        raise TypeError("torch.jit.script, which torch deprecates, cannot read this layer: use torch.jit.trace")
+
     def extra_repr(self) -> str:
         directions = ", bidirectional=True" if self.bidirectional else ""
         return f"batch_first={self.batch_first}, dropout={self.dropout}{directions}, engine={self.engine!r}"

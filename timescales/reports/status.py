@@ -154,7 +154,7 @@ def how_it_was_made(word: str, composer: Composer, results_dir: Path) -> str:
     except WRONG_INPUT as error:  # why there is none
         again = one_line(error)
         if "Could not find" in again and not folders.places()[1:]:
-            again += " If the file is your own: --config-dir FOLDER"
+            again += "; if the file is your own: --config-dir FOLDER"
     lines.append(("again", again))
     return table_text([(name, value) for name, value in lines if value not in (None, "")])
 

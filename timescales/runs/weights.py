@@ -292,10 +292,8 @@ def _chosen(entries: Sequence[Entry], name: str, model: str | None, seed: int, w
     if not stored and fitting:
         raise ConfigError(f"{name}: the weights of {fitting[0].id} are not available: train it, or give another seed")
     for key, value in wanted.items() if not stored else ():
-        if str(value) not in (values := {str(each.settings[key]) for each in entries if key in each.settings}):
-            raise ConfigError(
-                f"{name}: no run has {key}={value}; values of {key}: {', '.join(sorted(values)) or 'none'}"
-            )
+        if str(value) not in (there := sorted({str(each.settings.get(key)) for each in entries})):
+            raise ConfigError(f"{name}: no run has {key}={value}; there are {', '.join(there) or 'none'}")
     if not stored:
         seeds = ", ".join(map(str, sorted({each.seed for each in entries if each.kept}))) or "none"
         raise ConfigError(f"{name} has no run with seed={seed} and {dict(wanted)}; seeds that have weights: {seeds}")

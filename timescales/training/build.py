@@ -263,13 +263,12 @@ def locate(group: str, target: Any) -> Callable:
     if not module or not all(part.isidentifier() for part in str(target).split(".")):
         raise ConfigError(f"{group}._target_ must be module.class, such as timescales.LSTM; not {target!r}")
     try:
-        found = importlib.import_module(module)
-    except ImportError as error:
+        target_class = getattr(importlib.import_module(module), name, None)
+    except (ImportError, AttributeError) as error:
         if not isinstance(error, ModuleNotFoundError) or not f"{module}.".startswith(f"{error.name}."):
             raise ConfigError(f"{group}._target_: {module} cannot be imported: {error}") from error
         hint = "" if module.split(".")[0] in ("timescales", "torch") else "; PYTHONPATH must name its folder"
         raise ConfigError(f"{group}._target_: there is no {target} ({error}{hint})") from error
-    target_class = getattr(found, name, None)
     if target_class is None:
         raise ConfigError(f"{group}._target_: there is no {target} (module {module} has no {name})")
     if not (isinstance(target_class, type) and issubclass(target_class, KINDS[group])):

@@ -91,10 +91,7 @@ def traced_state(layer: Layer) -> None:
     close(torch.jit.trace(LastState(rnn), x)(y), rnn(y)[0][-1])
 
 
-@use(
-    "`torch.jit.script`, which torch deprecates",
-    ours=Refused("keyword-only arguments with defaults", torchs=True), why=READERS,
-)  # fmt: skip
+@use("`torch.jit.script`, which torch deprecates", ours=Refused("use torch.jit.trace"), why=READERS)
 def scripted(layer: Layer) -> None:
     rnn, x = layer.make(), data()
     close(torch.jit.script(OutputOnly(rnn))(x), rnn(x)[0])

@@ -44,6 +44,7 @@ constexpr int length(int n) { return n > 0 ? n : 1; }  // of an array, which can
 // The layout of the workspace. Rows are an odd number of cache lines long: rows at distances of a power of two would
 // share the same few places of the cache.
 static int64_t odd_lines(int64_t n) { return (ceil_div(n, LINE) | 1) * LINE; }
+
 // What both layouts begin with: the numbers that the workspace has so far.
 struct Workspace {
     int64_t floats = 0;
@@ -110,6 +111,7 @@ static void add_up_dt(const Problem& p, const float* of_threads) {
         p.d_dt[n / p.B * p.B + p.place(n % p.B)] = sum;
     }
 }
+
 // The gradients of the numbers per unit: sums over the threads. Each thread has (vectors, units), in `size` numbers.
 static void add_up_vectors(const Problem& p, int vectors, int64_t units, const float* of_threads, int64_t size) {
     for (int v = 0; v < vectors; v++)
